@@ -1,10 +1,11 @@
-//! Addresses of clusters. Enters: what a flag or a kubeconfig says. Leaves: a URL that
-//! can be asked, or why it is none.
+//! Parses addresses of clusters.
+//!
+//! Input: the value of a flag or of the kubeconfig. Output: a URL, or an error.
 
 use super::problem::Problem;
 
-/// The address with the scheme that kubectl takes for one without: plain HTTP, whatever
-/// else the kubeconfig has. None if there is nothing to add.
+/// Adds `http://` to an address without a scheme, as kubectl does regardless of other settings.
+/// None if the address has a scheme.
 pub(super) fn with_scheme(address: &str) -> Result<Option<String>, Problem> {
     let refused = || {
         Problem::Config(format!(
@@ -26,14 +27,14 @@ pub(super) fn with_scheme(address: &str) -> Result<Option<String>, Problem> {
     }
 }
 
-/// Whether there is a host, and nothing but a port behind it.
+/// Returns true if the text is a host, optionally with a port.
 fn is_place(authority: &http::uri::Authority) -> bool {
     let host = authority.host();
     let place = authority.as_str().rsplit('@').next().unwrap_or_default();
     !host.is_empty() && (place == host || authority.port_u16().is_some())
 }
 
-/// Whether nothing is encrypted on the way to a URL.
+/// Returns true if the connection to a URL is not encrypted.
 pub(super) fn is_plain(address: &str) -> bool {
     let address: Option<http::Uri> = address.parse().ok();
     address.is_some_and(|it| it.scheme() == Some(&http::uri::Scheme::HTTP))

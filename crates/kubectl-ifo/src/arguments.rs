@@ -1,20 +1,22 @@
-//! Arguments as people type them for kubectl. Enters: the command line. Leaves: the same,
-//! with the command in front; and the definitions of switches.
+//! Converts arguments from kubectl's conventions to clap's.
+//!
+//! Input: the command line. Output: the command line with the command first. This file also defines
+//! boolean flags in kubectl's form.
 
 use super::{DEFAULT_COMMAND, PluginCli};
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::ffi::OsString;
 
-/// The flag that the next argument is the value of: `--namespace`, `-n`, `-wn`.
+/// Returns the flag whose value is the next argument: `--namespace`, `-n`, `-wn`.
 pub(super) fn awaiting<'a>(flags: &'a [Arg], argument: &str) -> Option<&'a Arg> {
-    // What follows the sign is the value.
+    // The text after `=` is the value.
     let name = argument.strip_prefix('-').filter(|it| !it.contains('='))?;
     let mut flags = flags.iter().filter(|it| it.get_action().takes_values());
     if let Some(long) = name.strip_prefix('-') {
         return flags.find(|it| it.get_long() == Some(long));
     }
-    // What follows a letter in the same argument is its value.
+    // The text after a flag letter in the same argument is its value.
     let with_value: Vec<&Arg> = flags.collect();
     let of = |letter| with_value.iter().find(|it| it.get_short() == Some(letter));
     let at = name.find(|letter| of(letter).is_some())?;
@@ -23,7 +25,7 @@ pub(super) fn awaiting<'a>(flags: &'a [Arg], argument: &str) -> Option<&'a Arg> 
     flag.filter(|_| letters.next().is_none())
 }
 
-/// The flags of all commands.
+/// Returns the flags of all commands.
 pub(super) fn all_flags() -> Vec<Arg> {
     let commands = PluginCli::command();
     let nested = commands
@@ -33,8 +35,8 @@ pub(super) fn all_flags() -> Vec<Arg> {
     all.flat_map(Command::get_arguments).cloned().collect()
 }
 
-/// The commands with switches as kubectl has them: `--watch` is `--watch=true`, and
-/// `--watch=false` is none.
+/// Returns the commands with boolean flags in kubectl's form: `--watch` means `--watch=true`, and
+/// `--watch=false` means that the flag is not set.
 pub(super) fn with_switches(command: Command) -> Command {
     let command = command.mut_args(|it| match it.get_action() {
         ArgAction::SetTrue => it
@@ -49,8 +51,8 @@ pub(super) fn with_switches(command: Command) -> Command {
     command.mut_subcommands(with_switches)
 }
 
-/// The arguments with the command in front: `kubectl ifo -n a tree` is what people type,
-/// and `kubectl ifo -n a` lists.
+/// Moves the command to the front, because users type `kubectl ifo -n a tree`. Without a command,
+/// as in `kubectl ifo -n a`, the command is `list`.
 pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let flags = all_flags();
     let mut at = 1;

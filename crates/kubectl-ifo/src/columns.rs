@@ -1,6 +1,8 @@
-//! The columns of an operation. Enters: an operation. Leaves: the header and the text of
-//! each column, and which of two operations comes first by it. `list`, `summary`, `wait` and
-//! `top` have the same columns, and `--sort-by` takes their headers.
+//! The columns of operations. `list`, `summary`, `wait` and `top` have the same columns, and
+//! `--sort-by` takes their headers.
+//!
+//! Input: an operation. Output: the header and text of each column, and the order of two
+//! operations.
 
 mod table;
 
@@ -36,7 +38,7 @@ use OperationColumn::{
     Started, State, Subject,
 };
 
-/// The usual columns.
+/// The default columns.
 const USUAL: &[OperationColumn] = &[Namespace, Subject, Operation, State, Progress, Age, Message];
 
 /// All columns.
@@ -45,17 +47,17 @@ const WIDE: &[OperationColumn] = &[
     Completed, Message,
 ];
 
-/// What stands for nothing.
+/// Text for an empty cell.
 pub(super) const NONE: &str = "-";
 
 impl OperationColumn {
-    /// The column with this header, in upper or lower case.
+    /// Finds the column with this header, in any case.
     pub(super) fn named(header: &str) -> Option<Self> {
         let mut all = WIDE.iter().copied();
         all.find(|it| it.header().eq_ignore_ascii_case(header))
     }
 
-    /// What stands above it.
+    /// Returns the header.
     pub(super) fn header(self) -> &'static str {
         match self {
             Namespace => "NAMESPACE",
@@ -74,7 +76,7 @@ impl OperationColumn {
         }
     }
 
-    /// The header where only so many columns of the screen are left for it.
+    /// Returns the header for a column with this width.
     pub(super) fn header_within(self, width: usize) -> &'static str {
         match self {
             header if header.header().len() <= width => header.header(),
@@ -86,7 +88,7 @@ impl OperationColumn {
         }
     }
 
-    /// The text of an operation; empty if there is none.
+    /// Returns the text of an operation. Empty if it has none.
     pub(super) fn text(self, operation: &ListedOperation, now: Timestamp) -> String {
         let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
         one_line(&match self {
@@ -100,7 +102,7 @@ impl OperationColumn {
         })
     }
 
-    /// The field that the column shows as it is; empty for a column that shows no text field.
+    /// Returns the text field that the column shows. Empty for a column that shows no text field.
     fn field(self, operation: &ListedOperation) -> &str {
         match self {
             Operation => &operation.operation,
@@ -114,9 +116,9 @@ impl OperationColumn {
         }
     }
 
-    /// Which of two operations comes first by this column alone: the oldest, the one that has
-    /// made the most progress, the one whose state needs attention, the first in alphabetical
-    /// order. Namespace and subject are what equal operations are sorted by in any case.
+    /// Compares two operations by this column. The order begins with the oldest, the highest
+    /// progress, the most urgent state, or the first text in alphabetical order. Namespace and
+    /// subject are compared elsewhere, because they decide between equal operations in any case.
     pub(super) fn compare(self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
         match self {
             Age | Started => a.started.cmp(&b.started),
@@ -128,7 +130,7 @@ impl OperationColumn {
     }
 }
 
-/// How long ago it began, as kubectl prints it.
+/// Formats the age, as kubectl does.
 pub(super) fn age(operation: &ListedOperation, now: Timestamp) -> String {
     operation
         .age(now)

@@ -1,6 +1,7 @@
-//! Completions for shells, and for kubectl. Enters: what has been typed so far. Leaves:
-//! what may come next, from the definitions of the flags; names of operations and of
-//! namespaces from the cluster, if it answers at once.
+//! Completions for shells and for kubectl.
+//!
+//! Input: the typed words. Output: possible next words, from the definitions of the flags. Names of
+//! operations and namespaces come from the cluster, if it answers in time.
 
 use super::arguments::{all_flags, awaiting, with_command, with_switches};
 use super::connect::Connect;
@@ -17,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a person waits for the tab key.
+/// Time limit for the cluster. A user waits for the completion.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// kubectl's directive after the last completion (cobra's `ShellCompDirectiveNoFileComp`).
+/// Directive for kubectl after the last completion (`ShellCompDirectiveNoFileComp` of cobra).
 const NO_FILES: &str = ":4";
 
 /// The argument of `completion`.
@@ -36,12 +37,11 @@ pub(super) struct CompletionArgs {
     shell: Shell,
 }
 
-/// Prints the script that makes a shell complete `kubectl-ifo`.
+/// Prints the completion script for `kubectl-ifo`.
 pub(super) fn run(args: &CompletionArgs, command: &Command) -> Result<ExitCode, Problem> {
     let mut command = shown(command);
     let mut script = Vec::new();
-    // clap_complete's script for bash looks for commands of a name with a hyphen under
-    // another one than it gives them.
+    // clap_complete's script for bash uses two different names for a command with a hyphen.
     let name = match args.shell {
         Shell::Bash => "kubectl_ifo",
         _ => "kubectl-ifo",
@@ -55,8 +55,8 @@ pub(super) fn run(args: &CompletionArgs, command: &Command) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The commands as they are typed without kubectl, those for people only. The scripts
-/// would name what is hidden, too.
+/// Returns the public commands, as they are called without kubectl. The scripts would also complete
+/// hidden commands.
 fn shown(command: &Command) -> Command {
     let commands: Vec<Command> = command
         .get_subcommands()
@@ -70,10 +70,10 @@ fn shown(command: &Command) -> Command {
         .subcommands(commands)
 }
 
-/// The argument of the hidden command that writes the man pages.
+/// The argument of the hidden command that writes man pages.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManArgs {
-    /// Folder to write them to
+    /// Folder for the pages
     folder: PathBuf,
 }
 
@@ -91,14 +91,13 @@ pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
     }
 }
 
-/// The commands with a description of each flag: a page has room for those that the short
-/// help leaves out.
+/// Returns the commands with a description of each flag, also of flags that the short help hides.
 fn explained(command: Command) -> Command {
     let command = command.mut_args(|it| it.hide_short_help(false));
     command.mut_subcommands(explained)
 }
 
-/// Leaves the lines of the examples as they are: a page would fill and justify them.
+/// Keeps the lines of the examples, because a man page would fill and justify them.
 fn lay_out(folder: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -111,7 +110,7 @@ fn lay_out(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A page whose examples have a heading of their own, and lines that stay.
+/// Returns a page with a separate section for the examples.
 fn unfilled(page: &str) -> String {
     let Some((before, rest)) = page.split_once(".SH EXTRA\n") else {
         return page.to_owned();
@@ -126,15 +125,15 @@ fn unfilled(page: &str) -> String {
     )
 }
 
-/// The words of the hidden command behind `kubectl_complete-ifo`.
+/// The words for the hidden command behind `kubectl_complete-ifo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompletionWords {
-    /// What has been typed after `kubectl ifo`; the last one is being typed
+    /// The words after `kubectl ifo`; the last one is incomplete
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<OsString>,
 }
 
-/// Prints what may come next, a line each with its description, as kubectl wants it.
+/// Prints possible next words for kubectl, one per line with a description.
 pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCode, Problem> {
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();
@@ -144,7 +143,7 @@ pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCod
     if lines.is_empty() {
         let mut arguments = vec![OsString::from("kubectl-ifo")];
         arguments.extend(typed);
-        // A command may stand behind flags.
+        // The command can follow flags.
         let arranged = with_command(arguments.clone());
         if arranged.len() == arguments.len() {
             arguments = arranged;
@@ -176,12 +175,12 @@ pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names that only the cluster knows; none if it does not answer in time.
+/// Returns names that only the cluster has. Empty if it does not answer in time.
 fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
     let flags = all_flags();
     let last = typed.last().map(|it| it.to_string_lossy());
     let awaited = last.and_then(|it| awaiting(&flags, &it));
-    // What the value of -n is behind in the same word, and what is typed of it.
+    // The part of the word before the value of -n, and the typed part of the value.
     let mut namespace = None;
     let mut before = typed;
     if let Some(flag) = awaited {
@@ -222,15 +221,15 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
     fit.map(|name| format!("{prefix}{name}")).collect()
 }
 
-/// What stands behind the `=` of a flag. Of such a word kubectl's scripts complete only
-/// that, and do not take the rest again.
+/// Returns the text after the `=` of a flag. kubectl's scripts complete only this part of such a
+/// word.
 fn value_behind_sign(word: &str) -> Option<&str> {
     let (_, value) = word.split_once('=').filter(|_| word.starts_with('-'))?;
     Some(value)
 }
 
-/// The way to the cluster that a line means which is still being typed, if the command has
-/// one, and names of operations stand behind it or a namespace is wanted.
+/// Returns the connection for an incomplete command line. None if the command has no connection, or
+/// needs neither names of operations nor a namespace.
 fn connection(command: &Command, typed: &[OsString], is_flag: bool) -> Option<Connect> {
     let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
     let line = with_command(line.collect());

@@ -1,5 +1,7 @@
-//! The way to a cluster. Enters: kubectl's connection flags. Leaves: a client that acts
-//! as kubectl would with the same kubeconfig, context, impersonation, timeout and proxy.
+//! Connects to a cluster.
+//!
+//! Input: kubectl's connection flags. Output: a client that behaves like kubectl with the same
+//! kubeconfig, context, impersonation, timeout and proxy.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +22,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// kubectl's own flags: the same names, the same meaning.
+/// kubectl's own flags, with the same names and meaning.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Connect {
@@ -36,10 +38,10 @@ pub(super) struct Connect {
     /// User of the kubeconfig
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Only operations on subjects in this namespace; all namespaces if not given
+    /// Only operations on subjects in this namespace; all namespaces if omitted
     #[arg(short, long, value_parser = namespace, value_name = "NAME")]
     namespace: Option<String>,
-    /// Operations in all namespaces, which is the default; wins over --namespace, as for kubectl
+    /// Operations in all namespaces, which is the default; overrides --namespace, as in kubectl
     #[arg(long)]
     all_namespaces: bool,
     /// User to impersonate
@@ -51,10 +53,10 @@ pub(super) struct Connect {
     /// UID to impersonate
     #[arg(long = "as-uid", value_name = "UID")]
     impersonate_uid: Option<String>,
-    /// Extra of the user to impersonate; may be given several times
+    /// Extra field of the user to impersonate; may be given several times
     #[arg(long = "as-user-extra", value_parser = extra, value_name = "KEY=VALUE")]
     impersonate_extras: Vec<(String, String)>,
-    /// Longest time for one answer, such as 30s; 0 for no limit
+    /// Time limit for one answer, such as 30s; 0 for no limit
     #[arg(long, default_value = "0", hide_default_value = true, value_parser = timeout, value_name = "TIME")]
     request_timeout: Duration,
     /// Address of the kube-apiserver
@@ -69,16 +71,16 @@ pub(super) struct Connect {
     /// File with the client certificate
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     client_certificate: Option<String>,
-    /// File with the client certificate's key
+    /// File with the key of the client certificate
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     client_key: Option<String>,
-    /// Name that the kube-apiserver's certificate is checked for
+    /// Server name that is compared with the certificate of the kube-apiserver
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     tls_server_name: Option<String>,
     /// Do not check the kube-apiserver's certificate
     #[arg(long, hide_short_help = true)]
     insecure_skip_tls_verify: bool,
-    /// Accepted for kubectl's sake, without effect: no request is logged
+    /// Accepted for compatibility with kubectl, without effect: no request is logged
     #[arg(short, long = "v", value_name = "LEVEL", hide_short_help = true)]
     verbosity: Option<u32>,
 }
@@ -94,8 +96,8 @@ fn extra(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The name of a namespace. What is none would be found nowhere, or in another place of the
-/// API.
+/// Parses the name of a namespace. An invalid name would match nothing, or change the path of a
+/// request.
 pub(super) fn one_namespace(text: &str) -> Result<String, String> {
     let is_inside = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
     let is_name = (1..=63).contains(&text.len())
@@ -109,7 +111,8 @@ pub(super) fn one_namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// The same, or nothing: `-n "$NS"` is no filter where NS is not set, as for kubectl.
+/// Parses a namespace or an empty value. With `-n "$NS"` and an unset variable there is no filter,
+/// as in kubectl.
 fn namespace(text: &str) -> Result<String, String> {
     match text {
         "" => Ok(String::new()),
@@ -118,14 +121,14 @@ fn namespace(text: &str) -> Result<String, String> {
 }
 
 impl Connect {
-    /// The namespace that `--namespace` names; None for all.
+    /// Returns the namespace of `--namespace`. None for all namespaces.
     pub(super) fn namespace(&self) -> Option<&String> {
         let namespace = self.namespace.as_ref().filter(|it| !it.is_empty());
         namespace.filter(|_| !self.all_namespaces)
     }
 
-    /// A client for the cluster that flags, `KUBECONFIG` and `~/.kube/config` name, or
-    /// that this Pod runs in. Does not talk to it yet.
+    /// Creates a client for the cluster that the flags, `KUBECONFIG`, `~/.kube/config` or the Pod
+    /// name. No request is sent yet.
     pub(super) async fn open(&self) -> Result<ApiServer, Problem> {
         let config = self.given().config().await?;
         let address = config.cluster_url.to_string();
@@ -141,8 +144,7 @@ impl Connect {
         })
     }
 
-    /// Without the flags that have an empty value: they are as good as not given, as for
-    /// kubectl.
+    /// Returns the flags without empty values, which kubectl treats as absent.
     fn given(&self) -> Self {
         let mut given = self.clone();
         for value in [
@@ -172,7 +174,7 @@ impl Connect {
         let mut kubeconfig = match read {
             Ok(kubeconfig) => kubeconfig,
             Err(error) if self.kubeconfig.is_some() => return Err(error.into()),
-            // `--server` alone is enough, as for kubectl.
+            // `--server` alone is enough, as in kubectl.
             Err(_) if self.server.is_some() => Kubeconfig::default(),
             Err(error) => {
                 return Config::incluster().map_err(|_| error.into());
@@ -190,16 +192,16 @@ impl Connect {
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
         config.proxy_url = through(&config.cluster_url, proxy_url.as_deref())?;
-        // A watch may be silent for a minute between bookmarks; calls have a bound of
-        // their own.
+        // A watch can be idle for a minute between bookmarks. Other requests have their own time
+        // limit.
         config.read_timeout = None;
         config.write_timeout = None;
-        // kube would try for minutes what a person wants to know at once.
+        // kube would retry for minutes, but the user needs the error immediately.
         config.default_retry = false;
         Ok(config)
     }
 
-    /// Adds a context that is the chosen one with what the flags put in its place.
+    /// Adds a context with the overrides of the flags, and makes it the current context.
     fn override_in(&self, kubeconfig: &mut Kubeconfig) -> Result<(), Problem> {
         let name = self
             .context
@@ -321,8 +323,7 @@ impl Connect {
     }
 }
 
-/// Overrides a value of the kubeconfig with the value of a flag. Returns whether the flag was
-/// given.
+/// Overrides a value of the kubeconfig with the value of a flag. Returns true if the flag was set.
 fn put(flag: Option<&String>, value: &mut Option<String>) -> bool {
     if flag.is_some() {
         *value = flag.cloned();
@@ -330,8 +331,8 @@ fn put(flag: Option<&String>, value: &mut Option<String>) -> bool {
     flag.is_some()
 }
 
-/// What `KUBECONFIG` or `~/.kube/config` says. Of several files those that are missing
-/// are skipped, as kubectl does, if there is one.
+/// Reads the files in `KUBECONFIG`, or `~/.kube/config`. If one of several files is missing, it is
+/// skipped as in kubectl.
 fn read() -> Result<Kubeconfig, KubeconfigError> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let there: Vec<PathBuf> = std::env::split_paths(&listed)
@@ -347,18 +348,18 @@ fn read() -> Result<Kubeconfig, KubeconfigError> {
         })
 }
 
-/// The proxy that `server` is reached through. kube compares `NO_PROXY` with the proxy's
-/// own address, and knows of no `HTTP_PROXY`.
+/// Returns the proxy for `server`. kube compares `NO_PROXY` with the address of the proxy, and does
+/// not support `HTTP_PROXY`.
 fn through(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::Uri>, Problem> {
     let environment = |name: &str| std::env::var(name).ok();
     let found = proxy(server, proxy_url, environment);
     let read = found.map(|it| it.parse()).transpose();
-    // It may have a password in it.
+    // The value can contain a password, so it is not printed.
     read.map_err(|error| Problem::Proxy(format!("the address of the proxy is no URL: {error}")))
 }
 
-/// Why there is no client. A command that is not there is named, with what the kubeconfig
-/// has to say of that.
+/// Returns the reason for which there is no client. If a command for authentication is missing, the
+/// error contains its name and the hint of the kubeconfig.
 fn refused(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
     let (kube::Error::Auth(AuthError::AuthExecStart(why)), Some(exec)) = (error, exec) else {
         return chain(error);
@@ -374,7 +375,7 @@ fn refused(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
     text
 }
 
-/// Only whom to act as: kubectl tells no secret where nothing is encrypted.
+/// Keeps only the impersonation. Like kubectl, secrets are not sent over an unencrypted connection.
 fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     AuthInfo {
         impersonate: auth.impersonate.clone(),
@@ -385,8 +386,8 @@ fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     }
 }
 
-/// Name of the context, cluster and user that the flags make. No file can have it: kubectl
-/// refuses an empty key and trims none.
+/// Name of the context, cluster and user for the overrides. No file can have it, because kubectl
+/// refuses an empty key and does not trim names.
 const OVERRIDDEN: &str = " flags ";
 
 fn find<'a, T: Clone + 'a>(

@@ -1,5 +1,7 @@
-//! Which operations a command is about. Enters: the flags that all commands share.
-//! Leaves: whether an operation is meant. [`known`](super::known) checks the values.
+//! The filters of a command.
+//!
+//! Input: the flags that all commands share. Output: a decision for each operation. The module
+//! [`known`](super::known) checks if the values of the flags exist.
 
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::ListedOperation;
@@ -8,8 +10,8 @@ use super::problem::Problem;
 use ifo_api::labels;
 use std::fmt;
 
-/// Output formats of kubectl's that are none here. They are names that an operation could
-/// have; none has.
+/// kubectl's output formats that this plugin does not have. `-o` also takes names of operations,
+/// and no operation has one of these names.
 const NO_FORMATS: [&str; 8] = [
     "custom-columns",
     "custom-columns-file",
@@ -21,7 +23,7 @@ const NO_FORMATS: [&str; 8] = [
     "template",
 ];
 
-/// The flags that choose operations.
+/// The flags that select operations.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub(super) struct Filters {
@@ -34,21 +36,21 @@ pub(super) struct Filters {
     /// Only this operation, such as Migrating; may be given several times
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub(super) operation: Vec<String>,
-    /// Only operations with labels that fit, such as a=b,c!=d
+    /// Only operations with matching labels, such as a=b,c!=d
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<String>,
-    /// Completed operations too
+    /// Also completed operations
     #[arg(short = 'A', long)]
     pub(super) all_phases: bool,
-    /// From `--namespace`, which belongs to the connection's flags.
+    /// The value of `--namespace`, which is one of the connection flags.
     #[arg(skip)]
     pub(super) namespace: Option<String>,
-    /// Whether `-o` names output formats, too.
+    /// True if `-o` also accepts output formats.
     #[arg(skip)]
     pub(super) takes_format: bool,
 }
 
-/// One value of a flag that chooses operations.
+/// One value of a filter flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FilterValue<'a> {
     Component(&'a String),
@@ -58,12 +60,12 @@ pub(super) enum FilterValue<'a> {
 }
 
 impl FilterValue<'_> {
-    /// Filters with this value alone.
+    /// Returns filters with only this value.
     pub(super) fn alone(self) -> Filters {
         self.put_into(Filters::default())
     }
 
-    /// `filters` with this value in place of all values of its flag.
+    /// Returns `filters` with this value in place of all values of its flag.
     pub(super) fn put_into(self, filters: Filters) -> Filters {
         let mut filters = filters;
         match self {
@@ -76,7 +78,7 @@ impl FilterValue<'_> {
     }
 }
 
-/// As it is typed.
+/// Formats the value as the user typed it.
 impl fmt::Display for FilterValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -89,7 +91,7 @@ impl fmt::Display for FilterValue<'_> {
 }
 
 impl Filters {
-    /// All operations in a namespace, or in all namespaces, in any phase.
+    /// Returns the filters for all operations in a namespace, or in all namespaces, in any phase.
     pub(super) fn all_in(namespace: Option<&String>) -> Self {
         Self {
             all_phases: true,
@@ -98,7 +100,7 @@ impl Filters {
         }
     }
 
-    /// With the namespace that the connection's flags name, if they do.
+    /// Adds the namespace of the connection flags, if there is one.
     pub(super) fn within(&self, namespace: Option<&String>) -> Self {
         Self {
             namespace: namespace.cloned(),
@@ -106,9 +108,9 @@ impl Filters {
         }
     }
 
-    /// The output format that somebody asked for by `-o`, as kubectl has it; it is no
-    /// filter then. What kubectl has and this has not is an error: a filter that fits
-    /// nothing would say that nothing is in flight.
+    /// Returns the output format that `-o` names, if any, and removes it from the filters. A format
+    /// that only kubectl has is an error. As a filter it would match no operation, and the result
+    /// would look like a quiet cluster.
     pub(super) fn take_format(&mut self) -> Result<Option<OutputShape>, Problem> {
         self.takes_format = true;
         let format = |value: &String| <OutputShape as clap::ValueEnum>::from_str(value, true).ok();
@@ -124,7 +126,7 @@ impl Filters {
         Ok(found)
     }
 
-    /// The same for a command that has no output format: `instead` says what has.
+    /// Refuses output formats, for a command that has none. `instead` names a command that has.
     pub(super) fn refuse_format(&mut self, instead: &str) -> Result<(), Problem> {
         let found = self.take_format()?;
         self.takes_format = false;
@@ -134,14 +136,14 @@ impl Filters {
         }
     }
 
-    /// Asks the cluster what the kinds are.
+    /// Resolves the kinds with the cluster.
     pub(super) async fn resolve(&mut self, kinds: &Kinds) {
         for kind in &mut self.kind {
             kind.resolve(kinds).await;
         }
     }
 
-    /// The values that choose operations, but for the label selector.
+    /// Returns the filter values, without the label selector.
     pub(super) fn values(&self) -> Vec<FilterValue<'_>> {
         let components = self.component.iter().map(FilterValue::Component);
         let kinds = self.kind.iter().map(FilterValue::Kind);
@@ -151,7 +153,7 @@ impl Filters {
         all.collect()
     }
 
-    /// Whether all operations are meant that are in flight.
+    /// Returns true if all operations in flight are selected.
     pub(super) fn are_none(&self) -> bool {
         self.component.is_empty()
             && self.kind.is_empty()
@@ -160,9 +162,8 @@ impl Filters {
             && self.namespace.is_none()
     }
 
-    /// A label selector that every selected operation matches; it may match others, too.
-    /// The server compares these labels without regard to case where that matters
-    /// (`serve::completeness`).
+    /// Returns a label selector that matches every selected operation and possibly others. The
+    /// server compares these labels without regard to case where necessary (`serve::completeness`).
     pub(super) fn label_selector(&self) -> String {
         let one_of = |label: &str, values: &[String]| {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
@@ -175,7 +176,7 @@ impl Filters {
         parts.join(",")
     }
 
-    /// What is said where nothing is to be shown.
+    /// Returns the message for an empty result.
     pub(super) fn nothing(&self) -> &'static str {
         match (self.all_phases, self.are_none()) {
             (true, true) => "No operations.",
@@ -185,8 +186,8 @@ impl Filters {
         }
     }
 
-    /// Whether `operation` is meant, whatever its phase. Labels are for the server to see
-    /// to.
+    /// Returns true if `operation` is selected, in any phase. The server evaluates the label
+    /// selector.
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
         let subject = &operation.subject;
         let mut kinds = self.kind.iter();
@@ -197,13 +198,13 @@ impl Filters {
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
 
-    /// Whether `operation` is meant, and in a phase that is.
+    /// Returns true if `operation` is selected and has a selected phase.
     pub(super) fn shows(&self, operation: &ListedOperation) -> bool {
         (operation.active || self.all_phases) && self.matches(operation)
     }
 }
 
-/// Whether a value is one of those that are wanted; if none is named, all are.
+/// Returns true if a value is wanted. If no value is named, all are wanted.
 pub(super) fn one_of(wanted: &[String], value: &str) -> bool {
     wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
 }
@@ -272,7 +273,7 @@ mod tests {
             "team=x,ifo.kubevirt.io/component in (olm,kubevirt),\
              ifo.kubevirt.io/operation in (Migrating)"
         );
-        // No label has this value, and the server would refuse the selector.
+        // No label can have this value, and the server would refuse the selector.
         filters.component = vec!["a b".to_owned()];
         filters.selector = None;
         assert_eq!(

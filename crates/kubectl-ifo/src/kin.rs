@@ -1,10 +1,16 @@
-//! Which resource belongs to which. Enters: operations, and what is known of owners that
-//! have none. Leaves: one node for each resource, with the nodes that it may hang under.
+//! The ownership of resources.
 //!
-//! A resource hangs under an owner that has an operation, or whose own owners have one;
-//! else under the root of its correlation group; else under an owner that has none. The
-//! owner that is the controller comes first. Cycles are left in: who walks the nodes
-//! must expect them.
+//! Input: operations, and owners that were looked up. Output: one node for each resource, with its
+//! possible parents.
+//!
+//! The possible parents of a resource are, in this order:
+//!
+//! 1. its owners that have an operation, or whose own owners have one
+//! 2. the root of its correlation group
+//! 3. its owners without an operation
+//!
+//! The owner that is the controller comes first. Owners can form a cycle, and cycles are kept, so
+//! code that walks the nodes must handle them.
 
 use super::operation::{ListedOperation, ListedSubject};
 use ifo_client::kinds::group;
@@ -22,7 +28,7 @@ pub(super) struct Who<'a> {
     pub(super) kind: &'a str,
     /// Name.
     pub(super) name: &'a str,
-    /// Namespace; None for a cluster-scoped one.
+    /// Namespace. None for a cluster-scoped resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namespace: Option<&'a str>,
     /// UID, if it is known.
@@ -31,7 +37,7 @@ pub(super) struct Who<'a> {
 }
 
 impl<'a> Who<'a> {
-    /// The subject of an operation.
+    /// Returns the subject of an operation.
     pub(super) fn of(subject: &'a ListedSubject) -> Self {
         Self {
             api_version: &subject.api_version,
@@ -52,36 +58,35 @@ impl<'a> Who<'a> {
     }
 }
 
-/// Group, kind, namespace, name.
+/// Group, kind, namespace and name.
 type ResourceNames<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// A resource and its operations.
 #[derive(Debug)]
 pub(super) struct KinNode<'a> {
-    /// Which one.
+    /// The resource.
     pub(super) who: Who<'a>,
-    /// Its operations, in the order in which they were given; empty for one that is only
-    /// known as an owner.
+    /// Its operations, in input order. Empty for a resource that is only known as an owner.
     pub(super) operations: Vec<&'a ListedOperation>,
-    /// What it may hang under, the best first.
+    /// The possible parents, the best first.
     pub(super) parents: Vec<usize>,
-    /// Whether its own owners are known.
+    /// True if its own owners are known.
     known: bool,
     references: &'a [OwnerReference],
     owners: Vec<usize>,
 }
 
-/// All resources that operations tell of.
+/// All resources that operations mention.
 #[derive(Debug, Default)]
 pub(super) struct Kin<'a> {
-    /// Those with operations first, in the order in which they were given.
+    /// Nodes with operations come first, in input order.
     pub(super) nodes: Vec<KinNode<'a>>,
     by_uid: HashMap<&'a str, usize>,
     by_names: HashMap<ResourceNames<'a>, usize>,
 }
 
 impl<'a> Kin<'a> {
-    /// Who belongs to whom. `known` are objects that were looked up as owners.
+    /// Builds the nodes. `known` are objects that were looked up as owners.
     pub(super) fn of(
         operations: impl IntoIterator<Item = &'a ListedOperation>,
         known: &'a [ListedSubject],
@@ -94,7 +99,7 @@ impl<'a> Kin<'a> {
         for subject in known {
             kin.known(subject);
         }
-        // Owners that are new here join at the end, and have no owners.
+        // New owners are appended without owners of their own.
         for number in 0..kin.nodes.len() {
             let mut references: Vec<&OwnerReference> =
                 kin.nodes[number].references.iter().collect();
@@ -110,14 +115,14 @@ impl<'a> Kin<'a> {
         kin
     }
 
-    /// The node that has this operation.
+    /// Returns the node of this operation.
     pub(super) fn of_operation(&self, operation: &ListedOperation) -> Option<usize> {
         let is_it = |it: &&ListedOperation| it.key() == operation.key();
         let mut nodes = self.nodes.iter();
         nodes.position(|node| node.operations.iter().any(is_it))
     }
 
-    /// The node of an object whose owners are known.
+    /// Returns the node of an object whose owners are known.
     fn known(&mut self, subject: &'a ListedSubject) -> usize {
         let who = Who::of(subject);
         let number = match who.uid {
@@ -150,13 +155,13 @@ impl<'a> Kin<'a> {
         number
     }
 
-    /// The node of an owner of something in `namespace`. An owner is the object with that
-    /// UID; a name alone says it only where one of the two has no UID.
+    /// Returns the node of an owner of a resource in `namespace`. The owner is identified by its
+    /// UID. The name is enough only if one of the two has no UID.
     fn owner(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
         let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
         if let Some(number) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
             let node = &mut self.nodes[number];
-            // Owned from two namespaces, so it is in none.
+            // It has owned resources in two namespaces, so it is cluster-scoped.
             if !node.known && node.who.namespace != namespace {
                 node.who.namespace = None;
             }
@@ -183,7 +188,7 @@ impl<'a> Kin<'a> {
         self.add(who)
     }
 
-    /// Puts what each may hang under in order.
+    /// Sorts the possible parents of each node.
     fn relate(&mut self) {
         let below = self.below_operations();
         let roots = Roots::of(&self.nodes);
@@ -204,15 +209,15 @@ impl<'a> Kin<'a> {
         }
     }
 
-    /// The nodes that something with an operation owns, at any distance.
+    /// Returns the nodes that are owned by a node with an operation, directly or indirectly.
     fn below_operations(&self) -> HashSet<usize> {
         let owned = self.owned_by_each();
         let tops = self.numbers(|node| !node.operations.is_empty());
         reach(tops, |it| &owned[it])
     }
 
-    /// Owners whose own owners nobody knows, of what has an operation that is `meant`, and
-    /// of all that this may hang under.
+    /// Returns the owners whose own owners are unknown. Only owners of resources with an operation
+    /// for which `meant` is true count, and their ancestors.
     pub(super) fn strangers(&self, meant: &dyn Fn(&ListedOperation) -> bool) -> Vec<Who<'a>> {
         let own = self.numbers(|node| node.operations.iter().any(|it| meant(it)));
         let above = reach(own, |it| &self.nodes[it].parents);
@@ -232,8 +237,8 @@ impl<'a> Kin<'a> {
         children(self.nodes.iter().map(|node| node.owners.as_slice()))
     }
 
-    /// All that hangs under `tops` at any distance, each with the nearest way there: the
-    /// node above it; None for the tops themselves.
+    /// Returns all descendants of `tops`. Each has its parent on the shortest path from the tops.
+    /// The tops have None.
     pub(super) fn below(&self, tops: &[usize]) -> HashMap<usize, Option<usize>> {
         let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
         let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();
@@ -249,19 +254,20 @@ impl<'a> Kin<'a> {
         found
     }
 
-    /// The owners of `number`, at any distance.
+    /// Returns the owners of `number`, direct and indirect.
     pub(super) fn owners(&self, number: usize) -> HashSet<usize> {
         reach(vec![number], |it| &self.nodes[it].owners)
     }
 
-    /// What `number` owns, at any distance.
+    /// Returns the resources that `number` owns, directly and indirectly.
     pub(super) fn owned(&self, number: usize) -> HashSet<usize> {
         let owned = self.owned_by_each();
         reach(vec![number], |it| &owned[it])
     }
 }
 
-/// All that a way from one of the starts leads to; a start itself if it is in a cycle.
+/// Returns all nodes that can be reached from the starts. A start is included only if it is in a
+/// cycle.
 fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut queue = starts;
@@ -271,7 +277,7 @@ fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet
     found
 }
 
-/// The other direction of `parents`.
+/// Inverts `parents`.
 fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<usize>> {
     let mut children = vec![Vec::new(); parents.len()];
     for (number, parents) in parents.enumerate() {
@@ -282,7 +288,7 @@ fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<
     children
 }
 
-/// The roots of correlation groups, by group and namespace.
+/// Returns the roots of correlation groups, by group and namespace.
 struct Roots<'a> {
     within: HashMap<(&'a str, Option<&'a str>), Vec<usize>>,
     namespaced: HashMap<&'a str, Vec<usize>>,
@@ -296,7 +302,7 @@ impl<'a> Roots<'a> {
             for group in root_of(node) {
                 let namespace = node.who.namespace;
                 let one = within.entry((group, namespace)).or_default();
-                // Several operations of one root tell of the same group.
+                // Several operations of one root can name the same group.
                 if one.last() == Some(&number) {
                     continue;
                 }
@@ -309,9 +315,9 @@ impl<'a> Roots<'a> {
         Self { within, namespaced }
     }
 
-    /// The roots that a node hangs under: of its group in its namespace; for what is in
-    /// no namespace, the group's only root in any; and where its namespace has none, the
-    /// group's root in no namespace. Where there are several, nobody can tell which.
+    /// Returns the root of the correlation group of a node. For a namespaced resource, this is the
+    /// root in its namespace, else the cluster-scoped root. For a cluster-scoped resource, it is
+    /// the only root in any namespace. If there are several roots, none is chosen.
     fn over(&self, node: &KinNode<'a>) -> impl Iterator<Item = usize> {
         let only = |roots: Option<&Vec<usize>>| match roots.map(Vec::as_slice) {
             Some([root]) => Some(*root),
@@ -335,7 +341,7 @@ impl<'a> Roots<'a> {
     }
 }
 
-/// The groups that a node is a root of.
+/// Returns the groups of which a node is a root.
 fn root_of<'a>(node: &KinNode<'a>) -> Vec<&'a str> {
     node.operations
         .iter()

@@ -1,16 +1,17 @@
-//! The kinds that a cluster serves. Enters: the name of a kind as people type it, or an
-//! `apiVersion` with a kind as an owner reference has it. Leaves: the resources that are
-//! meant. All commands that have a cluster resolve kinds here; what is known without one is
-//! in `ifo_client::kinds`.
+//! Resolves the kinds that a cluster serves.
 //!
-//! A name is a kind, a plural, a singular or a short name, in upper or lower case, with a
-//! group and a version behind it or not. A name without a group means the kinds of that
-//! name in all groups: kubectl takes the preferred group alone, which would hide the
-//! operations on the others. Subresources have no names.
+//! Input: the name of a kind as users type it, or `apiVersion` and kind of an owner reference.
+//! Output: the matching resources. All commands that connect to a cluster use this module. The
+//! built-in kinds are in `ifo_client::kinds`.
 //!
-//! The cluster's discovery is asked when a kind is first needed: two requests for all kinds.
-//! If that answer does not have a kind of an owner reference, one more request asks for the
-//! kinds of its API version: a kube-apiserver before 1.26 answers only that one.
+//! A name is a kind, a plural, a singular or a short name in any case, optionally with a group and
+//! a version. A name without a group matches the kinds of that name in all groups. In contrast,
+//! kubectl uses only the preferred group, which would hide operations on the others. Subresources
+//! have no names.
+//!
+//! Discovery is read when a kind is first needed: two requests for all kinds. If the answer lacks
+//! the kind of an owner reference, one more request asks for its API version. A kube-apiserver
+//! before 1.26 answers only this request.
 
 use super::nearest::nearest;
 use super::operation::ListedSubject;
@@ -25,23 +26,23 @@ use std::fmt;
 use std::str::FromStr;
 use tokio::sync::{Mutex, OnceCell};
 
-/// `freshness` of a version whose server does not answer kube-apiserver: what it lists may
-/// be old, or nothing.
+/// The value of `freshness` for a version whose server does not answer the kube-apiserver. Its list
+/// of resources can be outdated or empty.
 const STALE: &str = "Stale";
 
 /// The kinds of one cluster.
 pub(super) struct Kinds {
     server: ApiServer,
-    /// All kinds, if the cluster's aggregated discovery has said them.
+    /// All kinds, if the cluster has aggregated discovery.
     served: OnceCell<Option<ServedKinds>>,
-    /// The kinds of single API versions, which were asked for one by one.
+    /// The kinds of single API versions that were requested separately.
     versions: Mutex<HashMap<String, Vec<ServedResource>>>,
 }
 
-/// What a cluster serves.
+/// The resources that a cluster serves.
 struct ServedKinds {
     resources: Vec<ServedResource>,
-    /// Whether that is all.
+    /// True if the list is complete.
     whole: bool,
 }
 
@@ -51,27 +52,26 @@ pub(super) struct ServedResource {
     group: String,
     version: String,
     kind: String,
-    /// As in the address.
+    /// The plural name, as in paths.
     plural: String,
-    /// Whether its objects live in namespaces.
+    /// True if the resource is namespaced.
     namespaced: bool,
     /// The kind, plural, singular and short names, in lower case.
     names: Vec<String>,
 }
 
-/// A kind that operations are chosen by: as it was typed, and what the cluster means by
-/// it once it has been asked.
+/// A kind in a filter: the typed name, and the matching kinds after discovery was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChosenKind {
     text: String,
     name: KindName,
-    /// What goes by it.
+    /// The matching kinds.
     resources: Vec<ServedResource>,
-    /// Whether the cluster has told all that it serves.
+    /// True if discovery was complete.
     certain: bool,
-    /// The nearest name that the cluster serves, where it serves none of this name.
+    /// The nearest existing name, if no kind has this name.
     nearest: Option<String>,
-    /// Group and kind of the kinds whose initials it is, where the cluster does not say.
+    /// Group and kind of the kinds whose initials the name has, if discovery is not available.
     initials_of: BTreeSet<(String, String)>,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for ChosenKind {
 }
 
 impl ChosenKind {
-    /// Asks what it means.
+    /// Resolves the name with discovery.
     pub(super) async fn resolve(&mut self, kinds: &Kinds) {
         let Some(served) = kinds.told().await else {
             return;
@@ -114,18 +114,18 @@ impl ChosenKind {
         }
     }
 
-    /// Whether the cluster serves a kind of this name.
+    /// Returns true if the cluster serves a kind of this name.
     pub(super) fn is_served(&self) -> bool {
         !self.resources.is_empty()
     }
 
-    /// Whether the cluster serves no kind of this name.
+    /// Returns true if the cluster certainly serves no kind of this name.
     pub(super) fn is_unknown(&self) -> bool {
         self.certain && self.resources.is_empty()
     }
 
-    /// The error for a name that is no kind's. `others` are names that the cluster's
-    /// discovery need not know.
+    /// Returns the error for a name that no kind has. `others` are known names that may be missing
+    /// in discovery.
     pub(super) fn unknown<'a>(&'a self, others: impl Iterator<Item = &'a str>) -> String {
         let names = others.chain(self.nearest.as_deref());
         let what = format!("the cluster has no resource {:?}", self.text);
@@ -135,7 +135,7 @@ impl ChosenKind {
         }
     }
 
-    /// Whether a resource is of it. Where the cluster does not say what is meant, names are
+    /// Returns true if a resource is of this kind. If discovery is not available, the names are
     /// compared.
     pub(super) fn is_of(&self, kind: &str, api_version: &str) -> bool {
         if self.resources.is_empty() {
@@ -147,12 +147,13 @@ impl ChosenKind {
             .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
     }
 
-    /// Whether the cluster does not say what it means.
+    /// Returns true if the name could not be resolved.
     pub(super) fn is_vague(&self) -> bool {
         self.resources.is_empty() && !self.certain
     }
 
-    /// Takes from `subjects` what it is the initials of: no plural tells those.
+    /// Looks in `subjects` for kinds whose initials the name has, because plurals cannot be
+    /// compared with initials.
     pub(super) fn learn<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
         let name = &self.name;
         let meant = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
@@ -160,7 +161,7 @@ impl ChosenKind {
         self.initials_of.extend(seen);
     }
 
-    /// Whether a rule set with this target finds operations on it.
+    /// Returns true if a rule set with this target detects operations on this kind.
     pub(super) fn is_target(&self, target: &Gvr) -> bool {
         if self.resources.is_empty() {
             let mut seen = self.initials_of.iter();
@@ -176,7 +177,7 @@ impl ChosenKind {
 }
 
 impl Kinds {
-    /// Asks `server`, but not yet.
+    /// Creates the kinds of `server`. Discovery is read later.
     pub(super) fn new(server: ApiServer) -> Self {
         Self {
             server,
@@ -185,8 +186,7 @@ impl Kinds {
         }
     }
 
-    /// The resource of the objects with this `apiVersion` and kind; None if the cluster
-    /// does not say.
+    /// Returns the resource of this `apiVersion` and kind. None if discovery does not have it.
     pub(super) async fn resource(&self, api_version: &str, kind: &str) -> Option<ServedResource> {
         let is_it = |it: &&ServedResource| {
             it.kind == kind && (&*it.group, &*it.version) == group_and_version(api_version)
@@ -204,20 +204,20 @@ impl Kinds {
         versions[api_version].iter().find(is_it).cloned()
     }
 
-    /// The resources of one API version; none if the cluster does not say.
+    /// Returns the resources of one API version. Empty if discovery does not have it.
     async fn ask_version(&self, api_version: &str) -> Vec<ServedResource> {
         let path = version_path(api_version);
         let list: Result<APIResourceList, _> = self.server.get(&path, api_version, None).await;
         let resources = list.map(|list| list.resources).unwrap_or_default();
         let resources = resources.into_iter();
         resources
-            // The others are subresources.
+            // The other entries are subresources.
             .filter(|it| !it.name.contains('/'))
             .map(|it| ServedResource::of_version(api_version, it))
             .collect()
     }
 
-    /// All kinds, those of the core group first; None if the cluster does not say.
+    /// Returns all kinds, the core group first. None if discovery is not available.
     async fn told(&self) -> Option<&ServedKinds> {
         self.served.get_or_init(|| self.ask()).await.as_ref()
     }
@@ -230,17 +230,17 @@ impl Kinds {
         let groups = self.server.within(client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
         let groups = groups.ok()?.ok()?;
-        // A demo of a folder serves no core group.
+        // A demo with a folder serves no core group.
         let core = core.ok().and_then(Result::ok);
         let whole = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
         let mut resources = core.map(all).unwrap_or_default();
         resources.extend(all(groups));
-        // A server before 1.26 answers in another form, in which there are no items.
+        // A server before 1.26 answers in another form, which has no items.
         (!resources.is_empty()).then_some(ServedKinds { resources, whole })
     }
 }
 
-/// Path of an API version.
+/// Returns the path of an API version.
 fn version_path(api_version: &str) -> String {
     match group_and_version(api_version) {
         ("", version) => format!("/api/{}", escape(version)),
@@ -268,7 +268,7 @@ impl ServedResource {
         named && name.allows(&self.group, &self.version)
     }
 
-    /// Path of one of its objects. The namespace counts if the objects live in namespaces.
+    /// Returns the path of an object. The namespace is used only if the resource is namespaced.
     pub(super) fn path(&self, namespace: Option<&str>, name: &str) -> String {
         let version = match &*self.group {
             "" => self.version.clone(),
@@ -283,7 +283,7 @@ impl ServedResource {
     }
 }
 
-/// `plural.group/version`, for people.
+/// Formats `plural.group/version` for messages.
 impl fmt::Display for ServedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.", self.plural)?;
@@ -294,7 +294,7 @@ impl fmt::Display for ServedResource {
     }
 }
 
-/// Whether a list has items, and none of them is out of date.
+/// Returns true if a list has items, and all of them are current.
 fn is_fresh(list: &APIGroupDiscoveryList) -> bool {
     let mut versions = list.items.iter().flat_map(|group| &group.versions);
     !list.items.is_empty() && versions.all(|it| it.freshness.as_deref() != Some(STALE))

@@ -1,7 +1,8 @@
-//! Whether the values of filters can match anything: an unknown value looks like a quiet
-//! cluster. Enters: filters, and the operations that were listed with them. Leaves: an
-//! error for a value that nothing in the cluster has, and remarks on values that no rule
-//! set looks for or that cannot be checked.
+//! Checks if the values of filters exist, because an unknown value looks like a quiet cluster.
+//!
+//! Input: filters, and the operations that were listed with them. Output: an error for a value that
+//! does not exist in the cluster. A value that no rule set can detect, or that cannot be checked,
+//! causes a remark.
 //!
 //! | value | exists if |
 //! | --- | --- |
@@ -9,8 +10,7 @@
 //! | kind | the cluster serves it, a rule set that has a target watches it, or an operation is on it |
 //! | namespace | the cluster has it, or an operation is in it |
 //!
-//! The operations that were listed come first, so that a value that matches one of them
-//! costs no request.
+//! The listed operations are checked first. So a value that matches one of them needs no request.
 
 use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
@@ -23,17 +23,17 @@ use super::wait::RuleSets;
 use clap::ValueEnum as _;
 use tokio::sync::OnceCell;
 
-/// What is to be said of a value that is no error.
+/// A remark about a value that is no error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remark {
-    /// It exists, and no rule set looks for such operations.
+    /// The value exists, but no rule set detects such operations.
     NoRuleSet(String),
-    /// Nothing says whether it exists.
+    /// The existence of the value cannot be checked.
     Unchecked(String),
 }
 
 impl Remark {
-    /// Says it on standard error.
+    /// Prints the remark to standard error.
     pub(super) fn say(&self) {
         match self {
             Self::NoRuleSet(text) => complain("warning", text),
@@ -82,7 +82,7 @@ pub(super) async fn check(
     Ok(remarks)
 }
 
-/// The same, and says the remarks on standard error.
+/// Checks the values, and prints the remarks to standard error.
 pub(super) async fn check_aloud(
     filters: &Filters,
     source: &OperationSource,
@@ -93,12 +93,12 @@ pub(super) async fn check_aloud(
     Ok(())
 }
 
-/// What can be known of a cluster.
+/// The facts about a cluster that are read when needed.
 struct FilterCheck<'a> {
     source: &'a OperationSource,
     filters: &'a Filters,
     rule_sets: Result<RuleSets, Problem>,
-    /// All operations that the user may see, in any phase.
+    /// All operations that the user may read, in any phase.
     operations: OnceCell<Result<Vec<ListedOperation>, Problem>>,
 }
 
@@ -113,8 +113,8 @@ impl FilterCheck<'_> {
         }
     }
 
-    /// All operations that the user may see. A user who may list one namespace only sees
-    /// those of the namespace.
+    /// Returns all operations that the user may read. For a user with rights in one namespace,
+    /// these are the operations of the namespace.
     async fn operations(&self) -> Result<&[ListedOperation], &Problem> {
         let list = async || match self.source.unfiltered().list().await {
             Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {
@@ -133,7 +133,7 @@ impl FilterCheck<'_> {
         operations.iter().any(|it| alone.matches(it))
     }
 
-    /// Checks a component or an operation: a rule set or an operation must have it.
+    /// Checks a component or an operation. A rule set or an operation must have it.
     async fn check_name(
         &self,
         value: FilterValue<'_>,
@@ -145,7 +145,7 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         let (rule_sets, operations) = match (rule_sets, self.operations().await) {
-            // A command that finds nothing says so.
+            // A command without results prints this itself.
             (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
             (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
             (Err(problem), _) | (_, Err(problem)) => {
@@ -166,7 +166,7 @@ impl FilterCheck<'_> {
         Err(Problem::Usage(self.no_operation(value, name, meant)))
     }
 
-    /// The error for an operation that does not exist, and may be meant as a format.
+    /// Returns the error for an unknown operation that may be intended as an output format.
     fn no_operation(&self, value: FilterValue<'_>, name: &str, operation: Option<&str>) -> String {
         let shapes: Vec<_> = OutputShape::value_variants()
             .iter()
@@ -202,7 +202,7 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         if !kind.is_unknown() {
-            // Where the rule sets are known, they say that none looks for it.
+            // If the rule sets are readable, their check reports that none detects such operations.
             let unchecked = unchecked(value, "the cluster does not list all kinds");
             let is_said = rule_sets.is_ok_and(|it| !it.is_empty());
             return Ok((!is_said).then_some(unchecked));
@@ -227,7 +227,7 @@ impl FilterCheck<'_> {
         let path = format!("/api/v1/namespaces/{}", escape(name));
         let why = match server.answer(&path, "namespaces", None).await {
             Ok(_) => return Ok(None),
-            // A server without namespaces answers 404, too: of the path.
+            // A server without namespaces also answers 404, for the path.
             Err(Problem::NotFound(message)) if message.starts_with("namespaces \"") => {
                 let all = namespaces(server).await;
                 let meant = nearest(name, all.iter().map(String::as_str));
@@ -240,7 +240,7 @@ impl FilterCheck<'_> {
             Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
             Err(problem) => short(&problem),
         };
-        // A right in this namespace alone is a RoleBinding, which is in the namespace.
+        // A right in this namespace alone comes from a RoleBinding, which exists in the namespace.
         let everywhere = self.source.unfiltered().list().await;
         let is_bound = matches!(everywhere, Err(Problem::Forbidden { .. }));
         if is_bound || self.has_operation(value).await {
@@ -254,7 +254,7 @@ fn unchecked(value: FilterValue<'_>, why: &str) -> Remark {
     Remark::Unchecked(format!("cannot check {value}: {why}"))
 }
 
-/// The end of a message about an unknown value.
+/// Returns the end of a message about an unknown value.
 fn hint(meant: Option<&str>, see: &str) -> String {
     match meant {
         Some(meant) => format!("; did you mean {meant:?}?"),
@@ -262,7 +262,7 @@ fn hint(meant: Option<&str>, see: &str) -> String {
     }
 }
 
-/// A problem without what to do about it, where the command goes on.
+/// Returns a problem without its hint, for a command that continues.
 fn short(problem: &Problem) -> String {
     match problem {
         Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),

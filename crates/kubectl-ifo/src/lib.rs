@@ -1,6 +1,8 @@
-//! The commands of the kubectl plugin. Enters: arguments. Leaves: what they print, and
-//! an exit code. The tools for rule authors (`rules`) need no server, and a cluster only for
-//! `rules check --cluster`. The others ask the server of the current kubeconfig.
+//! The commands of the kubectl plugin.
+//!
+//! Input: arguments. Output: printed text, and an exit code. The tools for rule authors (`rules`)
+//! need no server, and only `rules check --cluster` needs a cluster. The other commands ask the
+//! server of the current kubeconfig.
 //!
 //! ```text
 //! connect ─▶ server ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
@@ -49,14 +51,14 @@ use problem::Problem;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What runs where no command is named.
+/// The default command.
 const DEFAULT_COMMAND: &str = "list";
 
-/// The exit code where nobody reads what is printed any more: that of a program that
-/// SIGPIPE ends, which Rust ignores.
+/// The exit code if the reader of standard output has closed the pipe: 128 + SIGPIPE. Rust ignores
+/// the signal itself.
 const CLOSED: u8 = 128 + 13;
 
-/// Sees which operations are in flight in a cluster.
+/// Shows which operations are in flight in a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-ifo", bin_name = "kubectl ifo", version)]
 #[command(after_help = "\
@@ -81,17 +83,17 @@ enum PluginCommand {
     List(list::ListArgs),
     /// Shows operations by name
     Get(list::GetArgs),
-    /// Counts the operations, and names those that need somebody
+    /// Counts the operations, and names those that need attention
     Summary(summary::SummaryArgs),
-    /// Shows the operations on the whole screen, as they change
+    /// Shows the operations on the whole screen and updates them
     Top(top::TopArgs),
-    /// Shows the operations as trees: component, namespace, what belongs to what
+    /// Shows the operations as trees: component, namespace, owners and their resources
     Tree(tree::TreeArgs),
-    /// Tells all about an operation, or about all of a resource's
+    /// Shows all facts about an operation, or about all operations of a resource
     Describe(describe::DescribeArgs),
-    /// Waits until nothing is in flight, or until something has begun or ended
+    /// Waits until no operation is in flight, or until an operation has started or completed
     Wait(wait::WaitArgs),
-    /// Tools for those who write OperationRuleSets; no server needed
+    /// Tools for authors of OperationRuleSets; no server needed
     #[command(after_help = "\
 Examples:
   kubectl ifo rules check my-rules.yaml
@@ -100,9 +102,9 @@ Examples:
     Rules(rules::RulesCommand),
     /// Prints the versions of the plugin and of the server
     Version(version::VersionArgs),
-    /// Prints a script that makes a shell complete kubectl-ifo
+    /// Prints a completion script for a shell
     Completion(completion::CompletionArgs),
-    /// Prints what may come next on a command line, for kubectl_complete-ifo
+    /// Prints possible next words of a command line, for kubectl_complete-ifo
     #[command(name = "__complete", hide = true)]
     Complete(completion::CompletionWords),
     /// Writes the man pages
@@ -110,8 +112,8 @@ Examples:
     Man(completion::ManArgs),
 }
 
-/// The commands with their flags. Where no command is named, the flags are those of the
-/// default one, and of two that say different things the last one counts, as for kubectl.
+/// Returns the commands with their flags. Without a command, the flags of `list` apply. If a flag
+/// is repeated, its last value counts, as in kubectl.
 fn definitions() -> clap::Command {
     let commands = PluginCli::command();
     let default = commands.find_subcommand(DEFAULT_COMMAND);
@@ -127,9 +129,10 @@ fn definitions() -> clap::Command {
         .args_override_self(true)
 }
 
-/// Runs what the command line of the process asks for. The exit code is 0 when all is
-/// well, 1 when something that was asked for is not, 2 when the arguments are not, 141 when
-/// nobody reads on; `wait` has its own.
+/// Runs the command line of the process and returns the exit code.
+///
+/// It is 0 for success, 1 for a failure, 2 for invalid arguments, and 141 if the reader has closed
+/// standard output. `wait` has further exit codes.
 pub fn run() -> ExitCode {
     let cli = parsed(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
     match cli.command {
@@ -147,12 +150,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Reads a command line.
+/// Parses a command line.
 fn parsed(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     let arguments = with_command(arguments);
     let parsed = with_switches(definitions()).try_get_matches_from(&arguments);
     match parsed {
-        // The help is about `--watch`, and not about `--watch[=<WATCH>]`.
+        // The help shows `--watch`, not `--watch[=<WATCH>]`.
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
             match definitions().try_get_matches_from(&arguments) {
                 Err(help) if help.kind() == ErrorKind::DisplayHelp => Err(help),
@@ -163,7 +166,7 @@ fn parsed(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     }
 }
 
-/// Runs a command that asks a cluster.
+/// Runs a command that connects to a cluster.
 fn asked(command: PluginCommand) -> ExitCode {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -189,12 +192,12 @@ fn asked(command: PluginCommand) -> ExitCode {
             | PluginCommand::Man(_) => Ok(ExitCode::SUCCESS),
         }
     });
-    // A name that is just being looked up must not hold back the end.
+    // A running DNS lookup must not delay the end.
     runtime.shutdown_background();
     match result {
-        // It says that it is so by its exit code.
+        // The exit code of `wait` reports the result.
         Err(Problem::Closed) if is_wait => ExitCode::SUCCESS,
-        // 1 is for a time-out.
+        // `wait` uses 1 for a timeout.
         Err(problem) if is_wait => {
             complain("error", problem);
             ExitCode::from(2)
@@ -203,14 +206,14 @@ fn asked(command: PluginCommand) -> ExitCode {
     }
 }
 
-/// What runs the requests: one thread is enough for one user, and starts sooner.
+/// Creates the runtime for requests. One thread is enough for one user, and starts faster.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// The exit code of a command, after a word about what went wrong.
+/// Returns the exit code of a command, after printing its error.
 fn ended(result: Result<ExitCode, Problem>) -> ExitCode {
     match result {
         Ok(code) => code,

@@ -1,4 +1,4 @@
-//! `kubectl ifo list` and `get`: the operations, once or as they change.
+//! `kubectl ifo list` and `get`: print operations once, or as they change.
 
 use super::columns::{Table, screen};
 use super::connect::Connect;
@@ -38,7 +38,7 @@ pub(super) struct ListArgs {
 
 /// The arguments of `get`.
 #[derive(Debug, Clone, clap::Args)]
-// One that is named is shown in any phase.
+// Operations that are named are shown in any phase.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ pub(super) struct GetArgs {
     common: CommonArgs,
 }
 
-/// The flags of the commands that print operations: which, how, and of which cluster.
+/// The flags of the commands that print operations: filters, output and connection.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct CommonArgs {
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(super) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// The filters, and the form of the output, which `-o` may name as well.
+    /// Returns the filters and the output format, which can be a value of `-o`.
     pub(super) fn chosen(&self) -> Result<(Filters, OutputShape), Problem> {
         let mut filters = self.filters.within(self.connect.namespace());
         let asked = filters.take_format()?;
@@ -72,11 +72,11 @@ impl CommonArgs {
     }
 }
 
-/// The flags about what is printed.
+/// The flags about the output.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
-    /// Form of the output; kubectl's -o does it, too
+    /// Output format; kubectl's -o works, too
     #[arg(
         short = 'O',
         long = "output",
@@ -85,7 +85,7 @@ pub(super) struct OutputArgs {
         ignore_case = true
     )]
     pub(super) shape: Option<OutputShape>,
-    /// Goes on with what changes; json and yaml get a document for each
+    /// Print changes until interrupted; json and yaml print a document for each
     #[arg(short, long)]
     pub(super) watch: bool,
     /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress
@@ -95,12 +95,12 @@ pub(super) struct OutputArgs {
     pub(super) colors: Colors,
 }
 
-/// Lists.
+/// Lists the operations.
 pub(super) async fn run(args: &ListArgs) -> Result<ExitCode, Problem> {
     show(&args.common, false, &[]).await
 }
 
-/// Shows the named ones, whatever their phase.
+/// Shows the named operations in any phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
     show(&args.common, true, &args.names).await
 }
@@ -150,7 +150,7 @@ async fn show(
         }
         tell_incomplete(&source);
     }
-    // After what was found, as kubectl does.
+    // The error follows the found operations, as in kubectl.
     if let [first, others @ ..] = missing.as_slice() {
         for name in others {
             complain("error", not_found(&source, &filters, name).await);
@@ -163,7 +163,7 @@ async fn show(
     watch(&view, &source, operations, &named).await
 }
 
-/// Prints each change of the operations that are `named`: a line of the table, or a document.
+/// Prints each change of the `named` operations: a row of the table, or a document.
 async fn watch(
     view: &ListView,
     source: &OperationSource,
@@ -183,7 +183,7 @@ async fn watch(
     loop {
         let news = match follower.next().await? {
             OperationChange::Applied(operation) => *operation,
-            // Its end was not told.
+            // The end of the operation was not observed.
             OperationChange::Deleted {
                 operation,
                 was_active: true,
@@ -208,8 +208,8 @@ async fn watch(
     }
 }
 
-/// The last known state of an operation that was deleted, as `Ended`: the plugin did not see how
-/// the operation ended.
+/// Returns the last known state of a deleted operation with the state `Ended`, because its outcome
+/// is unknown.
 fn ended(mut operation: ListedOperation) -> ListedOperation {
     if operation.active {
         operation.active = false;
@@ -227,14 +227,14 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
     to_raw_value(&object).ok()
 }
 
-/// Ends a command with one line, if operations may be missing from what it printed.
+/// Prints one line at the end if operations may be missing.
 pub(super) fn tell_incomplete(source: &OperationSource) {
     if let Some(incomplete) = source.incomplete() {
         tell(&incomplete_line(&incomplete));
     }
 }
 
-/// One line about rule sets that do not work.
+/// Formats one line about rule sets that do not work.
 pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
     match incomplete {
         Incomplete::NoRuleSets => {
@@ -254,7 +254,7 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
     }
 }
 
-/// What is to be said of a name that is none of the operations that are meant.
+/// Returns the message for a name that no matching operation has.
 async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> Problem {
     let all = source.unfiltered().list().await.unwrap_or_default();
     if let Some(found) = all.iter().find(|it| it.name == name) {
@@ -263,7 +263,7 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
             found.place_name()
         ));
     }
-    // A filter that can match nothing is the better reason.
+    // If a filter cannot match anything, that is the better explanation.
     match known::check(filters, source, &all).await {
         Err(problem) => problem,
         Ok(_) => Problem::NotFound(format!(
@@ -272,7 +272,7 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
     }
 }
 
-/// How operations are shown.
+/// The form in which operations are printed.
 struct ListView {
     shape: OutputShape,
     served: Served,
@@ -280,7 +280,7 @@ struct ListView {
     screen: Option<usize>,
 }
 
-/// A list as kubectl prints one.
+/// A list in the form of kubectl.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a> {
@@ -296,8 +296,8 @@ struct PrintedListMeta {
     resource_version: &'static str,
 }
 
-/// An object that is laid out anew, one at a time: it came compact, and a list of them as
-/// values would take several times its text.
+/// An object that is formatted when it is printed. A list of parsed objects would need several
+/// times the memory of their text.
 struct Laid<'a>(&'a RawValue);
 
 impl Serialize for Laid<'_> {
@@ -316,7 +316,8 @@ impl ListView {
         }
     }
 
-    /// All at once; a single object that was asked for by name is no list.
+    /// Prints all operations together. A single object that was requested by name is not printed as
+    /// a list.
     fn all(
         &self,
         operations: &[ListedOperation],
@@ -335,7 +336,7 @@ impl ListView {
         }
     }
 
-    /// One of many.
+    /// Prints one of several operations.
     fn one(
         &self,
         table: &mut Table,
@@ -358,7 +359,7 @@ impl ListView {
     }
 }
 
-/// The objects as JSON or YAML; a single one that was asked for by name is no list.
+/// Encodes the objects as JSON or YAML. A single object that was requested by name is not a list.
 pub(super) fn objects(
     operations: &[ListedOperation],
     shape: OutputShape,
@@ -432,7 +433,7 @@ mod tests {
         }
     }
 
-    /// As a cluster has them: kinds and names that are long.
+    /// Operations with long kinds and names, as clusters have them.
     fn long() -> Vec<ListedOperation> {
         let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
         let blocked = json!({"status": {"progress": 45, "state": "Blocked", "message": "no node"}});
@@ -470,7 +471,7 @@ mod tests {
                 assert!(all.contains(part), "{width}: {part}\n{all}");
             }
         }
-        // Nothing here is long, and it fits all the same.
+        // All texts are short, so the table fits.
         let few = text(&long()[1..2], 80);
         assert!(few.contains("disk-0") && few.contains("10m"), "{few}");
         for width in [20, 30, 40, 60] {

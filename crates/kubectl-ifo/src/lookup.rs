@@ -1,8 +1,8 @@
-//! Owners that have no operation, asked of the cluster: an operation names its subject's
-//! direct owners only, and what stands above those is in the owners themselves. Enters:
-//! operations. Leaves: the owners, as far as the user may read them.
+//! Looks up owners that have no operation. An operation names only the direct owners of its
+//! subject. Their own owners are in the owner objects.
 //!
-//! Nothing here fails: what cannot be read stays unknown, and is asked once.
+//! Input: operations. Output: the owners that the user may read. An owner that cannot be read stays
+//! unknown, and is requested once.
 
 use super::kin::{Kin, Who};
 use super::kinds::Kinds;
@@ -13,26 +13,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
-/// Owners above an owner: nobody has a longer chain, and each level waits for the one
-/// below.
+/// Largest number of levels above an owner. Real chains are shorter. Each level waits for the level
+/// below it.
 const MOST_LEVELS: usize = 8;
 
-/// Requests that are under way at the same time.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 16;
 
-/// What was found out.
+/// The results so far.
 pub(super) struct Lookup {
     server: ApiServer,
     kinds: Kinds,
-    /// Owners that were asked for; more are not.
+    /// Largest number of owners that are requested.
     most: usize,
     asked: HashSet<String>,
-    /// Owners that were found.
+    /// The owners that were found.
     pub(super) known: Vec<ListedSubject>,
 }
 
 impl Lookup {
-    /// Asks `server` for at most `most` owners. `kinds` are those of the same server.
+    /// Creates a lookup of at most `most` owners. `kinds` belongs to the same server.
     pub(super) fn new(server: ApiServer, kinds: Kinds, most: usize) -> Self {
         Self {
             server,
@@ -43,13 +43,13 @@ impl Lookup {
         }
     }
 
-    /// Finds out about the owners of `operations`' subjects, and theirs. Returns how many
-    /// there were too many of.
+    /// Looks up the direct and indirect owners of the subjects of `operations`. Returns the number
+    /// of owners that were not requested because there are too many.
     pub(super) async fn owners(&mut self, operations: &[ListedOperation]) -> usize {
         self.owners_of(operations, &|_| true).await
     }
 
-    /// The same for those of `operations` that are `meant`.
+    /// Does the same for the `operations` for which `meant` is true.
     pub(super) async fn owners_of(
         &mut self,
         operations: &[ListedOperation],
@@ -93,7 +93,7 @@ impl Lookup {
     }
 }
 
-/// The owner in the object that has its name, if it is still the same object.
+/// Returns the owner from the object of its name, if the UID is the same.
 fn owner(who: Who<'_>, found: ObjectMeta) -> Option<ListedSubject> {
     (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),

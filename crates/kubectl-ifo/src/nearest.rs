@@ -1,8 +1,7 @@
-//! Suggestions for misspelt names. Enters: a name, and the names that exist. Leaves: the
-//! existing name that was probably meant.
+//! Suggests existing names for a misspelt name.
 
-/// The name among `names` that `name` was probably meant to be; upper and lower case are
-/// the same. Of two equally near names it is the first in alphabetical order.
+/// Returns the nearest of `names`, without regard to case. Of two equally near names it is the
+/// first in alphabetical order. None if no name is near.
 pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let lower = name.to_lowercase();
     names
@@ -11,7 +10,7 @@ pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) 
             let distance = strsim::damerau_levenshtein(&lower, &other.to_lowercase());
             (distance, other)
         })
-        // More than half wrong is another word.
+        // If more than half of the letters differ, it is a different word.
         .filter(|(distance, other)| *distance * 2 <= other.chars().count().max(2))
         .min()
         .map(|(_, other)| other)

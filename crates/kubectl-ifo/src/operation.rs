@@ -1,7 +1,9 @@
-//! An operation as all commands of the plugin know it. Enters: an object of the live API, a
-//! CR of persistence mode, or a CR of the Go operator; `rules replay` reads the objects that
-//! the tracker writes, and `rules test` makes operations from what rules find. A field that
-//! an object does not have is empty; nothing that a server sends makes a command fail.
+//! An operation, as all commands of the plugin use it.
+//!
+//! Input: an object of the live API, a custom resource of persistence mode, or one of the Go
+//! operator. `rules replay` reads the objects of the tracker. `rules test` creates operations from
+//! the results of rules. A field that an object does not have is empty, so an unexpected object
+//! causes no error.
 
 mod data;
 
@@ -15,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Prefix of the correlation labels, see `docs/rules.md`.
+/// Prefix of the correlation labels (see `docs/rules.md`).
 const CORRELATION: &str = "ifo.kubevirt.io/correlation-";
 
-/// Tells an operation from all others: namespace and name of its object.
+/// The identity of an operation: namespace and name of its object.
 pub(super) type OperationKey = (Option<String>, String);
 
 /// One operation.
@@ -28,7 +30,7 @@ pub(super) type OperationKey = (Option<String>, String);
 )]
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedOperation {
-    /// Namespace of the object; None for a CR.
+    /// Namespace of the object. None for a custom resource.
     pub(super) namespace: Option<String>,
     /// Name of the object.
     pub(super) name: String,
@@ -38,37 +40,37 @@ pub(super) struct ListedOperation {
     pub(super) labels: BTreeMap<String, String>,
     /// Name of the operation, such as `Migrating`.
     pub(super) operation: String,
-    /// Which of several like operations on one subject.
+    /// Item, which distinguishes operations of the same name on one subject.
     pub(super) item: Option<String>,
     /// Component that the rule set belongs to.
     pub(super) component: String,
-    /// Rule set that detected it first.
+    /// Rule set that detected the operation first.
     pub(super) rule_set: String,
-    /// What it happens on.
+    /// The subject.
     pub(super) subject: ListedSubject,
-    /// Whether it is under way.
+    /// True if the operation is in flight.
     pub(super) active: bool,
-    /// How it goes or how it ended, as written: `Progressing`, `Failed`, …
+    /// State as in the object: `Progressing`, `Failed`, …
     pub(super) state: String,
     /// CamelCase reason.
     pub(super) reason: String,
-    /// For people.
+    /// Message for people.
     pub(super) message: String,
-    /// In percent.
+    /// Progress in percent.
     pub(super) progress: Option<u8>,
-    /// When it began.
+    /// Start time.
     pub(super) started: Option<Timestamp>,
-    /// Where that time comes from, as written: `Expression`, `Detected`, …
+    /// Source of the start time as in the object: `Expression`, `Detected`, …
     pub(super) start_time_source: String,
-    /// When it ended.
+    /// End time.
     pub(super) completed: Option<Timestamp>,
     /// Its conditions.
     pub(super) conditions: Vec<ConditionView>,
-    /// The object as it was served, if the command asked for it.
+    /// The object as the server sent it, if the command asked for it.
     pub(super) raw: Option<Box<RawValue>>,
 }
 
-/// What an operation happens on.
+/// The subject of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListedSubject {
@@ -76,31 +78,31 @@ pub(super) struct ListedSubject {
     pub(super) api_version: String,
     /// Kind.
     pub(super) kind: String,
-    /// Namespace; None for a cluster-scoped one.
+    /// Namespace. None for a cluster-scoped subject.
     pub(super) namespace: Option<String>,
     /// Name.
     pub(super) name: String,
     /// UID.
     pub(super) uid: Option<String>,
-    /// Its owners, which no command prints.
+    /// Its owners. No command prints them.
     #[serde(skip_serializing)]
     pub(super) owner_references: Vec<OwnerReference>,
 }
 
-/// A condition, as far as it is shown.
+/// The fields of a condition that are printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ConditionView {
-    /// Such as `Detected`.
+    /// Type, such as `Detected`.
     #[serde(rename = "type")]
     pub(super) kind: String,
-    /// `True`, `False` or `Unknown`.
+    /// Status: `True`, `False` or `Unknown`.
     pub(super) status: String,
     /// CamelCase reason.
     pub(super) reason: String,
-    /// For people.
+    /// Message for people.
     pub(super) message: String,
-    /// When the status changed last.
+    /// Time of the last change of the status.
     pub(super) last_transition_time: Option<Timestamp>,
 }
 
@@ -137,7 +139,7 @@ struct OperationStatus {
 }
 
 impl ListedOperation {
-    /// Reads one object; `keep` keeps it as it is, too.
+    /// Decodes one object. With `keep`, the object is kept as well.
     pub(super) fn read(json: &str, keep: bool) -> Result<Self, serde_json::Error> {
         let object: OperationObject = serde_json::from_str(json)?;
         let raw = keep.then(|| RawValue::from_string(json.to_owned()));
@@ -178,7 +180,7 @@ impl ListedOperation {
         })
     }
 
-    /// `Kind/name`, with the item if there is one.
+    /// Formats `Kind/name`, with the item if there is one.
     pub(super) fn subject_name(&self) -> String {
         let ListedSubject { kind, name, .. } = &self.subject;
         match &self.item {
@@ -187,19 +189,19 @@ impl ListedOperation {
         }
     }
 
-    /// The same with a kind of several words by its initials, where there is no room.
+    /// Formats it with the initials of a kind of several words, for narrow screens.
     pub(super) fn short_name(&self) -> String {
         let kind = &self.subject.kind;
         let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
         let name = self.subject_name();
-        // One letter tells nobody anything.
+        // A single letter is not understandable.
         match name.strip_prefix(kind.as_str()) {
             Some(rest) if initials.len() > 1 => format!("{initials}{rest}"),
             _ => name,
         }
     }
 
-    /// Kind and name with the namespace, for a sentence.
+    /// Formats kind and name with the namespace, for a sentence.
     pub(super) fn place_name(&self) -> String {
         match &self.subject.namespace {
             Some(namespace) => format!("{} in {namespace}", self.subject_name()),
@@ -207,23 +209,23 @@ impl ListedOperation {
         }
     }
 
-    /// Its phase, as written.
+    /// Returns its phase as in the object.
     pub(super) fn phase(&self) -> &'static str {
         if self.active { "Active" } else { "Completed" }
     }
 
-    /// Seconds since it began.
+    /// Returns the seconds since its start.
     pub(super) fn age(&self, now: Timestamp) -> Option<i64> {
         Some(now.as_second() - self.started?.as_second())
     }
 
-    /// Its progress with a sign, behind `before`; empty if it is not known.
+    /// Formats its progress in percent after `before`. Empty if the progress is unknown.
     pub(super) fn percent(&self, before: &str) -> String {
         let percent = self.progress.map(|it| format!("{before}{it}%"));
         percent.unwrap_or_default()
     }
 
-    /// Value of the label `ifo.kubevirt.io/correlation-…`.
+    /// Returns the value of the label `ifo.kubevirt.io/correlation-…`.
     pub(super) fn correlation(&self, suffix: &str) -> Option<&str> {
         self.labels
             .iter()
@@ -231,34 +233,34 @@ impl ListedOperation {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether something is wrong with it, or was at the end.
+    /// Returns true if the operation is failing or has failed.
     pub(super) fn is_failing(&self) -> bool {
         matches!(self.state.as_str(), "Failing" | "Failed")
     }
 
-    /// Whether it waits for someone or something else.
+    /// Returns true if the operation is blocked.
     pub(super) fn is_blocked(&self) -> bool {
         self.state == "Blocked"
     }
 
-    /// Whether it is no longer detected, and its debounce period is not over.
+    /// Returns true if it is not detected any more but its debounce period is not over.
     pub(super) fn is_settling(&self) -> bool {
         self.state == State::Settling.name()
     }
 
-    /// `inflightoperation.GROUP/name`, as kubectl's `-o name` has it.
+    /// Formats `inflightoperation.GROUP/name`, like kubectl's `-o name`.
     pub(super) fn resource_name(&self, group: &str) -> String {
         format!("{}.{group}/{}", live::KIND.to_lowercase(), self.name)
     }
 
-    /// Tells it from every other one.
+    /// Returns its identity.
     pub(super) fn key(&self) -> OperationKey {
         (self.namespace.clone(), self.name.clone())
     }
 }
 
 impl ListedSubject {
-    /// The identity of an object in a file, without its owners.
+    /// Returns the identity of an object in a file, without its owners.
     pub(super) fn of(object: &Object) -> Self {
         Self {
             api_version: object.api_version.clone(),
@@ -270,7 +272,7 @@ impl ListedSubject {
         }
     }
 
-    /// `Kind namespace/name`.
+    /// Formats `Kind namespace/name`.
     pub(super) fn path(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
@@ -279,8 +281,8 @@ impl ListedSubject {
     }
 }
 
-/// The name of an operation that somebody typed as `-o name` prints it, or with another
-/// name of the resource before it; None if that is another resource.
+/// Returns the name of an operation from an argument such as `-o name` prints, or with another name
+/// of the resource. None if the argument names another resource.
 pub(super) fn own_name(text: &str) -> Option<&str> {
     let Some((kind, name)) = text.split_once('/') else {
         return Some(text);

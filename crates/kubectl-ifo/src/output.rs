@@ -1,5 +1,7 @@
-//! What all commands print with. Enters: rows, values, complaints. Leaves: text on
-//! standard output, and one line for each complaint on standard error.
+//! Prints the results of all commands.
+//!
+//! Input: rows, values and problems. Output: text on standard output, and one line for each problem
+//! on standard error.
 
 use super::paint::Paint;
 use super::plain_text::one_line;
@@ -10,7 +12,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
 use unicode_width::UnicodeWidthStr as _;
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// For people
@@ -21,7 +23,7 @@ pub(super) enum Format {
     Yaml,
 }
 
-/// How operations are printed.
+/// Output format of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputShape {
     /// For people
@@ -37,26 +39,26 @@ pub(super) enum OutputShape {
     Name,
 }
 
-/// How text for people looks.
+/// Format of text for people.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TextStyle {
-    /// Columns of the screen; None for no limit.
+    /// Columns of the screen. None for no limit.
     pub(super) screen: Option<usize>,
-    /// With all there is, however wide that is.
+    /// True for all columns in full width.
     pub(super) wide: bool,
     /// Colours.
     pub(super) paint: Paint,
 }
 
 impl TextStyle {
-    /// Columns that a line may have; None for no limit.
+    /// Returns the number of columns of a line. None for no limit.
     pub(super) fn width(self) -> Option<usize> {
         self.screen.filter(|_| !self.wide)
     }
 }
 
 impl OutputShape {
-    /// The format of data; None for the shapes that are text.
+    /// Returns the data format. None for text formats.
     pub(super) fn data(self) -> Option<Format> {
         match self {
             Self::Json => Some(Format::Json),
@@ -65,13 +67,13 @@ impl OutputShape {
         }
     }
 
-    /// Whether it is a table.
+    /// Returns true for a table.
     pub(super) fn is_table(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
 }
 
-/// Between two columns, as kubectl has it.
+/// Number of blanks between two columns, as in kubectl.
 pub(super) const GAP: usize = 3;
 
 /// Writes to standard output.
@@ -84,7 +86,7 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
     })
 }
 
-/// `value` as JSON or YAML; a table is the caller's own.
+/// Encodes `value` as JSON or YAML. Tables are formatted by the caller.
 pub(super) fn text_of<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
     let text = match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
@@ -106,16 +108,16 @@ pub(super) fn complain(level: &str, what: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
 }
 
-/// Writes one line to standard error, as it is.
+/// Writes one line to standard error without escaping it.
 pub(super) fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// Rows below a header, each column as wide as its widest cell.
+/// Formats rows below a header. Each column is as wide as its widest cell.
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = header.map(str::width);
-    // What is in a cell comes from objects: a line feed would break the row, and more than
-    // that would reach the terminal as a command.
+    // Cells contain text from objects. A line feed would break the row, and other control
+    // characters would be commands for the terminal.
     let rows: Vec<[String; N]> = rows
         .iter()
         .map(|row| row.each_ref().map(|cell| one_line(cell)))

@@ -1,4 +1,4 @@
-//! Colour, where somebody sees it: on a terminal, unless `NO_COLOR` or a flag says no.
+//! Colours on a terminal, unless `NO_COLOR` or a flag disables them.
 
 use anstyle::{AnsiColor, Style};
 use std::io::IsTerminal as _;
@@ -7,16 +7,16 @@ use std::io::IsTerminal as _;
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct Colors {
-    /// Colour even where the output is no terminal
+    /// Use colour even if the output is not a terminal
     #[arg(long, overrides_with = "no_color")]
     color: bool,
-    /// No colour (as with the variable NO_COLOR)
+    /// Use no colour (as with the variable NO_COLOR)
     #[arg(long, overrides_with = "color")]
     no_color: bool,
 }
 
 impl Colors {
-    /// What standard output gets.
+    /// Returns the colour setting for standard output.
     pub(super) fn paint(self) -> Paint {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         // https://no-color.org
@@ -29,7 +29,7 @@ impl Colors {
     }
 }
 
-/// How the state of an operation looks.
+/// Returns the style of a state.
 pub(super) fn of_state(state: &str) -> Style {
     match state {
         "Failing" | "Failed" => AnsiColor::Red.on_default().bold(),
@@ -40,25 +40,25 @@ pub(super) fn of_state(state: &str) -> Style {
     }
 }
 
-/// Paints, or not.
+/// Colours text, or not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Paint {
-    /// Whether it does.
+    /// Returns true if colours are used.
     pub(super) on: bool,
 }
 
 impl Paint {
-    /// `text` in the colour of the state that an operation is in.
+    /// Formats `text` in the colour of the state.
     pub(super) fn state(self, state: &str, text: &str) -> String {
         self.apply(of_state(state), text)
     }
 
-    /// A heading.
+    /// Formats a heading.
     pub(super) fn heading(self, text: &str) -> String {
         self.apply(Style::new().bold(), text)
     }
 
-    /// What matters less.
+    /// Formats less important text.
     pub(super) fn dim(self, text: &str) -> String {
         self.apply(Style::new().dimmed(), text)
     }

@@ -1,12 +1,13 @@
-//! Text for one line of a terminal. Enters: text of objects. Leaves: the same without what
-//! would break the line, cut or padded to a width.
+//! Makes text printable on one line of a terminal.
+//!
+//! Input: text of objects. Output: the text without control characters, cut or padded to a width.
 
 use ifo_api::duration;
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Text without what would break a row, reach the terminal as a command, or make it show
-/// what follows in another order.
+/// Returns the text without characters that would break a row, control the terminal, or change the
+/// writing direction of later text.
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .filter(|c| !turns(*c))
@@ -14,7 +15,7 @@ pub(super) fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// Whether it is a mark of the direction of writing. Such text is shown without them, too.
+/// Returns true if the character controls the writing direction. Text is readable without them.
 fn turns(c: char) -> bool {
     matches!(
         c,
@@ -22,8 +23,7 @@ fn turns(c: char) -> bool {
     )
 }
 
-/// The longest beginning of `text` that is at most `width` columns wide, with `…` where
-/// something is left out.
+/// Cuts `text` to at most `width` columns. A cut text ends with `…`.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -43,9 +43,9 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     out
 }
 
-/// The same for a line that may have colours, which take no room and end with it.
+/// Cuts a line that can contain colours, which take no columns. The colours end with the line.
 pub(super) fn cut_painted(line: &str, width: usize) -> String {
-    // A colour begins with ESC and ends with m, as `Paint` makes it.
+    // A colour sequence begins with ESC and ends with m, as `Paint` creates it.
     let mut in_color = false;
     let mut is_seen = |c: char| {
         let is_seen = !in_color && c != '\x1b';
@@ -57,7 +57,7 @@ pub(super) fn cut_painted(line: &str, width: usize) -> String {
         return line.to_owned();
     }
     let kept = cut(&bare, width);
-    // The last one is the mark.
+    // The last column is for the mark.
     let mut left = kept.chars().count().saturating_sub(1);
     let mut out = String::new();
     for c in line.chars() {
@@ -80,12 +80,12 @@ pub(super) fn cut_painted(line: &str, width: usize) -> String {
 /// Ends all colours.
 const RESET: &str = "\x1b[0m";
 
-/// How long `time` is ago, as kubectl prints it.
+/// Formats the age of `time`, as kubectl does.
 pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
     duration::human(now.as_second() - time.as_second())
 }
 
-/// The first names of a list, and how many more there are.
+/// Returns the first names of a list, and the number of further names.
 pub(super) fn first_names<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = names.collect();
     let shown = all[..all.len().min(most)].join(", ");
@@ -95,7 +95,7 @@ pub(super) fn first_names<'a>(names: impl Iterator<Item = &'a str>, most: usize)
     }
 }
 
-/// `text` with blanks up to `width` columns.
+/// Pads `text` with blanks to `width` columns.
 pub(super) fn pad(text: &str, width: usize) -> String {
     let blanks = width.saturating_sub(text.width());
     format!("{text}{:blanks$}", "")
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn no_text_turns_the_rest_of_its_line_around() {
         assert_eq!(one_line("a\u{202e}b\u{2066}c\u{2069}\u{200f}d\n"), "abcd ");
-        // What is written from right to left is so without marks.
+        // Text in right-to-left scripts keeps its direction without control characters.
         assert_eq!(one_line("שלום"), "שלום");
     }
 

@@ -1,31 +1,30 @@
-//! What can go wrong between the plugin and a cluster. Each error is one line that says
-//! what to do about it.
+//! The errors of the plugin. Each is one line that also says what the user can do.
 
 use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
 use ifo_client::error::{chain, one_line};
 use kube::config::KubeconfigError;
 use std::time::Duration;
 
-/// What `kubectl apply -k` takes from wherever it runs, with a folder behind it.
+/// The source for `kubectl apply -k`, to which a folder is appended.
 pub(super) const HOME: &str = "https://github.com/kubevirt/ifo/";
 
-/// In the message of a 429 that the server answers until it has listed its targets, as
-/// kube-apiserver's own storage words it.
+/// Part of the message of a 429 that the server sends until it has listed its targets. The storage
+/// of the kube-apiserver uses the same words.
 const INITIALIZING: &str = "initializing";
 
-/// Why a command cannot do what it was asked for.
+/// A command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Problem {
-    /// No kubeconfig, or one that does not do.
+    /// There is no kubeconfig, or it is invalid.
     #[error("{0}; name another one with --kubeconfig, --context or KUBECONFIG")]
     Config(String),
-    /// A proxy that cannot be read, or a list of what needs none.
+    /// The proxy setting or the list of exceptions is invalid.
     #[error(
         "{0}; correct proxy-url in the kubeconfig, or HTTPS_PROXY, HTTP_PROXY or NO_PROXY in \
          the environment"
     )]
     Proxy(String),
-    /// Nobody answers, or not in a way that can be trusted.
+    /// The kube-apiserver does not answer, or its certificate cannot be verified.
     #[error("cannot reach the cluster at {server}: {why}; check --context and the network")]
     Unreachable {
         /// Address of the kube-apiserver.
@@ -36,7 +35,7 @@ pub(super) enum Problem {
     /// No answer within `--request-timeout`.
     #[error("no answer from the cluster within {} s; give it longer with --request-timeout", .0.as_secs_f64())]
     TimedOut(Duration),
-    /// Something of the request makes no sense to the server (400).
+    /// The server does not accept a value in the request (400).
     #[error("{0}")]
     Invalid(String),
     /// The credentials are not valid (401).
@@ -44,22 +43,22 @@ pub(super) enum Problem {
         "the cluster does not accept your credentials; log in again, or name others with --user or --token"
     )]
     Unauthorized,
-    /// RBAC says no (403).
+    /// RBAC does not allow the request (403).
     #[error(
         "you may not {verb} {resource}{}; {}",
         place(resource, .namespace.as_deref()), grant(resource, .namespace.as_deref(), user.as_deref())
     )]
     Forbidden {
-        /// The verb that was refused.
+        /// The refused verb.
         verb: &'static str,
         /// `plural.group`.
         resource: String,
-        /// Where; None is the whole cluster.
+        /// The namespace. None for the whole cluster.
         namespace: Option<String>,
-        /// Who was refused, if the cluster says so.
+        /// The refused user, if the cluster names it.
         user: Option<String>,
     },
-    /// Neither the live API nor the CRs.
+    /// The cluster has neither the live API nor the CRDs.
     #[error(
         "this cluster serves no operations: neither {plural}.{LIVE_GROUP} nor {plural}.{GROUP}; \
          how to install and register the server: {HOME}blob/HEAD/docs/installation.md",
@@ -72,28 +71,28 @@ pub(super) enum Problem {
         ruleset::PLURAL
     )]
     NotSynced,
-    /// kube-apiserver or the server takes no more requests for now (429).
+    /// The kube-apiserver or the server refuses the request because of load (429).
     #[error("the cluster has too much to do ({0}); try again in a moment")]
     Busy(String),
-    /// The live API is registered, and nobody stands behind it (503).
+    /// The live API is registered, but its server does not answer (503).
     #[error(
         "the server is not available ({0}); see: kubectl get apiservice v1alpha1.{LIVE_GROUP}, \
          kubectl get pods -n ifo-system"
     )]
     Unavailable(String),
-    /// A list that was read in pages is too old to go on with (410).
+    /// The continue token of a list expired (410).
     #[error("the list changed too much while it was read; try again")]
     Expired,
-    /// No such operation.
+    /// The operation does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// A flag has a value that makes no sense.
+    /// The value of a flag is invalid.
     #[error("{0}")]
     Usage(String),
-    /// Nobody reads standard output any more.
+    /// The reader of standard output has closed it.
     #[error("nobody reads the output any more")]
     Closed,
-    /// Anything else that a server answered.
+    /// Any other answer of a server.
     #[error("{0}")]
     Other(String),
 }
@@ -104,15 +103,15 @@ fn place(resource: &str, namespace: Option<&str>) -> String {
         None if resource == LIVE => {
             " in all namespaces (name one with -n, if you may in that one)".to_owned()
         }
-        // Of no namespace, so that there is none to name.
+        // The request was for all namespaces, so none is named.
         None => String::new(),
     }
 }
 
-/// What the `ClusterRole` `ifo-view` is about; it comes with the server.
+/// The resources in the `ClusterRole` `ifo-view`, which is installed with the server.
 const LIVE: &str = "inflightoperations.live.ifo.kubevirt.io";
 
-/// What an administrator does to let `user` read `resource`.
+/// Returns the command with which an administrator lets `user` read `resource`.
 pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>) -> String {
     let (flag, name) = match user {
         None => ("--user=NAME".to_owned(), "NAME"),
@@ -121,10 +120,10 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
             None => (format!("--user={user}"), user),
         },
     };
-    // A name that no shell takes apart.
+    // The name needs no quoting in a shell.
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
     let mut steps = String::new();
-    // For anything else a role of its own: that one gives the right to all operations.
+    // Other resources need a separate role, because `ifo-view` allows reading all operations.
     let role = if resource == LIVE {
         "ifo-view".to_owned()
     } else {
@@ -144,7 +143,7 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
     )
 }
 
-/// Who was refused, as kube-apiserver says it: `… User "jane" cannot list …`.
+/// Extracts the user from a message of the kube-apiserver: `… User "jane" cannot list …`.
 fn refused(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("User \"")?;
     let (user, _) = rest.split_once('"')?;
@@ -152,8 +151,8 @@ fn refused(message: &str) -> Option<String> {
 }
 
 impl Problem {
-    /// What `error` means. `server` is where it was asked, `verb`, `resource` and
-    /// `namespace` what for.
+    /// Converts `error`. `server` is the address. `verb`, `resource` and `namespace` describe the
+    /// request.
     pub(super) fn of(
         error: &kube::Error,
         server: &str,
@@ -186,8 +185,8 @@ impl Problem {
     }
 }
 
-/// Why nobody could be asked. What stands around the first cause of a transport's error
-/// are names of this program's parts.
+/// Returns the cause of a connection error. The texts around the first cause are names of
+/// libraries.
 fn unreachable(error: &kube::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     if matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)) {
@@ -201,11 +200,11 @@ fn unreachable(error: &kube::Error) -> String {
 impl From<KubeconfigError> for Problem {
     fn from(error: KubeconfigError) -> Self {
         Self::Config(match &error {
-            // kube reads them whether or not they count here.
+            // kube reads these variables in any case.
             KubeconfigError::ParseProxyUrl(_) | KubeconfigError::ParseNoProxy(_) => {
                 return Self::Proxy(chain(&error));
             }
-            // The error shows the lines around, and there are tokens in them.
+            // The error quotes lines of the file, which can contain tokens.
             KubeconfigError::Parse(error) => match error.location() {
                 Some(at) => format!(
                     "the kubeconfig cannot be read: line {}, column {} is not what should be there",

@@ -1,5 +1,5 @@
-//! What a command shows of all operations, as they change: drawn in place on a terminal,
-//! printed anew elsewhere.
+//! Prints a text about all operations again when they change. On a terminal the text is redrawn in
+//! place. Otherwise it is printed again.
 
 use super::columns::screen;
 use super::list::incomplete_line;
@@ -16,25 +16,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Changes that come together are drawn together.
+/// Changes within this time are drawn together.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// How often ages are drawn anew.
+/// Interval at which the ages are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often the server is asked which rule sets do not work: a watch does not tell.
+/// Interval at which the server is asked which rule sets do not work. A watch does not report that.
 pub(super) const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-/// To the first line of a terminal; to the end of a line, or of the screen, empty it.
+/// Escape sequences: move to the first line, clear the rest of the line, clear the rest of the
+/// screen.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
-/// A text that is made of all operations that are meant.
+/// A text that is computed from all matching operations.
 pub(super) trait Picture {
-    /// Whether an operation belongs to it.
+    /// Returns true if the text depends on an operation.
     fn wants(&self, operation: &ListedOperation) -> bool;
-    /// The text, at most as wide as the screen.
+    /// Returns the text, at most as wide as the screen.
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
@@ -42,18 +43,18 @@ pub(super) trait Picture {
     ) -> Result<String, Problem>;
 }
 
-/// What a text depends on beside the operations.
+/// Other inputs of a text beside the operations.
 pub(super) struct PictureContext {
-    /// Ages are counted to this time.
+    /// The current time, for ages.
     pub(super) now: Timestamp,
-    /// Columns of the terminal, if there is one.
+    /// Columns of the terminal. None without a terminal.
     pub(super) screen: Option<usize>,
-    /// Why operations may be missing.
+    /// The reason for which operations may be missing.
     pub(super) incomplete: Option<Incomplete>,
 }
 
 impl PictureContext {
-    /// As it is now, by the newest answer to `source`.
+    /// Reads the current values, with the newest answer to `source`.
     pub(super) fn now(source: &OperationSource) -> Self {
         Self {
             now: clock::now(),
@@ -63,7 +64,7 @@ impl PictureContext {
     }
 }
 
-/// Shows it until it is interrupted. A picture whose form is a table is drawn in place.
+/// Shows the text until the user interrupts it. A table is redrawn in place.
 pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<ListedOperation>,
@@ -83,7 +84,7 @@ pub(super) async fn run(
     loop {
         let operations = known.values().cloned().collect();
         if probed.elapsed() >= PROBE_EVERY {
-            // A server that does not answer is reported by the watch.
+            // The watch reports a server that does not answer.
             let _ = source.probe().await;
             probed = Instant::now();
         }
@@ -96,14 +97,14 @@ pub(super) async fn run(
                 .map(|why: &str| format!("not up to date: {why}"))
                 .or_else(|| gaps.clone());
             let size = size();
-            // A terminal that became higher shows old lines again.
+            // When a terminal grows, it shows old lines again.
             if size.1 > last_height {
                 print(&away(size.1))?;
             }
             last_height = size.1;
             print(&frame(&text, note, size))?;
         } else if printed.as_ref() != Some(&text) {
-            // What changed may be nothing that is shown.
+            // The change may not affect the text.
             print(&document(&text, shape, first))?;
             printed = Some(text);
             first = false;
@@ -142,7 +143,7 @@ pub(super) async fn run(
     }
 }
 
-/// The next change before `at`.
+/// Returns the next change before `at`.
 async fn next(
     follower: &mut OperationFollower,
     at: Instant,
@@ -154,7 +155,7 @@ async fn next(
     }
 }
 
-/// What is printed where the output is no terminal: one text after the other.
+/// Prints to an output that is not a terminal: one text after the other.
 fn document(text: &str, shape: OutputShape, first: bool) -> String {
     match shape {
         OutputShape::Yaml => format!("---\n{text}"),
@@ -163,17 +164,18 @@ fn document(text: &str, shape: OutputShape, first: bool) -> String {
     }
 }
 
-/// What scrolls the lines above the cursor away, from where a user can scroll them back:
-/// frames are drawn over the whole terminal. The alternate screen would keep them as well,
-/// but the last frame would be gone with it, and kubectl's watches leave what they showed.
+/// Returns the text that scrolls the current lines out of the screen, so that the user can scroll
+/// back to them. Frames are drawn over the whole terminal. The alternate screen would also keep the
+/// lines, but the last frame would disappear at the end. kubectl's watches leave their output
+/// visible.
 fn away(height: usize) -> String {
     "\n".repeat(height.saturating_sub(1))
 }
 
-/// What makes a terminal of this size show `text`, as far as it is wide and high.
+/// Returns the text that draws `text` on a terminal of this size, as far as it fits.
 fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // The last line of the terminal is where the cursor stands.
+    // The cursor is on the last line of the terminal.
     let room = height
         .saturating_sub(1 + usize::from(note.is_some()))
         .max(1);
@@ -185,21 +187,22 @@ fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> S
     lines.extend(note);
     let mut frame = HOME.to_owned();
     for line in lines {
-        // Before the text: behind one that fills the line it would take its last letter.
+        // Clear the line before writing it. After a full line, clearing would remove its last
+        // letter.
         frame += CLEAR_LINE;
-        // A line that goes on in the next one would count as two.
+        // A line that wraps would take two lines.
         frame += &cut_painted(&line, width);
         frame.push('\n');
     }
     frame + CLEAR_REST
 }
 
-/// Columns and lines of the terminal.
+/// Returns the columns and lines of the terminal.
 fn size() -> (usize, usize) {
     (screen().unwrap_or(usize::MAX), height())
 }
 
-/// Lines of the terminal.
+/// Returns the lines of the terminal.
 fn height() -> usize {
     terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0))
 }

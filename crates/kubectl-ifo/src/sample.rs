@@ -4,13 +4,13 @@ use super::operation::{ListedOperation, ListedSubject};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// The time of all tests.
+/// The current time in all tests.
 pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().expect("it is a time")
 }
 
-/// An operation that is under way, on a resource of a namespace (`""`: of none). The UID
-/// is made of kind, namespace and name.
+/// An active operation on a resource of a namespace (`""` for cluster-scoped). The UID is derived
+/// from kind, namespace and name.
 pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
     let mut it = ListedOperation {
         namespace: Some(if namespace.is_empty() {
@@ -48,7 +48,7 @@ fn uid(namespace: &str, kind: &str, name: &str) -> String {
 }
 
 impl ListedSubject {
-    /// The same with one more owner, in a namespace (`""`: in none).
+    /// Adds an owner in a namespace (`""` for cluster-scoped) to a resource.
     pub(super) fn owned_by(mut self, namespace: &str, kind: &str, name: &str) -> Self {
         self.owner_references.push(OwnerReference {
             api_version: "example.io/v1".to_owned(),
@@ -62,19 +62,19 @@ impl ListedSubject {
 }
 
 impl ListedOperation {
-    /// With one more owner in its own namespace.
+    /// Adds an owner in its own namespace.
     pub(super) fn owned_by(self, kind: &str, name: &str) -> Self {
         let namespace = self.subject.namespace.clone().unwrap_or_default();
         self.owned_in(&namespace, kind, name)
     }
 
-    /// With one more owner.
+    /// Adds an owner.
     pub(super) fn owned_in(mut self, namespace: &str, kind: &str, name: &str) -> Self {
         self.subject = self.subject.owned_by(namespace, kind, name);
         self
     }
 
-    /// With the last owner its controller.
+    /// Makes the last owner the controller.
     pub(super) fn controlled(mut self) -> Self {
         if let Some(owner) = self.subject.owner_references.last_mut() {
             owner.controller = Some(true);
@@ -82,7 +82,7 @@ impl ListedOperation {
         self
     }
 
-    /// In a correlation group.
+    /// Sets the correlation group.
     pub(super) fn group(mut self, group: &str, role: &str) -> Self {
         for (suffix, value) in [("group", group), ("role", role)] {
             let key = format!("ifo.kubevirt.io/correlation-{suffix}");
@@ -91,20 +91,20 @@ impl ListedOperation {
         self
     }
 
-    /// Of another component.
+    /// Sets the component.
     pub(super) fn of(mut self, component: &str) -> Self {
         component.clone_into(&mut self.component);
         self
     }
 
-    /// For so many seconds already.
+    /// Sets the age in seconds.
     pub(super) fn since(mut self, seconds: i64) -> Self {
         let start = now().as_second() - seconds;
         self.started = Some(Timestamp::from_second(start).expect("it is near now"));
         self
     }
 
-    /// In another state.
+    /// Sets the state.
     pub(super) fn state(mut self, state: &str, progress: Option<u8>) -> Self {
         state.clone_into(&mut self.state);
         self.active = matches!(state, "Progressing" | "Blocked" | "Failing" | "Settling");
@@ -112,7 +112,7 @@ impl ListedOperation {
         self
     }
 
-    /// One of several on its subject.
+    /// Sets the item.
     pub(super) fn item(mut self, item: &str) -> Self {
         self.item = Some(item.to_owned());
         self

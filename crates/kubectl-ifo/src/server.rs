@@ -1,4 +1,6 @@
-//! Requests to a cluster. Enters: a path. Leaves: the answer, decoded, or the [`Problem`].
+//! Sends requests to a cluster.
+//!
+//! Input: a path. Output: the decoded answer, or a [`Problem`].
 
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
@@ -11,20 +13,20 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// How often a server that is still listing its targets is asked again, and for how long.
+/// Interval and total time of retries while the server is still listing its targets.
 const SYNC_RETRY: Duration = Duration::from_millis(500);
 const SYNC_TRIES: usize = 20;
 
-/// A cluster that can be asked.
+/// The API server of a cluster.
 #[derive(Clone)]
 pub(super) struct ApiServer {
-    /// kube's client, for what [`ApiServer::get`] does not do.
+    /// kube's client, for requests that [`ApiServer::get`] does not support.
     pub(super) client: Client,
     /// Address of the kube-apiserver.
     pub(super) address: String,
     /// Namespace of the context.
     pub(super) default_namespace: String,
-    /// Longest time for one answer.
+    /// Time limit for one answer.
     pub(super) timeout: Option<Duration>,
 }
 
@@ -32,22 +34,22 @@ pub(super) struct ApiServer {
 pub(super) struct ServerAnswer {
     /// The body.
     pub(super) text: String,
-    /// Whether operations may be missing from it, if it is a list of operations.
+    /// Completeness of the list, if the answer is a list of operations.
     pub(super) completeness: ListCompleteness,
 }
 
-/// What a server says of a list of operations.
+/// The server's statement about the completeness of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ListCompleteness {
     /// No operation is missing.
     Complete,
-    /// Operations may be missing, for this reason.
+    /// Operations may be missing for this reason.
     Incomplete(Incomplete),
-    /// Nothing: it is an older server, or not the live API.
+    /// No statement: the server is older, or it is not the live API.
     NotStated,
 }
 
-/// What the headers of our server say; others may warn of other things.
+/// Parses the headers of our server. Warnings of other servers are ignored.
 pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
     match warning(headers) {
         Some(incomplete) => ListCompleteness::Incomplete(incomplete),
@@ -66,7 +68,7 @@ fn warning(headers: &http::HeaderMap) -> Option<Incomplete> {
         })
 }
 
-/// The error that an answer other than a success is, as kube's own client has it.
+/// Converts an unsuccessful answer to an error, as kube's client does.
 async fn refusal(answer: http::Response<Body>) -> kube::Error {
     let code = answer.status().as_u16();
     let bytes = match answer.into_body().collect().await {
@@ -80,10 +82,10 @@ async fn refusal(answer: http::Response<Body>) -> kube::Error {
     kube::Error::Api(Box::new(status))
 }
 
-/// Which part of a list is requested.
+/// The requested part of a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListOptions<'a> {
-    /// Objects of one page; None for all objects as one page.
+    /// Objects per page. None for all objects in one page.
     pub(super) limit: Option<usize>,
     /// Label selector; empty for all objects.
     pub(super) label_selector: &'a str,
@@ -92,10 +94,10 @@ pub(super) struct ListOptions<'a> {
 }
 
 impl ApiServer {
-    /// The answer to a GET, decoded. A server that is still listing its targets is asked
-    /// again for ten seconds.
+    /// Sends a GET and decodes the answer. If the server is still listing its targets, the request
+    /// is repeated for ten seconds.
     ///
-    /// `resource` (`plural.group`) and `namespace` are what a refusal will name.
+    /// `resource` (`plural.group`) and `namespace` are used in the error of a refusal.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         uri: &str,
@@ -106,8 +108,8 @@ impl ApiServer {
         serde_json::from_str(&answer.text).map_err(|error| unreadable(uri, &error))
     }
 
-    /// The same, as it came, with what the server warns of. It is asked again if it is still
-    /// listing its targets or takes no more requests.
+    /// Sends a GET and returns the text and the warnings. The request is repeated if the server is
+    /// still listing its targets or refuses it because of load.
     pub(super) async fn answer(
         &self,
         uri: &str,
@@ -123,8 +125,8 @@ impl ApiServer {
         self.once(uri, resource, namespace).await
     }
 
-    /// Reads a list page by page, so that the text of one page is held at once. `take` gets
-    /// each object. Returns what the server says of the last page.
+    /// Reads a list page by page, so that only one page is in memory. `take` gets each object.
+    /// Returns the statement about completeness in the last page.
     pub(super) async fn list(
         &self,
         path: &str,
@@ -169,7 +171,7 @@ impl ApiServer {
         answer.map_err(|error| self.problem(&error, "list", resource, namespace))
     }
 
-    /// As `Client::request_text`, which drops the headers.
+    /// The same as `Client::request_text`, which drops the headers.
     async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {
         let answer = self.client.send(request).await?;
         if !answer.status().is_success() {
@@ -183,7 +185,7 @@ impl ApiServer {
         })
     }
 
-    /// What comes of `answer` within `--request-timeout`.
+    /// Awaits `answer` within `--request-timeout`.
     pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
         match self.timeout {
             None => Ok(answer.await),
@@ -193,7 +195,7 @@ impl ApiServer {
         }
     }
 
-    /// What an error of kube's means here.
+    /// Converts an error of kube's client.
     pub(super) fn problem(
         &self,
         error: &kube::Error,

@@ -1,16 +1,16 @@
-//! Operations that the tests of several commands print, and what they print.
+//! Operations for the tests of several commands, and the comparison of printed text.
 
 use super::operation::ListedOperation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The moment at which the tests look.
+/// The current time in the tests.
 pub(super) fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().expect("a time")
 }
 
-/// An operation that began `seconds` ago on `Kind/name` in `namespace` (empty for a
-/// cluster-scoped subject), with `more` merged into its object.
+/// An operation on `Kind/name` that began `seconds` ago. `namespace` is empty for a cluster-scoped
+/// subject. `more` is merged into the object.
 pub(super) fn operation(
     namespace: &str,
     subject: &str,
@@ -55,7 +55,7 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// A few operations of all sorts.
+/// Operations in different states, on different subjects.
 pub(super) fn mixed() -> Vec<ListedOperation> {
     vec![
         operation(
@@ -93,9 +93,8 @@ pub(super) fn mixed() -> Vec<ListedOperation> {
     ]
 }
 
-/// Compares what a command prints with what it is to print, in
-/// `tests/fixtures/cli/output/NAME.txt`. With `UPDATE_SNAPSHOTS=1` the file is written
-/// instead, for somebody to look at.
+/// Compares printed text with `tests/fixtures/cli/output/NAME.txt`. With `UPDATE_SNAPSHOTS=1` the
+/// file is written instead, and a developer must review it.
 pub(super) fn snapshot(name: &str, printed: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/fixtures/cli/output")

@@ -1,5 +1,7 @@
-//! The order of a list. Enters: what `--sort-by` says, a column or a JSONPath as kubectl
-//! has it. Leaves: operations in that order.
+//! Sorts a list.
+//!
+//! Input: the value of `--sort-by`, which is a column or a JSONPath as in kubectl. Output: sorted
+//! operations.
 
 use super::columns::OperationColumn;
 use super::operation::ListedOperation;
@@ -7,7 +9,7 @@ use super::problem::Problem;
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// What to sort by.
+/// The order of a list.
 #[derive(Clone, Debug)]
 pub(super) enum SortBy {
     /// By a column.
@@ -16,14 +18,14 @@ pub(super) enum SortBy {
     Kind,
     /// By a field of the object.
     Path {
-        /// As it was written.
+        /// The JSONPath as the user typed it.
         text: String,
-        /// The JSON pointer to it.
+        /// The JSON pointer to the field.
         pointer: String,
     },
 }
 
-/// Namespace, subject, operation: so that a list stays where it was.
+/// By namespace, subject and operation. Rows keep their position when a list is printed again.
 impl Default for SortBy {
     fn default() -> Self {
         Self::Column(OperationColumn::Subject)
@@ -31,7 +33,7 @@ impl Default for SortBy {
 }
 
 impl SortBy {
-    /// Reads the value of `--sort-by`.
+    /// Parses the value of `--sort-by`.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let path = text.trim_start_matches('{').trim_end_matches('}');
         let path = path.strip_prefix('$').unwrap_or(path);
@@ -53,7 +55,7 @@ impl SortBy {
             "phase" => Some(OperationColumn::State),
             header => OperationColumn::named(header),
         };
-        // Operations in flight have no end to be sorted by.
+        // Operations in flight have no end time.
         let column = column.filter(|it| *it != OperationColumn::Completed);
         column.map(Self::Column).ok_or_else(|| {
             format!(
@@ -64,13 +66,13 @@ impl SortBy {
         })
     }
 
-    /// Whether the objects themselves are needed.
+    /// Returns true if the objects themselves are needed.
     pub(super) fn needs_raw(&self) -> bool {
         matches!(self, Self::Path { .. })
     }
 
-    /// Whether there is anything to sort by, for a command that looks once. Whoever goes on
-    /// may see the field later, or not any more.
+    /// Returns an error if no object has the field. It is for a command that lists once, because a
+    /// later change can add or remove the field.
     pub(super) fn check(&self, operations: &[ListedOperation]) -> Result<(), Problem> {
         if let Self::Path { text, pointer } = self
             && !operations.is_empty()
@@ -83,9 +85,10 @@ impl SortBy {
         Ok(())
     }
 
-    /// Sorts; equal ones by subject, and by name at last. What has no such field comes first.
+    /// Sorts operations. Equal ones are sorted by subject and name. Operations without the field
+    /// come first.
     pub(super) fn sort(&self, operations: &mut [ListedOperation]) {
-        // The sorts are stable.
+        // The sort is stable.
         operations.sort_by(by_subject);
         match self {
             Self::Column(column) => operations.sort_by(|a, b| column.compare(a, b)),
@@ -97,7 +100,7 @@ impl SortBy {
     }
 }
 
-/// What needs somebody comes first.
+/// Compares by urgency.
 pub(super) fn urgency(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
@@ -108,7 +111,7 @@ pub(super) fn urgency(operation: &ListedOperation) -> u8 {
     }
 }
 
-/// By namespace, kind, name, operation, item, and the object's name.
+/// Compares namespace, kind, name, operation, item, and the name of the object.
 pub(super) fn by_subject(a: &ListedOperation, b: &ListedOperation) -> Ordering {
     subject_key(a).cmp(&subject_key(b))
 }
@@ -125,7 +128,7 @@ fn subject_key(it: &ListedOperation) -> [&str; 6] {
     ]
 }
 
-/// The JSON pointer of a JSONPath that leads to one value; None for another one.
+/// Converts a JSONPath with a single result to a JSON pointer. None for other paths.
 fn pointer(path: &str) -> Option<String> {
     let mut pointer = String::new();
     let mut add = |key: &str| {
@@ -178,7 +181,7 @@ fn field(operation: &ListedOperation, pointer: &str) -> Option<Value> {
     object.pointer_mut(pointer).map(Value::take)
 }
 
-/// Values in kubectl's order: absent ones first, numbers by size, the rest by its text.
+/// Compares values as kubectl does: absent values first, numbers by size, others as text.
 #[derive(Debug, PartialEq)]
 struct FieldKey(Option<Value>);
 

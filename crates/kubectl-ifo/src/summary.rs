@@ -1,4 +1,4 @@
-//! `kubectl ifo summary`: how much is going on, and what needs somebody.
+//! `kubectl ifo summary`: counts the operations, and names those that need attention.
 
 use super::columns::{self, Table};
 use super::filter::Filters;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
-// What is over is counted anyway.
+// Completed operations are always counted.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(mut_arg("shape", |it| it.value_parser(shapes())))]
 #[command(after_help = "\
@@ -34,14 +34,14 @@ pub(super) struct SummaryArgs {
     common: CommonArgs,
 }
 
-/// A summary has no names.
+/// A summary has no names as output.
 fn shapes() -> impl TypedValueParser<Value = OutputShape> {
     PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
         OutputShape::from_str(&text, true).expect("the possible values are those of the shapes")
     })
 }
 
-/// Counts the operations, and prints the counts, or goes on doing so.
+/// Prints the counts once, or again after each change.
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (mut filters, shape) = args.common.chosen()?;
     filters.all_phases = true;
@@ -73,12 +73,12 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the counts are shown.
+/// Format of the counts.
 struct SummaryView {
     shape: OutputShape,
     paint: Paint,
     filters: Filters,
-    /// Order of the operations that are named.
+    /// Order of the named operations.
     sort: Option<SortBy>,
 }
 
@@ -106,7 +106,7 @@ impl Picture for SummaryView {
     }
 }
 
-/// What there is of one sort.
+/// The counts of one group.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct PhaseCounts {
     active: usize,
@@ -123,7 +123,7 @@ impl PhaseCounts {
     }
 }
 
-/// The fields of an operation that the JSON names, in order.
+/// The fields of an operation in the JSON output, in order.
 const FIELDS: &[Field] = &[
     Field::Name,
     Field::SubjectNamespace,
@@ -135,7 +135,7 @@ const FIELDS: &[Field] = &[
     Field::Message,
 ];
 
-/// All counts; as data it is the command's JSON.
+/// All counts. They are also the JSON output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -144,11 +144,11 @@ struct Summary<'a> {
     by_kind: BTreeMap<String, PhaseCounts>,
     by_operation: BTreeMap<String, PhaseCounts>,
     by_state: BTreeMap<String, usize>,
-    /// The active operation that began first.
+    /// The active operation with the earliest start.
     oldest: Option<OperationData<'a>>,
     failing: Vec<OperationData<'a>>,
     blocked: Vec<OperationData<'a>>,
-    /// Why operations may be missing from the counts; absent if none are.
+    /// The reason for which operations may be missing. Absent if the counts are complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteData>,
 }
@@ -266,7 +266,7 @@ fn oldest(operations: &[ListedOperation]) -> Option<&ListedOperation> {
     active.min_by_key(|it| it.started)
 }
 
-/// What is active and blocked or failing, in the order of `operations`.
+/// Returns the active operations that are blocked or failing, in the order of `operations`.
 fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
     let urgent = operations.iter();
     urgent

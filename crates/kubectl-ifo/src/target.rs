@@ -1,5 +1,7 @@
-//! A resource as people name it. Enters: `Kind/name`, in any case, or with a plural, a
-//! short name or a group as kubectl takes them. Leaves: whether a resource is meant.
+//! A resource in an argument.
+//!
+//! Input: `Kind/name` in any case, also with a plural, a short name or a group as in kubectl.
+//! Output: a decision for each resource.
 
 use super::filter::Filters;
 use super::kin::Who;
@@ -10,14 +12,14 @@ use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
 
-/// One resource, or all of that name in several namespaces.
+/// One resource, or all resources of that name in several namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TargetName {
-    /// As it was written.
+    /// The argument as the user typed it.
     text: String,
     kind: ChosenKind,
     name: String,
-    /// Which of several like operations on it.
+    /// The item, which distinguishes operations of the same name.
     pub(super) item: Option<String>,
 }
 
@@ -51,22 +53,23 @@ impl fmt::Display for TargetName {
 }
 
 impl TargetName {
-    /// Whether `who` is it.
+    /// Returns true if `who` is the resource.
     pub(super) fn is(&self, who: Who<'_>) -> bool {
         self.name == who.name && self.kind.is_of(who.kind, who.api_version)
     }
 
-    /// Whether a subject is it.
+    /// Returns true if a subject is the resource.
     pub(super) fn is_subject(&self, subject: &ListedSubject) -> bool {
         self.is(Who::of(subject))
     }
 
-    /// Asks the cluster what the kind means.
+    /// Resolves the kind with discovery.
     pub(super) async fn resolve(&mut self, kinds: &Kinds) {
         self.kind.resolve(kinds).await;
     }
 
-    /// Why the kind does not exist; None if it does, or if that cannot be known.
+    /// Returns the reason for which the kind does not exist. None if it exists, or if this is
+    /// unknown.
     pub(super) async fn unknown(
         &self,
         source: &OperationSource,

@@ -1,4 +1,4 @@
-//! `kubectl ifo version`: of the plugin, and of the server behind the cluster's API.
+//! `kubectl ifo version`: prints the versions of the plugin and of the server.
 
 use super::connect::Connect;
 use super::output::{Format, complain, print, print_value};
@@ -16,10 +16,10 @@ Examples:
   kubectl ifo version
   kubectl ifo version --client -O json")]
 pub(super) struct VersionArgs {
-    /// Only that of the plugin; asks no cluster
+    /// Print only the version of the plugin; no request is sent
     #[arg(long)]
     client: bool,
-    /// Form of the output
+    /// Output format
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
     output: Format,
     #[command(flatten)]
@@ -34,7 +34,7 @@ struct Versions {
     server_version: Option<String>,
 }
 
-/// Prints the versions. One that cannot be had is an error, after the others.
+/// Prints the versions. If a version cannot be read, the error follows the other versions.
 pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     let server = if args.client {
         Ok(None)
@@ -64,8 +64,8 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     }
 }
 
-/// What the server's own documentation calls its version: kube-apiserver passes that on,
-/// and keeps `/version` to itself.
+/// Reads the server's version from its OpenAPI document. kube-apiserver passes this document on,
+/// but answers `/version` itself.
 async fn of(server: &ApiServer) -> Result<String, Problem> {
     #[derive(Deserialize)]
     struct OpenApiDocument {
@@ -86,7 +86,8 @@ async fn of(server: &ApiServer) -> Result<String, Problem> {
     }
 }
 
-/// Why there is no such document: nobody serves the API, or nobody answers behind it.
+/// Returns the reason for a missing document: the API is not registered, or its server does not
+/// answer.
 async fn unknown(server: &ApiServer) -> Problem {
     for served in [Served::Live, Served::Crs] {
         let group = served.group();
@@ -94,7 +95,7 @@ async fn unknown(server: &ApiServer) -> Problem {
         match (served, server.answer(&uri, served.resource(), None).await) {
             (_, Err(Problem::NotFound(_))) => {}
             (_, Err(Problem::Forbidden { .. })) if !served.is_on(server).await => {}
-            // Who may not list them may know that they are there.
+            // A user without the right to list operations may still read discovery.
             (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other("the server does not tell its version".to_owned());
             }

@@ -1,5 +1,7 @@
-//! Operations as a table. Enters: operations, and how wide the terminal is. Leaves:
-//! aligned lines; what does not fit is cut, the message first.
+//! Formats operations as a table.
+//!
+//! Input: operations, and the width of the terminal. Output: aligned lines. If they do not fit,
+//! cells are cut, the message first.
 
 #[cfg(test)]
 mod tests;
@@ -13,21 +15,20 @@ use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Between two columns where there is no room, as `top` has it.
+/// Number of blanks between two columns on a narrow screen, as in `top`.
 const NARROW_GAP: usize = 2;
 
-/// The least that is worth its place of a name, a namespace and an operation; then of
-/// those on a screen that is narrower than any that people use.
+/// Smallest useful widths of a name, a namespace and an operation. Second, the widths on a screen
+/// that is unusually narrow.
 const LEAST_SUBJECT: usize = 24;
 const LEAST_NAMESPACE: usize = 12;
 const LEAST_OPERATION: usize = 12;
 const LEAST_OF_ALL: usize = 8;
 
-/// A message shorter than this says nothing, and is left out.
+/// Smallest useful width of a message. With less, the column is left out.
 const LEAST_MESSAGE: usize = 10;
 
-/// What most operations need, for a table whose rows are not known yet: `Progressing` and
-/// `2d10h` whole, and names as they usually are.
+/// Usual widths for a table whose later rows are unknown. `Progressing` and `2d10h` fit completely.
 const TYPICAL: [(OperationColumn, usize); 5] = [
     (State, 11),
     (Age, 5),
@@ -36,29 +37,29 @@ const TYPICAL: [(OperationColumn, usize); 5] = [
     (Namespace, 10),
 ];
 
-/// A table that grows: the widths are those of the rows that it began with, and of what
-/// [`Table::grow`] added.
+/// A table that grows. Its widths come from the first rows and from [`Table::grow`].
 pub(crate) struct Table {
     columns: Vec<OperationColumn>,
     widths: Vec<usize>,
-    /// Whether rows follow that nobody knows yet.
+    /// True if unknown rows follow.
     open: bool,
     gap: usize,
-    /// Whether kinds are shown by their initials.
+    /// True if kinds are shortened to their initials.
     short: bool,
     paint: Paint,
     screen: Option<usize>,
 }
 
 impl Table {
-    /// The whole table of these operations: as wide as they need, and at most as the screen is.
+    /// Formats the whole table of these operations. It is as wide as necessary, and at most as wide
+    /// as the screen.
     pub(crate) fn text(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> String {
         let table = Self::begun(operations, now, style, false);
         let rows = operations.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
 
-    /// The same for a table that goes on with [`Table::grow`], with room for what is usual.
+    /// Creates a table that continues with [`Table::grow`], with the usual widths.
     pub(crate) fn open(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> Self {
         Self::begun(operations, now, style, true)
     }
@@ -86,7 +87,7 @@ impl Table {
         table
     }
 
-    /// Widens columns to what is usual, as far as the screen has room beside the message.
+    /// Widens columns to their usual width, as far as the message leaves space.
     fn make_room(&mut self, screen: usize) {
         if let Some(place) = self.place(Message) {
             let least = self.widths[place].clamp(LEAST_MESSAGE, 2 * LEAST_MESSAGE);
@@ -102,7 +103,7 @@ impl Table {
         }
     }
 
-    /// How wide a column must be for all that is in it.
+    /// Returns the width that a column needs for all its cells.
     fn needed(
         &self,
         column: OperationColumn,
@@ -113,7 +114,7 @@ impl Table {
             .iter()
             .map(|it| self.cell(column, it, now).width());
         let mut least = column.header().width();
-        // Nothing is known of what comes.
+        // The later rows are unknown.
         if self.open && operations.is_empty() {
             let typical = TYPICAL.iter().find(|(it, _)| *it == column);
             least = typical.map_or(least, |(_, width)| least.max(*width));
@@ -130,14 +131,14 @@ impl Table {
             column => column.text(operation, now),
         };
         match text.as_str() {
-            // No dash: the message is the last column.
+            // The message is the last column, so it needs no dash.
             "" if column != Message => NONE.to_owned(),
             _ => text,
         }
     }
 
-    /// Gives up what is missed least, step by step, until all fits the screen. The age
-    /// stays: whether something is new or hangs is what people look for.
+    /// Shrinks the table step by step until it fits the screen, least important columns first. The
+    /// age always stays, because users need it to recognize new and hanging operations.
     fn fit(&mut self, operations: &[ListedOperation], now: Timestamp, screen: usize) {
         self.narrow(Message, LEAST_MESSAGE, screen);
         self.give_up(Message, screen);
@@ -165,7 +166,7 @@ impl Table {
         self.narrow(Subject, 1, screen);
     }
 
-    /// Columns of the screen that are missing.
+    /// Returns the number of columns that the table exceeds the screen.
     fn excess(&self, screen: usize) -> usize {
         let gaps = self.gap * self.widths.len().saturating_sub(1);
         (self.widths.iter().sum::<usize>() + gaps).saturating_sub(screen)
@@ -181,7 +182,7 @@ impl Table {
         }
     }
 
-    /// Makes a column narrower, if that helps, but not below `least`.
+    /// Narrows a column if necessary, but not below `least`.
     fn narrow(&mut self, column: OperationColumn, least: usize, screen: usize) {
         if let Some(place) = self.place(column) {
             let most = self.widths[place].saturating_sub(least);
@@ -189,7 +190,7 @@ impl Table {
         }
     }
 
-    /// Leaves a column out, if there is no room.
+    /// Removes a column if the table does not fit.
     fn give_up(&mut self, column: OperationColumn, screen: usize) {
         if self.excess(screen) > 0
             && let Some(place) = self.place(column)
@@ -199,7 +200,7 @@ impl Table {
         }
     }
 
-    /// The line above all others.
+    /// Formats the header.
     pub(crate) fn header(&self) -> String {
         let cells = self.columns.iter().map(|it| it.header().to_owned());
         self.line(cells.collect(), &self.widths, |_, cell| {
@@ -207,15 +208,15 @@ impl Table {
         })
     }
 
-    /// The line of one operation.
+    /// Formats the row of one operation.
     fn row(&self, operation: &ListedOperation, now: Timestamp) -> String {
         let cells = self.columns.iter().map(|it| self.cell(*it, operation, now));
         self.painted(operation, cells.collect(), &self.widths)
     }
 
-    /// The line of one operation that was not there when the table began. Its cells may be
-    /// wider than their columns where the screen has room; so are those of later rows then,
-    /// unless that leaves nothing of their messages.
+    /// Formats the row of an operation that is new in the table. If its cells are wider than their
+    /// columns and the screen has space, the columns grow for all later rows. They do not grow if
+    /// the messages would lose all their space.
     pub(crate) fn grow(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
         let mut cells: Vec<String> = self
             .columns
@@ -264,7 +265,7 @@ impl Table {
         self.painted(operation, cells, &widths)
     }
 
-    /// What all columns but the message take, which is the last one and takes the rest.
+    /// Returns the width of all columns except the message, which takes the rest.
     fn taken(&self, widths: &[usize]) -> usize {
         let columns = self.columns.iter().zip(widths);
         let others = columns.filter(|(column, _)| **column != Message);
@@ -274,7 +275,7 @@ impl Table {
             .saturating_sub(self.gap)
     }
 
-    /// What they leave of the screen; None if they do not fit.
+    /// Returns the width that remains for the message. None if the columns do not fit.
     fn left(&self, widths: &[usize], screen: usize) -> Option<usize> {
         screen.checked_sub(self.taken(widths))
     }
@@ -293,11 +294,11 @@ impl Table {
         paint: impl Fn(OperationColumn, &str) -> String,
     ) -> String {
         let mut line = String::new();
-        // Blanks are held back until something follows them.
+        // Blanks are written only before a later text.
         let mut blanks = 0;
         let mut room = self.screen.unwrap_or(usize::MAX);
         for ((cell, width), column) in cells.into_iter().zip(widths).zip(&self.columns) {
-            // The message is the last one.
+            // The message is the last column.
             let most = if self.screen.is_some() && *column != Message {
                 (*width).min(room)
             } else {
@@ -321,7 +322,7 @@ impl Table {
     }
 }
 
-/// Columns of the terminal that standard output is; None if it is none.
+/// Returns the columns of the terminal of standard output. None if it is not a terminal.
 pub(crate) fn screen() -> Option<usize> {
     use std::io::IsTerminal as _;
     if !std::io::stdout().is_terminal() {

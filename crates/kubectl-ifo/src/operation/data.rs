@@ -1,5 +1,4 @@
-//! The JSON and YAML form of an operation. Each command names the fields that it prints,
-//! and their order.
+//! Encodes an operation as JSON or YAML. Each command chooses the fields and their order.
 
 use super::ListedOperation;
 use jiff::Timestamp;
@@ -20,9 +19,9 @@ pub(crate) enum Field {
     RuleSet,
     /// The subject as an object.
     Subject,
-    /// The subject as `Kind/name`, with the item.
+    /// The subject as text `Kind/name`, with the item.
     SubjectName,
-    /// Namespace of the subject; its key is `namespace`.
+    /// Namespace of the subject, printed as `namespace`.
     SubjectNamespace,
     Phase,
     State,
@@ -31,23 +30,23 @@ pub(crate) enum Field {
     Progress,
     Started,
     Completed,
-    /// Seconds since the start, where [`OperationData::at`] says what time it is.
+    /// Seconds since the start, if [`OperationData::at`] has set the current time.
     AgeSeconds,
     Labels,
 }
 
-/// Some fields of an operation.
+/// The chosen fields of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationData<'a> {
     operation: &'a ListedOperation,
     fields: &'static [Field],
-    /// Whether a field without a value is printed, too.
+    /// True if a field without a value is printed, too.
     whole: bool,
     now: Option<Timestamp>,
 }
 
 impl ListedOperation {
-    /// These fields, without those that have no value.
+    /// Prints these fields, without those that have no value.
     pub(crate) fn data(&self, fields: &'static [Field]) -> OperationData<'_> {
         OperationData {
             operation: self,
@@ -57,7 +56,7 @@ impl ListedOperation {
         }
     }
 
-    /// These fields. One that has no value is `null`, or the empty text.
+    /// Prints these fields. A field without a value is `null` or the empty text.
     pub(crate) fn whole_data(&self, fields: &'static [Field]) -> OperationData<'_> {
         OperationData {
             whole: true,
@@ -67,7 +66,7 @@ impl ListedOperation {
 }
 
 impl OperationData<'_> {
-    /// The same, with the time for the age.
+    /// Sets the current time for the age.
     pub(crate) fn at(self, now: Timestamp) -> Self {
         Self {
             now: Some(now),
@@ -75,7 +74,7 @@ impl OperationData<'_> {
         }
     }
 
-    /// Prints a field that need not have a value.
+    /// Prints a field that can be absent.
     fn optional<M: SerializeMap>(
         &self,
         map: &mut M,
@@ -88,7 +87,7 @@ impl OperationData<'_> {
         Ok(())
     }
 
-    /// Prints a text that may be empty.
+    /// Prints a text that can be empty.
     fn text<M: SerializeMap>(&self, map: &mut M, key: &str, text: &str) -> Result<(), M::Error> {
         if !text.is_empty() || self.whole {
             map.serialize_entry(key, text)?;

@@ -1,6 +1,5 @@
-//! `kubectl ifo rules check`: what the server would say of rule sets, before they are
-//! applied; and what it cannot say, because it knows no schema: fields that no object
-//! has.
+//! `kubectl ifo rules check`: reports the errors that the server would report for rule sets. With
+//! schemas, it also reports fields that no object has, which the server cannot check.
 
 use super::input::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
@@ -17,33 +16,35 @@ use std::path::PathBuf;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
-// The files after the flag are all its own, so that the others come first.
+// All arguments after the flag belong to it, so the other files come first.
 #[command(override_usage = "kubectl ifo rules check [OPTIONS] <FILE|DIR>... [--schema <FILE>...]")]
 #[command(after_help = "\
 Examples:
   kubectl ifo rules check my-rules.yaml
   kubectl ifo rules check rules/ --schema crds.yaml
   kubectl ifo rules check my-rules.yaml --cluster --context production")]
-// `--cluster` says something else here than it does for kubectl; a namespace says nothing.
+// `--cluster` has another meaning here than in kubectl, and a namespace has none.
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
 #[command(mut_arg("all_namespaces", |it| it.hide(true)))]
 pub(crate) struct RulesCheckArgs {
-    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; other kinds are left out
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
+    /// kustomization.yaml), - for standard input; other kinds are ignored
     #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
-    /// CustomResourceDefinitions or OpenAPI documents: fields that expressions read are checked against them
+    /// CustomResourceDefinitions or OpenAPI documents, against which the fields in expressions are
+    /// checked
     #[arg(long, num_args = 1.., value_name = "FILE")]
     schema: Vec<PathBuf>,
-    /// Check the fields that expressions read against the OpenAPI schemas of the current cluster
+    /// Check the fields in expressions against the OpenAPI schemas of the current cluster
     #[arg(id = "ask_cluster", long = "cluster")]
     cluster: bool,
     #[command(flatten)]
     connect: Connect,
 }
 
-/// Prints one line for each rule set that is right, and complains of each thing that is
-/// not; true if all is right.
+/// Prints one line for each correct rule set, and each error of the others. Returns true if there
+/// are no errors.
 pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.files);
     let loaded = rule_sets::load(&mut input);
@@ -88,7 +89,7 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     Ok(well)
 }
 
-/// The fields that the expressions of `rule_set` read and no object has.
+/// Returns the fields that the expressions of `rule_set` read and that no object has.
 fn misspelt(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<String> {
     let mut checker = Checker {
         root: *root,
@@ -125,14 +126,14 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    /// Checks what is in `field`; where its value comes from.
+    /// Checks the expression in `field`. Also returns the schema of its value.
     fn check(&mut self, field: &str, source: &str, origins: &Origins) -> ValueOrigin {
-        // It was compiled, so it can be parsed.
+        // It was compiled before, so it can be parsed.
         let Ok(read) = fields(source, origins) else {
             return ValueOrigin::default();
         };
         for named in &read.named {
-            // What is wrong before the last step is told where that is named.
+            // An error before the last step is reported where that step is defined.
             if let Some(unknown) = self.root.check(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {
@@ -147,7 +148,7 @@ impl Checker<'_> {
     }
 }
 
-/// Fields of the rule sets themselves that there are not, and that a server would drop.
+/// Returns unknown fields of the rule sets themselves, which the server would drop.
 fn unknown_fields(input: &Input) -> Vec<String> {
     let Ok(crd) = serde_json::to_value(schema::operation_rule_sets()) else {
         return Vec::new();
@@ -183,7 +184,7 @@ fn unknown_fields(input: &Input) -> Vec<String> {
     problems
 }
 
-/// Visits the path of every field in `value`.
+/// Calls `visit` with the path of every field in `value`.
 fn walk(value: &Value, path: &mut Vec<PathStep>, visit: &mut impl FnMut(&[PathStep])) {
     match value {
         Value::Object(members) => {

@@ -1,7 +1,8 @@
-//! `kubectl ifo rules eval`: one expression against one object. Leaves: its value and CEL
-//! type, or the error. There are no rule sets here, so `variables` and `item` do not exist,
-//! the expression has the object's whole evaluation budget, and a missing field is an
-//! error.
+//! `kubectl ifo rules eval`: evaluates one expression on one object, and prints the value with its
+//! CEL type, or the error.
+//!
+//! There are no rule sets, so `variables` and `item` do not exist. The expression has the whole
+//! evaluation budget of an object. A missing field is an error.
 
 use super::input;
 use crate::clock;
@@ -21,18 +22,18 @@ use std::path::{Path, PathBuf};
 Examples:
   kubectl ifo rules eval 'object.status.phase' --object pod.yaml")]
 pub(crate) struct RulesEvalArgs {
-    /// CEL on `object` and `now`; there are no `variables` and no `item`
+    /// CEL expression on `object` and `now`; `variables` and `item` do not exist
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
     expression: String,
     /// The object, YAML or JSON; - for standard input
     #[arg(long, value_name = "FILE")]
     object: PathBuf,
-    /// Form of the output
+    /// Output format
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = EvalFormat::Text)]
     output: EvalFormat,
 }
 
-/// How the value is printed.
+/// Output format of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EvalFormat {
     /// Type and value on one line
@@ -43,7 +44,7 @@ enum EvalFormat {
     Yaml,
 }
 
-/// Why there is no value.
+/// The evaluation failed.
 #[derive(Debug, thiserror::Error)]
 enum NoValue {
     #[error("{0}")]
@@ -54,7 +55,7 @@ enum NoValue {
     Evaluate(EvaluationFault),
 }
 
-/// Prints the value or the error; true if it was a value.
+/// Prints the value or the error. Returns true for a value.
 pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     let object = match read(&args.object) {
         Ok(object) => object,
@@ -94,7 +95,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     Ok(well)
 }
 
-/// The one object that `path` names. It need not be a Kubernetes object.
+/// Reads the object in `path`. It can be any document.
 fn read(path: &Path) -> Result<Value, String> {
     let text = input::text_in(path).map_err(|error| error.to_string())?;
     let mut documents = input::documents(&text, false)?;

@@ -1,13 +1,13 @@
-//! What an object says that rules should find on it, in its annotation.
+//! The annotation of an object with the expected operations.
 
 use crate::operation::ListedOperation;
 use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 
-/// Names of operations with commas between them, an item's after a slash; empty for none.
+/// Names of operations, separated by commas. An item follows a slash. Empty for no operation.
 const ANNOTATION: &str = "ifo.kubevirt.io/expect";
 
-/// The operations that `object` expects; None if it expects nothing in particular.
+/// Returns the operations that `object` expects. None without the annotation.
 pub(super) fn expected(object: &Object) -> Option<BTreeSet<String>> {
     let annotations = object.json.get("metadata")?.get("annotations")?;
     Some(names(annotations.get(ANNOTATION)?.as_str()?))
@@ -21,7 +21,7 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The name of an operation as the annotation has it.
+/// Formats the name of an operation as in the annotation.
 pub(super) fn name(operation: &ListedOperation) -> String {
     match &operation.item {
         Some(item) => format!("{}/{item}", operation.operation),
@@ -29,7 +29,7 @@ pub(super) fn name(operation: &ListedOperation) -> String {
     }
 }
 
-/// Names for a person to read.
+/// Formats names for messages.
 pub(super) fn list(names: &BTreeSet<String>) -> String {
     if names.is_empty() {
         return "nothing".to_owned();

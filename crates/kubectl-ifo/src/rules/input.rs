@@ -1,9 +1,9 @@
-//! Files in, objects out: manifests, lists, kustomizations, the tree that `must-gather`
-//! leaves, standard input.
+//! Reads objects from files: manifests, lists, kustomizations, a folder of `must-gather`, or
+//! standard input.
 //!
-//! What cannot be read is told with its file, and hides nothing else. In a folder that is
-//! searched, documents that are no Kubernetes objects are left out; in a file that was
-//! named they are a fault.
+//! A file that cannot be read is reported with its name, and the other files are still read.
+//! Documents that are no Kubernetes objects are skipped in a folder. In a file that the user named,
+//! they are an error.
 
 use crate::output::complain;
 use ifo_client::manifest::{self, Object};
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Folders within folders, and kustomizations within kustomizations: more is a cycle.
+/// Largest nesting of folders and kustomizations. A deeper nesting is a cycle.
 const MAX_DEPTH: usize = 32;
 
-/// The names under which kustomize looks for its file.
+/// The names of a kustomization file.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
-/// What a kustomization may say that would change its resources. We read these as they
-/// are.
+/// Fields of a kustomization that would change its resources. The resources are read without these
+/// changes.
 const TRANSFORMS: [&str; 14] = [
     "commonAnnotations",
     "commonLabels",
@@ -40,27 +40,27 @@ const TRANSFORMS: [&str; 14] = [
 /// An object and the file it is from.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FoundObject {
-    /// The file as it was named, or reached from what was named; `-` is standard input.
+    /// The path as the user named it, or as it was found in a named folder. `-` is standard input.
     pub(super) source: String,
     /// The object.
     pub(super) object: Object,
 }
 
-/// What files hold.
+/// The content of files.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     /// The objects, in the order of the files and in them.
     pub(super) objects: Vec<FoundObject>,
-    /// What could not be read: `file: why`.
+    /// Errors, as `file: reason`.
     pub(super) faults: Vec<String>,
-    /// What is worth knowing.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
-    /// Files that were searched and hold a document that is no Kubernetes object.
+    /// Files in folders that contain a document that is no Kubernetes object.
     foreign: BTreeSet<String>,
 }
 
 impl Input {
-    /// Reads what `paths` name: files, folders, `-`.
+    /// Reads the `paths`: files, folders, `-`.
     pub(super) fn read(paths: &[PathBuf]) -> Self {
         let mut input = Self::default();
         for path in paths {
@@ -82,7 +82,7 @@ impl Input {
         input
     }
 
-    /// Tells standard error what went wrong; true if nothing did.
+    /// Prints the errors to standard error. Returns true if there are none.
     pub(super) fn report(&self) -> bool {
         self.notes.iter().for_each(|note| complain("note", note));
         self.faults
@@ -103,7 +103,7 @@ impl Input {
         }
     }
 
-    /// Every manifest below `folder`, in the order of the names.
+    /// Returns every manifest below `folder`, sorted by name.
     fn search(&mut self, folder: &Path, depth: usize) {
         let name = folder.display().to_string();
         let entries = match fs::read_dir(folder) {
@@ -137,7 +137,7 @@ impl Input {
         }
     }
 
-    /// The resources that `kubectl apply -k` would read, without what it makes of them.
+    /// Returns the resources that `kubectl apply -k` would read, without its changes to them.
     fn kustomization(&mut self, path: &Path, depth: usize) {
         let source = path.display().to_string();
         let documents = fs::read_to_string(path)
@@ -226,7 +226,7 @@ impl Input {
     }
 }
 
-/// The text of a file; `-` is standard input.
+/// Reads a file. `-` is standard input.
 pub(super) fn text_in(path: &Path) -> io::Result<String> {
     if path.as_os_str() == "-" {
         io::read_to_string(io::stdin())
@@ -235,8 +235,8 @@ pub(super) fn text_in(path: &Path) -> io::Result<String> {
     }
 }
 
-/// The documents of a text: JSON if it looks like it, since what is YAML only by name
-/// may have tabs, or several documents without a separator.
+/// Splits a text into documents. A text that looks like JSON is parsed as JSON, because it can have
+/// tabs, or several documents without a separator, which YAML does not allow.
 pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     let looks = text.trim_start().starts_with('{');
     if json || looks {
@@ -248,7 +248,7 @@ pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     manifest::documents(text, false)
 }
 
-/// Whether a document says that it is a Kubernetes object.
+/// Returns true if a document has the fields of a Kubernetes object.
 fn is_object(document: &Value) -> bool {
     ["apiVersion", "kind"]
         .iter()

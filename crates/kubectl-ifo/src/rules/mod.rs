@@ -1,8 +1,9 @@
-//! The tools for rule authors: `kubectl ifo rules …`. Enters: rule sets, objects and
-//! recorded watches, as files. Leaves: what is wrong with the rule sets, and what they
-//! find; each file says where it differs from the server. No server is needed, and no
-//! cluster unless `check` is told to ask one for its schemas. A command that prints a
-//! failure exits with 1.
+//! The tools for rule authors: `kubectl ifo rules …`.
+//!
+//! Input: files with rule sets, objects and recorded watches. Output: errors in the rule sets, and
+//! the detected operations. The differences to the server are listed in each file. No server is
+//! needed. Only `check --cluster` needs a cluster, for its schemas. A command that prints a failure
+//! exits with 1.
 //!
 //! ```text
 //! files ─▶ input ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check
@@ -22,22 +23,22 @@ mod test;
 
 use super::problem::Problem;
 
-/// See above.
+/// The subcommands.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum RulesCommand {
     /// Compiles rule sets, and checks the fields they read against a schema
     Check(Box<check::RulesCheckArgs>),
-    /// Says which operations the rules find on objects
+    /// Shows the operations that the rules detect on objects
     Test(test::RulesTestArgs),
     /// Runs a recorded watch stream through the rules, in virtual time
     Replay(replay::Args),
-    /// Evaluates one expression against one object
+    /// Evaluates one expression on one object
     Eval(eval::RulesEvalArgs),
-    /// Prints the least ClusterRole that lets the server watch the rules' targets
+    /// Prints the smallest ClusterRole with which the server can watch the targets of the rules
     Roles(roles::RulesRolesArgs),
 }
 
-/// Runs one; true if all is well.
+/// Runs a subcommand. Returns true if it found no failure.
 pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
     match command {
         RulesCommand::Check(args) => check::run(args),

@@ -1,22 +1,20 @@
-//! `kubectl ifo rules replay`: a recorded watch stream through the rules, in virtual
-//! time. Enters: rule sets and events. Leaves: the operations that the rules find, from
-//! start to end.
+//! `kubectl ifo rules replay`: evaluates rules on a recorded watch stream, in virtual time.
 //!
-//! Changes have the time at which the server would show them. With `--hindsight`, an
-//! operation that settled has ended when it stopped being detected; what settles when the
-//! stream ends has ended, too.
+//! Input: rule sets and events. Output: the detected operations, from start to end.
 //!
-//! The engine's [`Replay`] detects and tracks the operations. It runs the same code as the
-//! server's feed tasks, and a test of the server compares the two. What remains different is
-//! not in a recording:
+//! Changes have the time at which the server would show them. With `--hindsight`, an operation ends
+//! at its last detection. Operations that are settling at the end of the stream then end, too.
 //!
-//! - The server lists a target first, and again after a broken watch; here every object that
+//! The engine's [`Replay`] detects and tracks the operations. It runs the same code as the server's
+//! feed tasks, and a test of the server compares the two. A recording lacks the following facts:
+//!
+//! - The server lists a target first, and again after a broken watch. In a replay every object that
 //!   appears is new, also for `stateAfter`, and the stream has no gap.
-//! - The server asks the cluster whether an object that a watch with a label selector does not
-//!   show any more still exists; here it exists if the recording shows it again.
-//! - Each watch of the server evaluates what reads `now` at the interval that began with the
-//!   watch; here the interval begins with the stream.
-//! - The server restores, retains and persists operations; here nothing of that happens.
+//! - A watch with a label selector reports objects that no longer match as deleted. The server then
+//!   asks the cluster if the object exists. In a replay, it exists if a later event contains it.
+//! - Rules that read `now` are evaluated at an interval that begins with the watch. In a replay, it
+//!   begins with the stream.
+//! - A replay does not restore, retain or persist operations.
 
 mod history;
 mod time_scale;
@@ -41,13 +39,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use time_scale::TimeScale;
 
-/// How often the server evaluates what depends on the time again
-/// (`K8S_INFORMER_RESYNC`'s default).
+/// Interval at which the server evaluates rules that read `now` (default of `K8S_INFORMER_RESYNC`).
 const RESYNC: Duration = Duration::from_secs(30);
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
-// The files after the flag are all its own, so that the others come first.
+// All arguments after the flag belong to it, so the other files come first.
 #[command(override_usage = "kubectl ifo rules replay [OPTIONS] <RULES>... --stream <FILE>...")]
 #[command(after_help = "\
 Differences from a server that watches:
@@ -72,21 +69,24 @@ pub(crate) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; also CRDs, for the names of their resources
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
-    /// Recorded watch events as JSON: {"t": seconds, "resource": "group/version/plural", "type", "object"} on each line, or what `kubectl get -w --output-watch-events -o json` prints; - for standard input
+    /// Recorded watch events as JSON: {"t": seconds, "resource": "group/version/plural", "type",
+    /// "object"} on each line, or the output of `kubectl get -w --output-watch-events -o json`; -
+    /// for standard input
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     stream: Vec<PathBuf>,
-    /// How long an operation must not be detected before it is over, as the server's --debounce-threshold
+    /// Time for which an operation must not be detected before it ends, as the server's
+    /// --debounce-threshold
     #[arg(long, default_value = "30s", value_parser = debounce)]
     debounce: Duration,
-    /// Show an operation that settled as ended when it stopped being detected, not when the server showed its end: after the debounce
+    /// Let an operation end at its last detection, not at the end of its debounce period
     #[arg(long)]
     hindsight: bool,
-    /// Form of the output
+    /// Output format
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-/// The longest debounce: no stream is longer, and clocks can count it.
+/// The longest accepted debounce period. It is longer than any stream and cannot overflow.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 fn debounce(text: &str) -> Result<Duration, String> {
@@ -100,8 +100,8 @@ struct Runs {
     operations: Vec<Run>,
 }
 
-/// Prints the operations; true if everything could be read and no rule failed. The
-/// operations are printed all the same: that a rule fails is part of what is replayed.
+/// Prints the operations. Returns true if all files could be read and no rule failed. A failed rule
+/// is part of the result, so the operations are printed anyway.
 pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
@@ -155,15 +155,15 @@ fn text(path: &Path) -> std::io::Result<String> {
     text_in(path)
 }
 
-/// What failed, and on which object first.
+/// The failures, each with the first object on which it happened.
 type Failed = (FieldFailure, String);
 
-/// Failures that are told: one that goes wrong on every event is told once, but a
-/// message may differ each time.
+/// Largest number of different failures. A repeated failure is reported once, but messages can
+/// differ.
 const MAX_FAILURES: usize = 100;
 
-/// Runs `events`, which are in order, through the rules. With `hindsight`, what settles when
-/// the stream ends has ended when it stopped being detected.
+/// Replays `events`, which are sorted by time. With `hindsight`, operations that are settling at
+/// the end of the stream end at their last detection.
 fn replay(
     targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
     events: &[RecordedEvent],
@@ -228,7 +228,7 @@ fn replay(
     )
 }
 
-/// The place of the last event that shows each object, by its UID.
+/// Returns the index of the last event for each object, by UID.
 fn last_shown(events: &[RecordedEvent]) -> HashMap<&str, usize> {
     let places = events.iter().enumerate();
     let shown = places.filter(|(_, event)| event.change == RecordedChange::Applied);
@@ -242,7 +242,7 @@ struct Recorder {
     history: History,
     scale: TimeScale,
     failures: Vec<Failed>,
-    /// The operations that rules detected since it was emptied.
+    /// The operations that rules have detected since the last reset.
     detected: Vec<Arc<str>>,
 }
 

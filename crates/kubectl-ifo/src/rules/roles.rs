@@ -1,4 +1,4 @@
-//! `kubectl ifo rules roles`: the rights that rule sets need.
+//! `kubectl ifo rules roles`: prints the RBAC rights that rule sets need.
 
 use super::input::Input;
 use super::rule_sets;
@@ -17,15 +17,15 @@ pub(crate) struct RulesRolesArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
-    /// Name of the role [default: ifo-rule-set-NAME, for the rule set that comes first by its name]
+    /// Name of the role [default: ifo-rule-set-NAME, with the first rule set in alphabetical order]
     #[arg(long)]
     name: Option<String>,
-    /// Form of the output
+    /// Output format
     #[arg(short = 'O', long, short_alias = 'o', value_parser = manifest_format(), default_value = "yaml")]
     output: Format,
 }
 
-/// A manifest has no table.
+/// A manifest has no table format.
 fn manifest_format() -> impl clap::builder::TypedValueParser<Value = Format> {
     use clap::builder::TypedValueParser as _;
     clap::builder::PossibleValuesParser::new(["yaml", "json"]).map(|text| {
@@ -33,7 +33,7 @@ fn manifest_format() -> impl clap::builder::TypedValueParser<Value = Format> {
     })
 }
 
-/// Prints the role; true if all rule sets could be read.
+/// Prints the role. Returns true if all rule sets could be read.
 pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut input);
@@ -41,7 +41,7 @@ pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     if loaded.is_empty() {
         return Ok(false);
     }
-    // Not after the component: a rule pack has a role of that name, which would be replaced.
+    // The component would be a bad name: the role of a rule pack has it and would be replaced.
     let first = loaded.iter().map(|rule_set| rule_set.name.as_str()).min();
     let named = args.name.clone();
     let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));

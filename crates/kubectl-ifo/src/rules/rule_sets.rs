@@ -1,5 +1,6 @@
-//! Rule sets from files. Enters: objects. Leaves: the compiled rule sets among them, and
-//! everything that is wrong with the others.
+//! Reads rule sets from objects.
+//!
+//! Input: objects. Output: the compiled rule sets among them, and all errors of the others.
 
 use super::input::{FoundObject, Input};
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
@@ -8,27 +9,27 @@ use ifo_engine::rules::{RuleBook, RuleSet, compile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A rule set that can be used.
+/// A valid rule set.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    /// The file it is from.
+    /// The file that contains it.
     pub(super) source: String,
     /// Its name.
     pub(super) name: String,
-    /// As it is written.
+    /// The rule set as written.
     pub(super) spec: OperationRuleSetSpec,
-    /// As the server would use it.
+    /// The compiled rule set, as in the server.
     pub(super) compiled: Arc<RuleSet>,
 }
 
 impl Loaded {
-    /// The resource it is about.
+    /// Returns its target.
     pub(super) fn target(&self) -> Gvr {
         self.spec.target.gvr()
     }
 }
 
-/// The rule sets among `input`'s objects; what is wrong joins its faults.
+/// Returns the rule sets among `input`'s objects. Errors are added to the errors of `input`.
 pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
@@ -67,7 +68,7 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     loaded
 }
 
-/// The rule sets by target, as the server would evaluate them: together.
+/// Groups the rule sets by target, because the server evaluates them together.
 pub(super) fn by_target(loaded: &[Loaded]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
     for rule_set in loaded {
@@ -79,14 +80,14 @@ pub(super) fn by_target(loaded: &[Loaded]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     targets
 }
 
-/// The book of one target.
+/// Creates the rule book of one target.
 pub(super) fn book(
     target: Gvr,
     kind: &str,
     namespaced: bool,
     rule_sets: &[Arc<RuleSet>],
 ) -> Arc<RuleBook> {
-    // One generation: the rules do not change while a command runs.
+    // The generation is constant, because the rules do not change while a command runs.
     let (generation, kind) = (1, kind.to_owned());
     let book = RuleBook::new(generation, target, kind, namespaced, rule_sets.to_vec());
     Arc::new(book)

@@ -1,5 +1,7 @@
-//! Schemas of resources. Enters: CRDs, `OpenAPI` documents, a cluster. Leaves: whether an
-//! object of a resource can have a field, and which one was meant if not.
+//! Schemas of resources.
+//!
+//! Input: CRDs, `OpenAPI` documents, or a cluster. Output: for a field, if objects can have it, and
+//! the nearest existing name otherwise.
 
 mod root;
 
@@ -13,18 +15,18 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// All schemas that were given.
+/// All given schemas.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
-    /// From CRDs: the schema of each version of a resource.
+    /// The schema of each version of a resource, from CRDs.
     declared: BTreeMap<Gvr, Value>,
     /// `OpenAPI` documents.
     documents: Vec<Value>,
 }
 
 impl Schemas {
-    /// Reads CRDs (YAML or JSON, also in folders) and `OpenAPI` documents from files;
-    /// also what could not be read.
+    /// Reads CRDs (YAML or JSON, also in folders) and `OpenAPI` documents from files. Also returns
+    /// the errors.
     pub(super) fn read(paths: &[PathBuf]) -> (Self, Vec<String>) {
         let mut schemas = Self::default();
         let mut faults = Vec::new();
@@ -66,7 +68,7 @@ impl Schemas {
         }
     }
 
-    /// Learns from an object, if it is a CRD.
+    /// Adds the schemas of an object, if it is a CRD.
     pub(super) fn declare(&mut self, object: &Value) {
         if object["kind"] != "CustomResourceDefinition" {
             return;
@@ -98,7 +100,7 @@ impl Schemas {
         }
     }
 
-    /// Asks a cluster for its `OpenAPI` v3 documents about `targets`.
+    /// Reads the `OpenAPI` v3 documents for `targets` from a cluster.
     pub(super) fn ask(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
         let runtime = crate::runtime().map_err(|error| error.to_string())?;
         runtime.block_on(self.fetch(targets, cluster))
@@ -130,7 +132,7 @@ impl Schemas {
         Ok(())
     }
 
-    /// The schema of `target`'s objects and the document that its references are in.
+    /// Returns the schema of `target`'s objects, and the document to which its references point.
     pub(super) fn find(&self, target: &Gvr) -> Option<SchemaRoot<'_>> {
         if let Some(schema) = self.declared.get(target) {
             return Some(SchemaRoot {
@@ -145,7 +147,7 @@ impl Schemas {
 }
 
 fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
-    // A path says which kind the resource has; the schema of the kind is marked with it.
+    // A path names the kind of the resource, and the schema of that kind is marked with it.
     let prefix = match target.group.as_str() {
         "" => format!("/api/{}/", target.version),
         _ => format!("/apis/{}/", target.api_version()),
@@ -168,7 +170,7 @@ fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> 
     };
     let schema = schemas.as_object()?.values().find(|schema| {
         let marks = schema["x-kubernetes-group-version-kind"].as_array();
-        // A list of all kinds is on options and events of watches.
+        // The schemas of options and watch events are marked with all kinds.
         marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is))
     })?;
     Some(SchemaRoot { document, schema })

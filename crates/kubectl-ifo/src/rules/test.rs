@@ -1,12 +1,13 @@
-//! `kubectl ifo rules test`: which operations the rules find on objects. Enters: rule
-//! sets and objects. Leaves: one result for each object, and whether that is what the
-//! object expects.
+//! `kubectl ifo rules test`: shows the operations that the rules detect on objects.
 //!
-//! The rules are evaluated as in the server, with two differences: `now` is the time at
-//! which the command runs, and each object has the whole evaluation budget, so that no rule
-//! set is throttled. Nothing is tracked: an operation that is superseded or has not lasted
-//! for its `appearAfter` is found, too, and has a start only if its rule says one. The state
-//! is what the rule yields, whatever its `stateAfter`.
+//! Input: rule sets and objects. Output: one result for each object, and a comparison with the
+//! expectation of the object.
+//!
+//! The rules are evaluated as in the server, with two differences. `now` is the time at which the
+//! command runs. Each object has the whole evaluation budget, so no rule set is throttled.
+//!
+//! Nothing is tracked. So superseded operations and operations within their `appearAfter` are also
+//! shown. The start is known only if the rule yields it, and `stateAfter` has no effect.
 
 use super::expect;
 use super::input::{FoundObject, Input};
@@ -30,7 +31,7 @@ use std::sync::Arc;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
-// The files after the flag are all its own, so that the others come first.
+// All arguments after the flag belong to it, so the other files come first.
 #[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
 #[command(after_help = "\
 Each object is evaluated by itself, now, with the whole evaluation budget. What is found
@@ -50,10 +51,11 @@ pub(crate) struct RulesTestArgs {
     /// Objects: manifests, lists, folders such as a must-gather, - for standard input
     #[arg(long, required = true, num_args = 1.., value_name = "FILES")]
     objects: Vec<PathBuf>,
-    /// Compare with the objects' annotation ifo.kubevirt.io/expect (names with commas, or empty); exit code 1 if they differ
+    /// Compare with the annotation ifo.kubevirt.io/expect of the objects (names with commas, or
+    /// empty); exit code 1 if they differ
     #[arg(long)]
     expect: bool,
-    /// Form of the output
+    /// Output format
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -63,7 +65,7 @@ struct Results {
     results: Vec<ObjectResult>,
 }
 
-/// What was found on one object.
+/// The result for one object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ObjectResult {
@@ -72,7 +74,7 @@ struct ObjectResult {
     #[serde(serialize_with = "data")]
     operations: Vec<ListedOperation>,
     failures: Vec<RuleFailure>,
-    /// Only with `--expect`, for objects that expect something.
+    /// Set only with `--expect`, for objects with an expectation.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<BTreeSet<String>>,
     #[serde(skip)]
@@ -122,8 +124,8 @@ impl fmt::Display for RuleFailure {
     }
 }
 
-/// Prints what was found; true if everything could be read, no expression failed and, if
-/// that was asked for, all is as expected.
+/// Prints the results. Returns true if all files could be read, no expression failed and all
+/// expectations are met.
 pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
@@ -158,7 +160,7 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
         .filter(|it| !it.failures.is_empty())
         .collect();
     let none_failed = failed.is_empty();
-    // The others are named where they are compared.
+    // The expectations name the other objects.
     let unnamed = failed.iter().filter(|it| it.expected.is_none()).count();
     if unnamed > 0 {
         complain(
@@ -204,7 +206,7 @@ fn result(
     result
 }
 
-/// Takes over what the rules say.
+/// Adds the values of the rule.
 fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
     let found = evaluation.findings.into_iter();
     let found = found.filter_map(|finding| operation(finding, &result.subject));
@@ -212,7 +214,7 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
     result
         .failures
         .extend(evaluation.failures.into_iter().map(|failure| {
-            // The operation is told beside it.
+            // The operation is printed beside it.
             let rule = format!("rules[{}].", failure.operation);
             let field = failure.field.strip_prefix(&rule);
             RuleFailure {
@@ -224,9 +226,9 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
         }));
 }
 
-/// The operation that a rule finds on `subject`; None if its rule failed, which the failures
-/// say. None also for a rule that only continues an operation: one object does not tell
-/// whether the operation is in flight.
+/// Returns the operation that a rule detects on `subject`. None if the rule failed, which is
+/// reported separately. None also for a rule that only continues an operation, because one object
+/// does not show if the operation is in flight.
 fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperation> {
     let says = finding.says.filter(|says| !says.continues)?;
     let name = finding.operation.to_string();
@@ -251,8 +253,8 @@ fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperatio
     })
 }
 
-/// Tells of objects that no rule looked at only because of their version: the server
-/// would get them in another one, converted.
+/// Reports objects that no rule set watches only because of their API version. In a cluster, the
+/// server would get them converted to the watched version.
 fn other_versions(objects: &Input, kinds: &KnownKinds, books: &BTreeMap<Gvr, Arc<RuleBook>>) {
     let mut passed_over: BTreeMap<Gvr, usize> = BTreeMap::new();
     for found in &objects.objects {
@@ -270,7 +272,7 @@ fn other_versions(objects: &Input, kinds: &KnownKinds, books: &BTreeMap<Gvr, Arc
     }
 }
 
-/// Compares what was found with what is expected, and tells of each difference.
+/// Compares the result with the expectation, and prints each difference.
 fn compare(results: &[ObjectResult]) -> bool {
     let mut compared = 0;
     let mut well = true;

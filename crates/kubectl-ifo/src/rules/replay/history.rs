@@ -1,5 +1,7 @@
-//! What could be seen of the operations. Enters: changes by the tracker, as a watch would
-//! show them. Leaves: one line of history for each operation.
+//! Collects the visible history of operations.
+//!
+//! Input: changes by the tracker, as a watch would deliver them. Output: one line for each
+//! operation.
 
 use super::time_scale::TimeScale;
 use crate::operation::{Field, ListedOperation, ListedSubject, OperationData};
@@ -14,36 +16,36 @@ use std::sync::Arc;
 /// One operation from its start to its end.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Seconds of the stream; before the first event if the rule says so.
+    /// Start in seconds of the stream. It can be negative if the rule yields an earlier time.
     started: f64,
-    /// When the server shows its end, or in hindsight: when it stopped being detected. None
-    /// for what is active when the stream ends.
+    /// Time at which the server shows the end. With `--hindsight`, the time at which the operation
+    /// was not detected any more. None for an operation that is active at the end of the stream.
     completed: Option<f64>,
     /// The operation as the server shows it first.
     first: Moment,
-    /// Each visible change after that, the end included.
+    /// Each later visible change, including the end.
     later: Vec<Moment>,
-    /// When it stopped being detected, as long as it is not.
+    /// Time of the last detection, while the operation is settling.
     settling: Option<f64>,
 }
 
-/// What an operation shows from this time on.
+/// The visible fields of an operation from this time on.
 #[derive(Debug, Serialize)]
 struct Moment {
-    /// Seconds of the stream.
+    /// Time in seconds of the stream.
     t: f64,
     #[serde(flatten, serialize_with = "shown")]
     operation: ListedOperation,
 }
 
-/// The fields of an operation that a moment prints, in order.
+/// The fields of a moment, in order.
 const SHOWN: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
 
 fn shown<S: Serializer>(operation: &ListedOperation, serializer: S) -> Result<S::Ok, S::Error> {
     operation.whole_data(SHOWN).serialize(serializer)
 }
 
-/// A run as JSON and YAML have it.
+/// The history of an operation in JSON and YAML.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RunData<'a> {
@@ -54,15 +56,15 @@ struct RunData<'a> {
     completed: Option<f64>,
     #[serde(flatten)]
     end: OperationData<'a>,
-    /// What it said on the way, in order.
+    /// Its messages, in order.
     messages: Vec<&'a str>,
-    /// How often something visible about it changed, its appearance and end included.
+    /// Number of visible changes, including the appearance and the end.
     changes: usize,
-    /// These changes.
+    /// The changes.
     timeline: Vec<&'a Moment>,
 }
 
-/// The `startTimeSource` of a start that the rule's own expression says.
+/// The `startTimeSource` of a start that the rule yields.
 const EXPRESSION: &str = "Expression";
 
 /// The fields before the rule set.
@@ -89,7 +91,7 @@ impl Serialize for Run {
 }
 
 impl Run {
-    /// The server shows an operation at `t` for the first time.
+    /// The server shows an operation for the first time, at `t`.
     fn begin(operation: ListedOperation, started: f64, t: f64) -> Self {
         Self {
             started,
@@ -100,7 +102,7 @@ impl Run {
         }
     }
 
-    /// The server shows this of it since `t`.
+    /// The server shows this state since `t`.
     fn show(&mut self, operation: ListedOperation, t: f64, hindsight: bool) {
         let settling = self.settling.filter(|_| hindsight);
         let t = if operation.active {
@@ -118,13 +120,13 @@ impl Run {
         std::iter::once(&self.first).chain(&self.later)
     }
 
-    /// The operation as the server shows it last.
+    /// The last visible state of the operation.
     fn operation(&self) -> &ListedOperation {
         let last = self.later.last().unwrap_or(&self.first);
         &last.operation
     }
 
-    /// What it said while it was active, without repetitions.
+    /// The messages of the active operation, without repetitions.
     fn messages(&self) -> Vec<&str> {
         let active = self.moments().map(|it| &it.operation);
         let active = active.filter(|it| it.active && !it.message.is_empty());
@@ -160,7 +162,7 @@ fn names(kind: &str, namespace: Option<&str>, name: &str) -> SubjectNames {
     )
 }
 
-/// An event.
+/// An event of the stream.
 #[derive(Debug)]
 struct Heard {
     t: f64,
@@ -168,23 +170,23 @@ struct Heard {
     detected: Vec<Arc<str>>,
 }
 
-/// The operations so far.
+/// Collects the histories.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Whether an operation ended when it stopped being detected, which is only known once
-    /// its debounce is over.
+    /// True if an operation ends at its last detection, which is known only after its debounce
+    /// period.
     hindsight: bool,
     runs: Vec<Run>,
-    /// Those that are shown, by their key: the place in `runs`, and the object.
+    /// The visible operations by key: the index in `runs`, and the object.
     open: HashMap<Key, (usize, Vec<u8>)>,
-    /// The times of all events, by subject, in order.
+    /// The times of all events by subject, in order.
     heard: HashMap<SubjectNames, Vec<Heard>>,
-    /// Whether the stream is over: what settles ends, and nothing else happens.
+    /// True after the end of the stream. Then only the debounce periods end.
     closed: bool,
 }
 
 impl History {
-    /// Knows of no operation yet.
+    /// Creates a collector without operations.
     pub(super) fn new(hindsight: bool) -> Self {
         Self {
             hindsight,
@@ -192,19 +194,19 @@ impl History {
         }
     }
 
-    /// An event was about `object`, and rules `detected` these operations on it.
+    /// Records an event about `object`, on which rules `detected` these operations.
     pub(super) fn heard(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
         let subject = names(&object.kind, object.namespace.as_deref(), &object.name);
         let events = self.heard.entry(subject).or_default();
         events.push(Heard { t, detected });
     }
 
-    /// The stream is over.
+    /// Records the end of the stream.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Whether an operation only waits for the end of its debounce.
+    /// Returns true if an operation is settling.
     pub(super) fn is_settling(&self) -> bool {
         let mut open = self
             .open
@@ -213,7 +215,7 @@ impl History {
         open.any(|run| run.completed.is_none() && run.settling.is_some())
     }
 
-    /// Something about an operation changed at `t`.
+    /// Records a change of an operation at `t`.
     pub(super) fn changed(&mut self, change: Write, t: f64, scale: &TimeScale) {
         let (key, json) = match change {
             Write::Show { key, operation } => (key, operation.json),
@@ -235,7 +237,7 @@ impl History {
             }
             return;
         };
-        // What is the same as before is no change for a watch.
+        // A watch sends no event for an unchanged object.
         if *before == json {
             return;
         }
@@ -249,8 +251,8 @@ impl History {
         run.show(operation, t, self.hindsight);
     }
 
-    /// When an operation that shows at `t` started. Its object has whole seconds; where
-    /// an event of the subject falls into that second, it was the event.
+    /// Returns the start of an operation that appears at `t`. Its object has whole seconds. If an
+    /// event of the subject is in that second, its time is the start.
     fn started(&self, operation: &ListedOperation, t: f64, scale: &TimeScale) -> f64 {
         let Some(created) = operation.started else {
             return t;
@@ -269,7 +271,7 @@ impl History {
         let heard = self.heard.get(&names(kind, namespace.as_deref(), name));
         let heard = heard.into_iter().flatten();
         let mut events = heard.filter(|event| within(event.t) == second);
-        // A time of the rule's own is in the object, as it is since the first of them.
+        // A start time that the rule yields is in the object from its first change on.
         let event = if operation.start_time_source == EXPRESSION {
             events.next()
         } else {
@@ -280,13 +282,13 @@ impl History {
             return event.t;
         }
         let begins = scale.seconds_of(created);
-        // Some controllers write a moment after they looked at the clock: nothing was
-        // heard in that second, but soon after it.
+        // Some controllers write some time after they read the clock. Then there is no event in
+        // that second, but one soon after it.
         let ends = begins + 1.0;
         if t < ends + 1.0 { t.min(ends) } else { begins }
     }
 
-    /// All operations, in the order of their starts.
+    /// Returns all operations, sorted by start.
     pub(super) fn into_runs(mut self) -> Vec<Run> {
         self.runs.sort_by(|a, b| a.started.total_cmp(&b.started));
         self.runs

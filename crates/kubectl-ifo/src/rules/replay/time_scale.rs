@@ -1,6 +1,6 @@
-//! The scale of a replay: which time it is on the wall clock and on the steady clock at a
-//! second of the stream. The stream gives the time on the wall clock. The steady clock may
-//! begin anywhere, and begins when the scale is made: an `Instant` has no other origin.
+//! Converts seconds of the recorded stream to the wall clock and the steady clock. The recording
+//! gives the wall clock. The steady clock begins when the scale is created, because an `Instant`
+//! has no other origin.
 
 use ifo_client::recording::RecordedEvent;
 use ifo_engine::ClockReading;
@@ -17,10 +17,9 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// The scale of `events`. A stream does not say what time it was when it was
-    /// recorded, but its objects do: none can be from the future, and the newest times in
-    /// them are those of the events themselves. So it is the earliest time at which no
-    /// event is before what its object says.
+    /// Creates the scale of `events`. A recording does not contain its date, but its objects have
+    /// timestamps. No timestamp is in the future, and the newest ones are those of the events. So
+    /// the scale begins at the earliest time at which no event precedes a timestamp of its object.
     pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
         let wall = events
@@ -37,12 +36,12 @@ impl TimeScale {
         }
     }
 
-    /// The time of the first event.
+    /// Returns the time of the first event.
     pub(super) fn first(&self) -> ClockReading {
         self.at(self.first)
     }
 
-    /// The time `t` seconds into the stream.
+    /// Returns the time at `t` seconds of the stream.
     pub(super) fn at(&self, t: f64) -> ClockReading {
         let passed = Duration::try_from_secs_f64(t - self.first).unwrap_or_default();
         let signed = SignedDuration::try_from(passed).unwrap_or_default();
@@ -52,12 +51,12 @@ impl TimeScale {
         }
     }
 
-    /// Seconds of the stream, to the millisecond.
+    /// Returns the seconds of the stream, with a resolution of one millisecond.
     pub(super) fn seconds(&self, steady: Instant) -> f64 {
         round(self.first + (steady - self.start).as_secs_f64())
     }
 
-    /// Where `wall` is in seconds of the stream.
+    /// Converts `wall` to seconds of the stream.
     pub(super) fn seconds_of(&self, wall: Timestamp) -> f64 {
         round(self.first + wall.duration_since(self.wall).as_secs_f64())
     }
@@ -71,7 +70,7 @@ fn duration(seconds: f64) -> SignedDuration {
     SignedDuration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// The newest time at which something was written into the object, as the server saw it.
+/// Returns the newest time at which a field of the object was written, as the server recorded it.
 fn newest(object: &Value) -> Option<Timestamp> {
     let metadata = object.get("metadata")?;
     let time = |value: &Value| value.as_str()?.parse().ok();

@@ -1,5 +1,7 @@
-//! What a schema says of paths. Enters: the schema of a resource, a path. Leaves: the
-//! field on it that no object can have.
+//! Checks paths against a schema.
+//!
+//! Input: the schema of a resource, and a path. Output: the field of the path that no object can
+//! have.
 
 use crate::nearest::nearest;
 use ifo_cel::PathStep;
@@ -9,10 +11,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// References and combinations followed for one field: schemas may refer to themselves.
+/// Largest number of references and combinations for one field, because schemas can be recursive.
 const MAX_DEPTH: usize = 32;
 
-/// What every object has, since CRDs leave it out.
+/// The fields that every object has. CRDs leave them out.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let settings = SchemaSettings::default().with(|it| it.inline_subschemas = true);
     let schema = settings
@@ -27,38 +29,38 @@ static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
 /// A field that an object cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rules) struct Unknown {
-    /// Steps to it.
+    /// Number of steps to the field.
     pub(in crate::rules) depth: usize,
     /// Its name.
     pub(in crate::rules) field: String,
-    /// What does not have it, such as `object.status`.
+    /// The parent, such as `object.status`.
     pub(in crate::rules) parent: String,
-    /// The name that was probably meant.
+    /// The nearest existing name.
     pub(in crate::rules) nearest: Option<String>,
 }
 
 /// The schema of an object.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rules) struct SchemaRoot<'s> {
-    /// The document that its references are in.
+    /// The document to which its references point.
     pub(super) document: &'s Value,
-    /// The schema itself.
+    /// The schema.
     pub(super) schema: &'s Value,
 }
 
-/// What can be inside a value.
+/// The possible content of a value.
 #[derive(Default)]
 struct Inside<'s> {
     fields: BTreeMap<&'s str, &'s Value>,
-    /// The schemas of members whose names are free.
+    /// The schemas of members with any name.
     values: Vec<&'s Value>,
     elements: Vec<&'s Value>,
-    /// Whether there can be anything.
+    /// True if any content is possible.
     open: bool,
 }
 
 impl<'s> SchemaRoot<'s> {
-    /// The first step of `path` that an object cannot have, if there is one.
+    /// Returns the first step of `path` that an object cannot have, if there is one.
     pub(in crate::rules) fn check(&self, path: &[PathStep]) -> Option<Unknown> {
         let mut parent = "object".to_owned();
         let mut here = vec![self.schema];
@@ -67,7 +69,7 @@ impl<'s> SchemaRoot<'s> {
             here = match step {
                 PathStep::Index | PathStep::Each => {
                     parent.push_str("[]");
-                    // The keys of a map are what a comprehension visits, and texts.
+                    // A comprehension over a map visits its keys, which are texts.
                     if *step == PathStep::Each && inside.elements.is_empty() {
                         return None;
                     }
@@ -120,7 +122,7 @@ impl<'s> SchemaRoot<'s> {
         let mut combined = false;
         for key in ["allOf", "anyOf", "oneOf"] {
             for part in schema[key].as_array().into_iter().flatten() {
-                // Parts that only restrict say nothing about what there is.
+                // Parts of a schema that only restrict values define no fields.
                 let says = ["$ref", "properties", "items", "allOf", "anyOf", "oneOf"];
                 if says.iter().any(|key| part.get(key).is_some()) {
                     combined = true;
