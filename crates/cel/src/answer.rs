@@ -1,5 +1,4 @@
-//! What callers make of the values that expressions yield: enters a value, leaves a
-//! number, a time, a key, JSON, or the complaint that it is none.
+//! Converts the value of an expression to a number, a time, a key or JSON, or returns an error.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -31,7 +30,8 @@ pub(super) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
     ]))
 }
 
-/// Percent, cut to 0..=100 and rounded down; none of text without a number, or of null.
+/// Converts to whole percent from 0 to 100, rounded down. None for text without a number, and for
+/// null.
 pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
     #[allow(clippy::cast_precision_loss)] // Beyond 2^53 it is more than 100.
     let number = match value {
@@ -53,11 +53,11 @@ pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
     Ok(Some(number.clamp(0.0, 100.0) as u8))
 }
 
-/// The number of `45.20%` or `45.20`.
+/// Parses the number of `45.20%` or `45.20`.
 fn percentage(text: &str) -> Option<f64> {
     let text = text.trim();
     let digits = text.strip_suffix('%').unwrap_or(text).trim_end();
-    // What else Rust reads as a number: infinities and NaN, and powers of ten.
+    // Rust also parses infinities, NaN and powers of ten, which are not accepted here.
     let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-');
     if !digits.chars().all(plain) {
         return None;
@@ -68,7 +68,7 @@ fn percentage(text: &str) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
-/// A point in time; none of empty text and of null.
+/// Converts to a point in time. None for empty text and for null.
 pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> {
     let instant = match value {
         V::Null => return Ok(None),
@@ -83,7 +83,7 @@ pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> 
         .ok_or_else(|| EvaluationFault::Error(FixedText::of("not a time in RFC 3339")))
 }
 
-/// The text of a string or an integer.
+/// Returns the text of a string or an integer.
 pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     match value {
         V::Str(text) => Ok(text.to_string()),
@@ -93,8 +93,8 @@ pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     }
 }
 
-/// The value as JSON. A step for each value and for the bytes of texts: what is shared
-/// inside is written out as often as it stands there.
+/// Encodes the value as JSON. Each value costs a step, and so do the bytes of texts. A shared value
+/// is written at each place where it occurs.
 pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
     charge(budget, 1)?;
     Ok(match value {

@@ -1,13 +1,13 @@
-//! Static types: what each function takes and returns, and cel-go's words for what
-//! does not fit. `dyn` fits everything; the document is `dyn`.
+//! Static types: the parameters and results of each function, and cel-go's errors for wrong
+//! arguments. `dyn` matches every type, and the document has the type `dyn`.
 
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ty {
-    /// Already reported: fits everything.
+    /// The type after a reported error. It matches every type.
     Error,
-    /// Not known yet, as of the elements of `[]`: fits everything.
+    /// An unknown type, such as that of the elements of `[]`. It matches every type.
     Free,
     Dyn,
     Null,
@@ -56,7 +56,7 @@ impl Ty {
         Self::Map(Box::new(key), Box::new(value))
     }
 
-    /// The name of the type that a value of it has.
+    /// Returns the name of the type, as `type(..)` of a value has it.
     pub(super) fn runtime_name(&self) -> String {
         match self {
             Self::Null => "null_type".to_owned(),
@@ -73,11 +73,11 @@ impl Ty {
         matches!(self, Self::Error | Self::Free | Self::Dyn)
     }
 
-    /// Whether one may stand where the other is wanted.
+    /// Returns true if a value of this type can be used for the wanted type.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
             (a, b) if a.is_dynamic() || b.is_dynamic() => true,
-            // What is a message in protobuf may be null.
+            // Types that are messages in protobuf also accept null.
             (Self::Null, Self::Duration | Self::Timestamp | Self::Quantity)
             | (Self::Duration | Self::Timestamp | Self::Quantity, Self::Null)
             | (Self::Type(_), Self::Type(_)) => true,
@@ -89,7 +89,7 @@ impl Ty {
         }
     }
 
-    /// Whether this type holds everything that `other` holds.
+    /// Returns true if this type contains all values of `other`.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Error, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
@@ -102,7 +102,7 @@ impl Ty {
         }
     }
 
-    /// The type of a literal's elements so far, with one more.
+    /// Returns the type of a literal's elements after one more element.
     pub(super) fn join(self, other: &Self) -> Self {
         match self {
             Self::Free => other.clone(),
@@ -118,7 +118,7 @@ impl Ty {
     }
 }
 
-/// A type in a declaration. `A` and `B` stand for any type, the same throughout.
+/// A type in a declaration. `A` and `B` are type parameters.
 #[derive(Clone, Copy)]
 enum P {
     A,
@@ -196,8 +196,8 @@ static NEGATE: [Overload; 2] = [f(&[Double], Double), f(&[Int], Int)];
 static NOT: [Overload; 1] = [f(&[Bool], Bool)];
 static EQUAL: [Overload; 1] = [f(&[A, A], Bool)];
 static CONDITION: [Overload; 1] = [f(&[Bool, A, A], A)];
-// Literals of different numeric types are not compared: the cross-type overloads are
-// off in a plain environment.
+// Literals of different numeric types cannot be compared, because a plain environment has no
+// cross-type overloads.
 static ORDER: [Overload; 8] = [
     f(&[Bool, Bool], Bool),
     f(&[Int, Int], Bool),
@@ -279,7 +279,7 @@ static SUBSTRING: [Overload; 2] = [m(&[Str, Int], Str), m(&[Str, Int, Int], Str)
 static OF_STRING: [Overload; 1] = [m(&[Str], Str)];
 static QUANTITY: [Overload; 1] = [f(&[Str], Quantity)];
 static IS_QUANTITY: [Overload; 1] = [f(&[Str], Bool)];
-// A function, whatever Kubernetes' documentation says.
+// This is a function, although Kubernetes' documentation describes a field.
 static SIGN: [Overload; 1] = [f(&[Quantity], Int)];
 static IS_INTEGER: [Overload; 1] = [m(&[Quantity], Bool)];
 static AS_INTEGER: [Overload; 1] = [m(&[Quantity], Int)];
@@ -341,8 +341,8 @@ fn overloads(name: &str) -> &'static [Overload] {
     }
 }
 
-/// The type of the call `name(args)`, or cel-go's message if no overload takes them.
-/// Of a member call the first of `args` is the receiver.
+/// Returns the type of the call `name(args)`, or cel-go's error if no overload matches. In a member
+/// call, the receiver is the first of `args`.
 pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
     let mut result: Option<Ty> = None;
     for overload in overloads(name) {
@@ -375,7 +375,7 @@ pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
     })
 }
 
-/// What `A` and `B` stand for in one call.
+/// The types of `A` and `B` in one call.
 #[derive(Default)]
 struct Bound {
     a: Option<Ty>,

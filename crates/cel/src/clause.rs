@@ -1,32 +1,34 @@
-//! The clauses of a format string, such as `%s` and `%.2f`. Enters: the string. Leaves:
-//! its pieces, or cel-go's complaint, the same when compiling and when evaluating.
+//! The clauses of a format string, such as `%s` and `%.2f`.
+//!
+//! Input: the string. Output: its pieces, or cel-go's error. The errors are the same in compilation
+//! and evaluation.
 
 use std::fmt;
 
 use super::check::Ty;
 
-/// What comes before the complaints of `format` about values …
+/// The text before errors of `format` about values.
 pub(super) const FORMATTING: &str = "error during formatting: ";
 
-/// … and before the type of the value.
+/// The text before the type of the value.
 pub(super) const GIVEN: &str = ", was given ";
 
-/// What is wrong with a format string. Printed whole, it quotes the string, which is for the
-/// compiler alone: while evaluating, the string may be of the object.
+/// An error in a format string. The complete text quotes the string and is only for the compiler,
+/// because during an evaluation the string can come from the object.
 #[derive(Debug)]
 pub(super) enum Misformat {
-    /// There are fewer values than that.
+    /// There are not enough values.
     Index(usize),
-    /// The string ends in a clause.
+    /// The string ends within a clause.
     End,
-    /// What follows the point of a precision.
+    /// The text after the point of a precision is invalid.
     Precision(String),
-    /// What no clause begins with.
+    /// The character does not begin a clause.
     Unrecognized(u8),
 }
 
 impl Misformat {
-    /// What is wrong, without what is there.
+    /// Formats the error without a quotation.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Index(_) => "index out of range",
@@ -47,13 +49,13 @@ impl fmt::Display for Misformat {
             Self::Index(index) => write!(f, "index {index} out of range"),
             Self::End => f.write_str(self.kind()),
             Self::Precision(error) => write!(f, "{}: {error}", self.kind()),
-            // As cel-go has it, a byte is taken for a character.
+            // As in cel-go, a byte is treated as a character.
             Self::Unrecognized(byte) => write!(f, "{} \"{}\"", self.kind(), char::from(*byte)),
         }
     }
 }
 
-/// `%s`, `%.2f` and so on.
+/// A clause such as `%s` or `%.2f`.
 #[derive(Clone, Copy)]
 pub(super) enum Clause {
     String,
@@ -71,13 +73,13 @@ pub(super) enum Piece<'t> {
     Clause(Clause),
 }
 
-/// The pieces of a format string, up to the first that is wrong. `args` is how many
-/// values there are; `seen` is how many were asked for.
+/// Parses a format string up to its first error. `args` is the number of values, and `seen` counts
+/// the values that the clauses use.
 pub(super) struct Pieces<'t> {
     rest: &'t str,
     args: usize,
     pub seen: usize,
-    /// At run time a value is looked for before the clause is looked at.
+    /// During an evaluation, a missing value is reported before an invalid clause.
     evaluating: bool,
 }
 
@@ -151,7 +153,7 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// The number that `digits` begins with, and what follows it.
+/// Splits `digits` into its leading number and the rest.
 fn precision(digits: &str) -> Result<(usize, &str), String> {
     let end = digits
         .find(|c: char| !c.is_ascii_digit())
@@ -170,7 +172,7 @@ fn precision(digits: &str) -> Result<(usize, &str), String> {
 }
 
 impl Clause {
-    /// Whether a value of a type that is known can be printed, but for its elements.
+    /// Returns true if a value of this type can be formatted. Its elements are not checked.
     pub(super) fn takes(self, ty: &Ty) -> bool {
         ty.is_dynamic()
             || match self {
@@ -182,12 +184,12 @@ impl Clause {
             }
     }
 
-    /// cel-go's complaint about a value that is not for this clause.
+    /// Returns cel-go's error for a value of the wrong type.
     pub(super) fn refusal(self, found: &str) -> String {
         [FORMATTING, self.taken(), GIVEN, found].concat()
     }
 
-    /// What this clause takes.
+    /// Returns the types that this clause accepts.
     pub(super) fn taken(self) -> &'static str {
         match self {
             Self::String => {

@@ -1,6 +1,6 @@
-//! Compiling: on a thread of its own with a stack for the worst that fits in the
-//! bounds, since the parser recurses once for each operator of a chain and a stack
-//! that overflows ends the process.
+//! Compiles expressions on a separate thread. Its stack is large enough for the deepest accepted
+//! expression. The parser recurses once for each operator of a chain, and a stack overflow would
+//! end the process.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -14,37 +14,37 @@ use super::op::Op;
 use super::project::Need;
 use super::{CompileError, Environment, Projection, ResultKind};
 
-/// Bytes of an expression: a screenful, and what the stack below is sized for.
+/// Largest size of an expression in bytes. The stack below is sized for it.
 pub(super) const SOURCE: usize = 4096;
 
-/// Levels of an expression, cel-go's own limit; evaluating recurses as deep.
+/// Largest nesting depth of an expression, as in cel-go. The evaluation recurses as deep.
 pub(super) const DEPTH: usize = 250;
 
-/// Bytes of the compiling thread's stack: the parser takes up to 25 KB a level in a
-/// debug build, and [`SOURCE`] bytes hold 2,048 levels. Untouched pages cost nothing.
+/// Stack size of the compiling thread in bytes. In a debug build, the parser needs up to 25 KB per
+/// level, and [`SOURCE`] bytes can have 2,048 levels. Unused pages need no memory.
 pub(super) const STACK: usize = 64 << 20;
 
-/// One compilation at a time, which bounds the memory. Each has a thread of its own:
-/// expressions change rarely, and a thread that ends takes its stack with it.
+/// Allows one compilation at a time, which limits the memory. Each has a new thread: expressions
+/// change rarely, and the end of the thread frees its stack.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What compiling makes.
+/// The result of a compilation.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub source: String,
     pub op: Op,
     pub ty: Ty,
     pub weight: u64,
-    /// Levels, those of the variables it uses included.
+    /// Depth, including the depth of the variables that the expression uses.
     pub depth: usize,
     pub reads_now: bool,
     pub reads_item: bool,
     pub projection: Projection,
-    /// What it can read of `item`.
+    /// The paths of `item` that it can read.
     pub item: Need,
 }
 
-/// Compiles `source`, to yield what `kind` says.
+/// Compiles `source`. The result must be of `kind`.
 pub(super) fn compile(
     source: &str,
     kind: ResultKind,
@@ -53,7 +53,7 @@ pub(super) fn compile(
     with_stack(|| on_this_stack(source, kind, environment))
 }
 
-/// Runs `work` on a stack for the worst that fits in the bounds.
+/// Runs `work` on a stack for the deepest accepted expression.
 pub(super) fn with_stack<T: Send>(
     work: impl FnOnce() -> Result<T, CompileError> + Send,
 ) -> Result<T, CompileError> {
@@ -64,7 +64,7 @@ pub(super) fn with_stack<T: Send>(
             .stack_size(STACK)
             .spawn_scoped(scope, work);
         match compiling {
-            // A panic of the parser is not known, and would end here.
+            // No panic of the parser is known. It would be reported here.
             Ok(compiling) => compiling
                 .join()
                 .unwrap_or_else(|_| Err(error("the compiler failed".to_owned()))),
@@ -81,7 +81,7 @@ fn error(message: String) -> CompileError {
     }
 }
 
-/// Compiles on the calling thread, which has a stack of [`STACK`] bytes.
+/// Compiles on the calling thread, which must have a stack of [`STACK`] bytes.
 pub(super) fn on_this_stack(
     source: &str,
     kind: ResultKind,
@@ -96,7 +96,7 @@ pub(super) fn on_this_stack(
             message,
         });
     }
-    // Each sort is looked for where there is nothing worse.
+    // Each kind of error is reported only if there is no more serious one.
     let complaints = [lowered.misused, lowered.mistyped, lowered.misformatted]
         .into_iter()
         .find(|complaints| !complaints.is_empty())
@@ -125,7 +125,7 @@ pub(super) fn on_this_stack(
     })
 }
 
-/// Parses what is not too long and not too deep.
+/// Parses a source within the limits of length and depth.
 pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
     if source.len() > SOURCE {
         return Err(error(format!(
@@ -133,7 +133,7 @@ pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError
             source.len()
         )));
     }
-    // Macros stay calls, and optional syntax is off, as in cel-go's plain environment.
+    // As in cel-go's plain environment, macros stay calls and optional syntax is off.
     let parser = Env::default()
         .with_optional_support(false)
         .parser()
@@ -166,15 +166,15 @@ pub(super) fn located(complaint: Complaint, info: &SourceInfo) -> CompileError {
 }
 
 fn first_syntax_error(errors: &ParseErrors) -> CompileError {
-    // Where the syntax is wrong, the parser also complains, earlier in the text, of the
-    // gaps that this leaves in its tree.
+    // After a syntax error, the parser also reports earlier positions at which its tree is
+    // incomplete.
     let is_syntax = |error: &&ParseError| error.msg.starts_with("Syntax error");
     let mut all = errors.errors.iter();
     let Some(first) = all.clone().find(is_syntax).or_else(|| all.next()) else {
         return error("syntax error".to_owned());
     };
     let message = match &first.source {
-        // The parser gave up on its own limit.
+        // The parser has reached its own limit.
         Some(cause) if first.msg == "UNKNOWN" => cause.to_string(),
         _ => first.msg.clone(),
     };
@@ -186,7 +186,7 @@ fn first_syntax_error(errors: &ParseErrors) -> CompileError {
     }
 }
 
-/// Whether no part of `node` is more than `levels` deep.
+/// Returns true if `node` is at most `levels` deep.
 fn shallower(node: &IdedExpr, levels: usize) -> bool {
     let Some(levels) = levels.checked_sub(1) else {
         return false;

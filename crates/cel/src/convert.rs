@@ -1,4 +1,4 @@
-//! Conversions and arithmetic, with cel-go's results and its complaints.
+//! Conversions and arithmetic, with the results and errors of cel-go.
 
 use std::rc::Rc;
 
@@ -7,13 +7,13 @@ use super::op::{Arith, Function};
 use super::time::{Instant, ParseTime, format_duration, parse_duration};
 use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
 
-/// Bytes that one step copies: a step then makes at most as much as an element of a
-/// list takes, so that the budget bounds memory.
+/// Bytes that are copied in one step. One step then creates at most the memory of one list element,
+/// so the budget limits the memory.
 pub(super) const COPIED: usize = 64;
 
 type ConversionOutcome<'e> = Result<V<'e>, Fault<'e>>;
 
-/// `int(..)`, `string(..)` and the other functions named like types.
+/// Evaluates `int(..)`, `string(..)` and the other conversion functions.
 pub(super) fn convert<'e>(
     to: Function,
     value: V<'e>,
@@ -68,7 +68,7 @@ fn to_double(value: V<'_>) -> ConversionOutcome<'_> {
         V::Int(int) => Ok(V::Double(*int as f64)),
         V::Uint(uint) => Ok(V::Double(*uint as f64)),
         V::Str(text) => match text.parse::<f64>() {
-            // Go calls a number that is too large an error.
+            // In Go, a number that is too large is an error.
             Ok(double) if double.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 Err(unconvertible(&value, "double"))
             }
@@ -111,7 +111,7 @@ fn to_uint(value: V<'_>) -> ConversionOutcome<'_> {
         V::Uint(_) => Ok(value),
         V::Int(int) => u64::try_from(*int).map(V::Uint).map_err(|_| overflow()),
         V::Double(double) => truncate_uint(*double).map(V::Uint).ok_or_else(overflow),
-        // Go takes no sign here, Rust does.
+        // Go accepts no sign here, but Rust does.
         V::Str(text) if text.starts_with('+') => Err(unconvertible(&value, "uint")),
         V::Str(text) => text
             .parse()
@@ -154,7 +154,7 @@ pub(super) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> ConversionOutc
     }))
 }
 
-/// A double as Go's `%g` prints it.
+/// Formats a double like Go's `%g`.
 pub(super) fn format_double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -165,13 +165,13 @@ pub(super) fn format_double(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    // Where the shortest digits are asked for, Go counts a precision of 6.
+    // For the shortest representation, Go uses a precision of 6.
     if (-4..6).contains(&exponent) {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    // Between two shortest texts that are as near, Go takes the even one, as rounding
-    // to as many digits does.
+    // Of two shortest texts with the same distance, Go takes the even one. Rounding to the same
+    // number of digits does that, too.
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     let rounded = format!("{value:.*e}", digits.saturating_sub(1));
     let mantissa = match rounded.split_once('e') {
@@ -181,7 +181,7 @@ pub(super) fn format_double(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// `+ - * / %`.
+/// Evaluates `+ - * / %`.
 pub(super) fn arithmetic<'e>(
     op: Arith,
     left: V<'e>,

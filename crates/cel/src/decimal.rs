@@ -1,18 +1,19 @@
-//! Decimal numbers of any length that is sensible: what quantities are that do not fit
-//! 64 bits. Enters: digits and a power of ten. Leaves: exact sums and comparisons.
+//! Decimal numbers of a limited length, for quantities that do not fit 64 bits.
+//!
+//! Input: digits and a power of ten. Output: exact sums and comparisons.
 
 use std::cmp::Ordering;
 
-/// Digits of a quantity. The largest that Kubernetes means to support has 19.
+/// Largest number of digits of a quantity. The largest that Kubernetes supports has 19.
 pub(super) const MAX_DIGITS: usize = 1024;
 
-/// Powers of ten finer than this are rounded up.
+/// Finer powers of ten are rounded up.
 pub(super) const NANO: i64 = -9;
 
-/// More digits than a quantity may have.
+/// The error for a quantity with too many digits.
 pub(super) struct TooLarge;
 
-/// Any number of digits, without leading zeros, the most significant first.
+/// Digits without leading zeros, the most significant first.
 #[derive(Clone, Debug)]
 pub(super) struct Decimal {
     pub negative: bool,
@@ -20,7 +21,7 @@ pub(super) struct Decimal {
     pub exponent: i64,
 }
 
-/// Digits without leading zeros.
+/// Creates the digits without leading zeros.
 pub(super) fn digits(whole: &str, fraction: &str) -> Vec<u8> {
     whole
         .bytes()
@@ -40,13 +41,13 @@ impl Decimal {
         }
     }
 
-    /// The power of ten that the number is less than; it is not zero.
+    /// Returns the power of ten that is above the number, which must not be zero.
     fn top(&self) -> i64 {
         self.exponent
             .saturating_add(i64::try_from(self.digits.len()).unwrap_or(i64::MAX))
     }
 
-    /// Multiplies with a power of two of at most 60.
+    /// Multiplies with a power of two, of which the exponent is at most 60.
     pub(super) fn shift(&mut self, shift: u32) {
         let mut carry: u128 = 0;
         for digit in self.digits.iter_mut().rev() {
@@ -59,8 +60,8 @@ impl Decimal {
         self.digits.splice(0..0, head);
     }
 
-    /// Rounds up, away from zero, to billionths; a number other than zero then counts
-    /// in them, as in Kubernetes.
+    /// Rounds away from zero to billionths. As in Kubernetes, a rounded number other than zero is
+    /// then counted in billionths.
     pub(super) fn round(&mut self) -> Result<(), TooLarge> {
         if self.digits.is_empty() {
             return Ok(());
@@ -86,7 +87,7 @@ impl Decimal {
         Ok(())
     }
 
-    /// Counts in a smaller power of ten.
+    /// Converts to a smaller power of ten.
     fn rescale(&mut self, exponent: i64) -> Result<(), TooLarge> {
         let zeros = usize::try_from(self.exponent - exponent).unwrap_or_default();
         if !self.digits.is_empty() {
@@ -106,7 +107,7 @@ impl Decimal {
             (false, true) => return Ordering::Greater,
             (false, false) => {}
         }
-        // Of the same length, the digits decide: those that one lacks are zeros.
+        // With the same length, the digits decide. Missing digits are zeros.
         let len = self.digits.len().max(other.digits.len());
         let padded = |number: &Self| {
             let zeros = std::iter::repeat_n(0, len - number.digits.len());
@@ -138,7 +139,7 @@ impl Decimal {
         if a.magnitude_cmp(&b).is_lt() {
             std::mem::swap(&mut a, &mut b);
         }
-        // The larger one decides the sign.
+        // The larger number decides the sign.
         let subtract = a.negative != b.negative;
         let mut carry = 0;
         let smaller = b.digits.iter().rev().chain(std::iter::repeat(&0));
@@ -163,7 +164,7 @@ impl Decimal {
         Ok(a)
     }
 
-    /// The digits as a double, rounded once.
+    /// Converts the digits to a double, rounded once.
     pub(super) fn mantissa(&self) -> f64 {
         let text: String = self.digits.iter().map(|d| char::from(b'0' + d)).collect();
         let value: f64 = text.parse().unwrap_or_default();

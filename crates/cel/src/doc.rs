@@ -1,7 +1,8 @@
-//! The fields of one object. Enters: its JSON and a projection. Leaves: a tree in one
-//! arena, strings borrowed from the JSON where they hold no escapes. What the
-//! projection does not name is skipped unread; numbers are integers if they fit
-//! `i64`, else doubles; of a repeated key the last one counts.
+//! The decoded fields of one object.
+//!
+//! Input: its JSON and a projection. Output: a tree in one arena. Strings without escapes are
+//! borrowed from the JSON. Fields outside the projection are skipped. Numbers are integers if they
+//! fit `i64`, else doubles. If a key is repeated, the last value counts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,15 +14,15 @@ use serde_json::error::Category;
 use super::project::{Need, Projection};
 use crate::JsonFault;
 
-/// Bytes of JSON: twenty times what etcd accepts for one object by default.
+/// Largest size of the JSON in bytes. It is twenty times etcd's default limit for an object.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Values kept of one object (56 bytes each, twice while decoding): as many as all
-/// expressions together may take steps for it ([`super::STEPS_PER_OBJECT`]). Expressions
-/// that need more values of an object could not read them all.
+/// Largest number of decoded values of one object. Each takes 56 bytes, or twice as many during
+/// decoding. All expressions together may take as many steps ([`super::STEPS_PER_OBJECT`]), so they
+/// could not read more values.
 const MAX_VALUES: usize = 100_000;
 
-/// Members up to which looking at each is faster than a binary search.
+/// Up to this number of members, a linear search is faster than a binary search.
 const LINEAR: usize = 8;
 
 /// The projected fields of one object, borrowed from its JSON where possible.
@@ -30,25 +31,25 @@ pub struct Doc<'a> {
     root: DocItem<'a>,
 }
 
-/// Why a text cannot be decoded as an object. It quotes nothing of the text.
+/// The error of a text that cannot be decoded as an object. It quotes no part of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocError {
     /// It is JSON, but not an object.
     #[error("not a JSON object")]
     NotAnObject,
-    /// It is longer than 32 MiB.
+    /// The text is longer than 32 MiB.
     #[error("larger than {MAX_BYTES} bytes")]
     TooLong,
-    /// The projection needs more than 100,000 values of it.
+    /// The projection selects more than 100,000 values of the text.
     #[error("more than {MAX_VALUES} values")]
     TooManyValues,
-    /// It is not JSON, or nests deeper than 127 levels.
+    /// The text is not JSON, or is nested deeper than 127 levels.
     #[error(transparent)]
     NoJson(JsonFault),
 }
 
 struct DocMember<'a> {
-    /// Empty in a list.
+    /// The key. Empty in a list.
     key: Cow<'a, str>,
     item: DocItem<'a>,
 }
@@ -60,7 +61,7 @@ pub(super) enum DocItem<'a> {
     Double(f64),
     Str(Cow<'a, str>),
     List(MemberSpan),
-    /// Its members are sorted by key.
+    /// The members are sorted by key.
     Map(MemberSpan),
 }
 
@@ -71,11 +72,11 @@ pub(super) struct MemberSpan {
 }
 
 impl<'a> Doc<'a> {
-    /// Decodes the fields that `projection` names; the rest is skipped.
+    /// Decodes the fields that `projection` selects. The rest is skipped.
     ///
     /// # Errors
-    /// If `json` is not the JSON of an object, nests deeper than 127, or is larger
-    /// than 32 MiB or 100,000 needed values.
+    /// `json` is not the JSON of an object, is nested deeper than 127 levels, or has more than 32
+    /// MiB or 100,000 selected values.
     pub fn parse(json: &'a [u8], projection: &Projection) -> Result<Doc<'a>, DocError> {
         let doc = Self::parse_value(json, projection)?;
         match doc.root {
@@ -84,7 +85,7 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// As [`Self::parse`], for any JSON value.
+    /// The same as [`Self::parse`], for any JSON value.
     pub(super) fn parse_value(
         json: &'a [u8],
         projection: &Projection,
@@ -93,7 +94,7 @@ impl<'a> Doc<'a> {
             return Err(DocError::TooLong);
         }
         decode(json, &projection.root).or_else(|error| match repair(json) {
-            // Go replaces what is not valid text; serde_json refuses it.
+            // Go replaces invalid text, but serde_json refuses it.
             Some(repaired) => decode(repaired.as_bytes(), &projection.root)
                 .map(Doc::into_owned)
                 .map_err(|_| error),
@@ -101,7 +102,7 @@ impl<'a> Doc<'a> {
         })
     }
 
-    /// The root.
+    /// Returns the root.
     pub fn root(&self) -> Node<'_> {
         Node {
             entries: &self.entries,
@@ -109,8 +110,7 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// The decoded fields as JSON: less than what it was decoded from, and enough to
-    /// decode the same again.
+    /// Encodes the decoded fields as JSON. Decoding this JSON returns the same fields.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(&self.root()).expect("maps with string keys always encode")
     }
@@ -174,7 +174,7 @@ pub struct Node<'d> {
 }
 
 impl<'d> Node<'d> {
-    /// The member `name` of an object.
+    /// Returns the member `name` of an object.
     pub fn get(self, name: &str) -> Option<Node<'d>> {
         let DocItem::Map(span) = self.item else {
             return None;
@@ -191,7 +191,7 @@ impl<'d> Node<'d> {
         entry.map(|entry| self.at(entry))
     }
 
-    /// A string.
+    /// Returns a string.
     pub fn as_str(self) -> Option<&'d str> {
         match self.item {
             DocItem::Str(value) => Some(value),
@@ -199,7 +199,7 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// An integer.
+    /// Returns an integer.
     pub fn as_i64(self) -> Option<i64> {
         match self.item {
             DocItem::Int(value) => Some(*value),
@@ -207,7 +207,7 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// A boolean.
+    /// Returns a boolean.
     pub fn as_bool(self) -> Option<bool> {
         match self.item {
             DocItem::Bool(value) => Some(*value),
@@ -215,7 +215,7 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// The elements of a list, none for anything else.
+    /// Returns the elements of a list. Empty for other values.
     pub fn elements(self) -> impl Iterator<Item = Node<'d>> {
         let elements = match self.item {
             DocItem::List(span) => self.span(*span),
@@ -224,7 +224,7 @@ impl<'d> Node<'d> {
         elements.iter().map(move |entry| self.at(entry))
     }
 
-    /// The members of an object, none for anything else.
+    /// Returns the members of an object. Empty for other values.
     pub fn members(self) -> impl Iterator<Item = (&'d str, Node<'d>)> {
         let members = match self.item {
             DocItem::Map(span) => self.span(*span),
@@ -239,7 +239,7 @@ impl<'d> Node<'d> {
         self.item
     }
 
-    /// Members or elements.
+    /// Number of members or elements.
     pub(super) fn len(self) -> usize {
         match self.item {
             DocItem::List(span) | DocItem::Map(span) => span.len,
@@ -247,7 +247,7 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// The `index`th member or element, with its key.
+    /// Returns the member or element at `index`, with its key.
     pub(super) fn nth(self, index: usize) -> Option<(&'d str, Node<'d>)> {
         let (DocItem::List(span) | DocItem::Map(span)) = self.item else {
             return None;
@@ -271,7 +271,7 @@ impl<'d> Node<'d> {
 }
 
 fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
-    // What expressions commonly need of an object, in one allocation each.
+    // Typical capacities for the fields that expressions read, so each needs one allocation.
     let mut arena = Arena {
         closed: Vec::with_capacity(32),
         open: Vec::with_capacity(16),
@@ -284,7 +284,7 @@ fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
         })
         .and_then(|root| input.end().map(|()| root))
         .map_err(|error| match error.classify() {
-            // Every form is taken, so the only error of this sort is our own.
+            // The visitor accepts every type, so an error of this kind is our own.
             Category::Data => DocError::TooManyValues,
             _ => DocError::NoJson(JsonFault::from(&error)),
         })?;
@@ -295,7 +295,7 @@ fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
 }
 
 struct Arena<'a> {
-    /// The contents of finished containers, each contiguous.
+    /// The contents of complete containers, each contiguous.
     closed: Vec<DocMember<'a>>,
     /// The contents so far of the containers around the current value.
     open: Vec<DocMember<'a>>,
@@ -310,7 +310,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Ends the container whose contents begin at `from`.
+    /// Completes the container whose contents begin at `from`.
     fn close(&mut self, from: usize) -> MemberSpan {
         let start = self.closed.len();
         self.closed.extend(self.open.drain(from..));
@@ -428,7 +428,7 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
     }
 }
 
-/// Decodes a key to itself and what is needed under it.
+/// Decodes a key. Returns the key with the needed part below it.
 struct NeededKey<'p>(&'p Need);
 
 impl<'a, 'p> DeserializeSeed<'a> for NeededKey<'p> {
@@ -458,8 +458,8 @@ impl<'a, 'p> Visitor<'a> for NeededKey<'p> {
     }
 }
 
-/// `json` with every byte that is not UTF-8 and every escaped lone surrogate replaced
-/// by U+FFFD, if there is any.
+/// Replaces every invalid UTF-8 byte and every escaped lone surrogate of `json` by U+FFFD. None if
+/// the text is valid.
 fn repair(json: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(json);
     let mut out = String::with_capacity(text.len());
@@ -476,7 +476,7 @@ fn repair(json: &[u8]) -> Option<String> {
                 changed = true;
                 continue;
             }
-            // An escaped character may itself be a backslash.
+            // The escaped character can be a backslash.
             _ => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
         };
         out.push_str(&rest[..len]);
@@ -486,7 +486,7 @@ fn repair(json: &[u8]) -> Option<String> {
     changed.then_some(out)
 }
 
-/// The UTF-16 unit of a leading `\uXXXX`.
+/// Returns the UTF-16 unit of a leading `\uXXXX`.
 fn escaped_unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {

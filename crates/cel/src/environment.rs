@@ -1,11 +1,13 @@
-//! The names that expressions may use. Enter: variables, each compiled against those
-//! before it. Leaves: what compiling and evaluating look up.
+//! The names that expressions may use.
+//!
+//! Input: variables, each compiled with the variables before it. Output: the lookup for compilation
+//! and evaluation.
 
 use super::op::Op;
 use super::project::Need;
 use super::{Program, Projection};
 
-/// The words that are no identifiers in CEL, or may become none.
+/// Reserved words of CEL, which cannot be identifiers.
 const RESERVED: [&str; 21] = [
     "as",
     "break",
@@ -30,17 +32,17 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The names that an expression may use beside `object` and `now`.
+/// The names that an expression may use in addition to `object` and `now`.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Box<str>, Program)>,
-    /// Whether there is an `item`: one element of a list that another expression yielded.
+    /// True if there is an `item`: one element of a list that another expression yields.
     pub item: bool,
 }
 
 impl PartialEq for Environment {
-    /// Whether programs that were compiled with one give the same answers with the other.
-    /// Programs know variables by their place, so the names make no difference.
+    /// Returns true if a program that was compiled with one environment has the same results in the
+    /// other. Programs refer to variables by index, so the names make no difference.
     fn eq(&self, other: &Self) -> bool {
         self.item == other.item
             && self.variables.len() == other.variables.len()
@@ -48,7 +50,7 @@ impl PartialEq for Environment {
     }
 }
 
-/// Why a variable cannot be declared.
+/// The reason for which a variable cannot be declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeclareError {
     /// The name is not a CEL identifier.
@@ -57,18 +59,18 @@ pub enum DeclareError {
     /// Another variable has the name.
     #[error("variable {0:?} is there twice")]
     Twice(String),
-    /// The expression reads `item`, and so has no single value for an object.
+    /// The expression reads `item`, so it has no single value for an object.
     #[error("variable {0:?} reads 'item'")]
     Item(String),
 }
 
 impl Environment {
-    /// Declares `variables.name` for what is compiled from now on, later variables
-    /// included. `program` was compiled against this environment as it is.
+    /// Declares `variables.name` for programs that are compiled later, including later variables.
+    /// `program` was compiled with this environment.
     ///
     /// # Errors
-    /// If `name` is not an identifier or taken, or `program` reads `item`: a variable is
-    /// evaluated once for an object, whatever its items.
+    /// `name` is not an identifier or is already declared, or `program` reads `item`. A variable is
+    /// evaluated once for an object, so it cannot depend on the item.
     pub fn declare(&mut self, name: &str, program: Program) -> Result<(), DeclareError> {
         if !is_identifier(name) {
             return Err(DeclareError::Name(name.to_owned()));
@@ -83,7 +85,8 @@ impl Environment {
         Ok(())
     }
 
-    /// The same with `item`, for expressions that are evaluated on each element of a list.
+    /// Returns this environment with `item`, for expressions that are evaluated on each element of
+    /// a list.
     #[must_use]
     pub fn with_item(&self) -> Self {
         Self {
@@ -92,12 +95,12 @@ impl Environment {
         }
     }
 
-    /// How many variables there are.
+    /// Returns the number of variables.
     pub(super) fn len(&self) -> usize {
         self.variables.len()
     }
 
-    /// The variable `name` and its place.
+    /// Returns the variable `name` with its index.
     pub(super) fn find(&self, name: &str) -> Option<(usize, &Program)> {
         let slot = self.variables.iter().position(|(own, _)| **own == *name)?;
         Some((slot, self.at(slot)?))
@@ -107,15 +110,15 @@ impl Environment {
         self.variables.get(slot).map(|(_, program)| program)
     }
 
-    /// What `op` can read of `object`, through variables too, and of `item`, where
-    /// `want` is needed of its result.
+    /// Returns the paths that `op` can read of `object`, also through variables, and of `item`.
+    /// `want` is the needed part of its result.
     pub(super) fn projection(&self, op: &Op, want: Need) -> (Projection, Need) {
         let variables: Vec<_> = self.variables.iter().map(|(_, var)| &var.0.op).collect();
         Projection::of(op, want, &variables)
     }
 }
 
-/// As Kubernetes has it for the variables of a `ValidatingAdmissionPolicy`.
+/// As Kubernetes does for the variables of a `ValidatingAdmissionPolicy`.
 fn is_identifier(name: &str) -> bool {
     let letter = |c: char| c == '_' || c.is_ascii_alphabetic();
     name.starts_with(letter)

@@ -1,6 +1,8 @@
-//! Walks an op tree. Errors are values until an operator that needs its operand meets
-//! them: `&&` and `||` absorb those of either side, a spent budget excepted. Nothing
-//! here allocates for paths, comparisons, predicates, `in` and quantifiers.
+//! Evaluates an op tree.
+//!
+//! Errors are values until an operator needs its operand. `&&` and `||` ignore an error on either
+//! side if the other side decides, except an exhausted budget. Paths, comparisons, predicates, `in`
+//! and quantifiers need no allocation.
 
 use super::EvaluationScope;
 use super::convert::{arithmetic, convert};
@@ -12,16 +14,16 @@ use super::strings;
 use super::time::duration_part;
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
 
-/// Bytes that one step compares or searches.
+/// Bytes that are compared or searched in one step.
 pub(super) const SEARCHED: usize = 1024;
 
-/// Bytes that one step matches: a regular expression is slower than a search.
+/// Bytes that are matched in one step. A regular expression is slower than a search.
 const MATCHED: usize = 64;
 
-/// Steps of compiling a regular expression, about a millisecond at worst.
+/// Steps for compiling a regular expression, which takes at most about one millisecond.
 const COMPILE: u64 = 5_000;
 
-/// One evaluation, of ops that live for `'e`.
+/// One evaluation of ops with the lifetime `'e`.
 pub(super) struct Context<'e, 's, 'a> {
     scope: &'s mut EvaluationScope<'a>,
     /// The variables of the comprehensions around the current op.
@@ -38,8 +40,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    // Small, and every arm that needs locals is a function of its own: deep trees are
-    // walked on stacks of 2 MiB.
+    // The match is small, and every arm with local variables is a separate function, because deep
+    // trees are evaluated on stacks of 2 MiB.
     pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),
@@ -80,7 +82,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn item(&self) -> Outcome<'e> {
-        // Only missing where a caller sets none for a program that reads it.
+        // Missing only if a caller sets no item for a program that reads it.
         self.scope
             .item
             .as_ref()
@@ -88,7 +90,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             .ok_or(Fault::error("no such attribute"))
     }
 
-    /// A variable, evaluated when it is first read.
+    /// Returns a variable. It is evaluated when it is first read.
     #[inline(never)]
     fn variable(&mut self, slot: usize) -> Outcome<'e> {
         if let Some(known) = self.scope.known(slot) {
@@ -109,7 +111,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn var(&self, slot: usize) -> Outcome<'e> {
-        // Always there: lowering numbers the comprehensions around each variable.
+        // The variable always exists, because lowering numbers the comprehensions.
         self.vars
             .get(slot)
             .cloned()
@@ -128,7 +130,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     fn path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
         let mut value = self.eval(base)?;
         if let V::Node(mut node) = value {
-            // Most paths stay in the document: values are made of their ends only.
+            // Usually the path stays in the document, and only its end becomes a value.
             for field in fields {
                 match node.get(field) {
                     Some(member) => node = member,
@@ -201,7 +203,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn map(&mut self, entries: &'e [(Op, Op)]) -> Outcome<'e> {
-        // Each key is compared with those before it.
+        // Each key is compared with the keys before it.
         charge(self.scope.budget, steps(entries.len() * entries.len(), 256))?;
         let mut map: Vec<(V<'e>, V<'e>)> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
@@ -233,7 +235,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    /// `&&`, decided by the first false, or `||`, decided by the first true term.
+    /// Evaluates `&&`, decided by the first false term, or `||`, decided by the first true term.
     #[inline(never)]
     fn logic(&mut self, terms: &'e [Op], decides: bool) -> Outcome<'e> {
         let mut failed = None;
@@ -330,7 +332,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         if function.is_of_strings() || function.is_of_quantities() {
             return self.extension(function, args);
         }
-        // The check allows one or two.
+        // The type check allows one or two.
         let first = args
             .first()
             .map_or(Err(Fault::no_overload()), |op| self.eval(op))?;
@@ -343,7 +345,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    /// A function of the extension libraries.
+    /// Calls a function of the extension libraries.
     #[inline(never)]
     fn extension(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
         let mut values = Vec::with_capacity(args.len());
@@ -401,7 +403,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
                 charge(self.scope.budget, steps(argument.len(), MATCHED))?;
                 let (pattern, compiled) = remembered(argument);
                 charge(self.scope.budget, if compiled { COMPILE } else { 1 })?;
-                // What is wrong with it quotes it, and it may be of the object.
+                // The error would quote the text, which can come from the object.
                 let pattern = pattern.ok_or(Fault::error("error parsing regexp"))?;
                 self.search(&pattern, text)?
             }
@@ -427,7 +429,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         result
     }
 
-    /// Binds the `index`th item of the range at `depth`, at a price.
+    /// Binds the item at `index` of the range at `depth`, and charges for it.
     fn bind(
         &mut self,
         fold: &Fold,
@@ -441,7 +443,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         Ok(())
     }
 
-    /// `exists`, decided by the first true, or `all`, decided by the first false.
+    /// Evaluates `exists`, decided by the first true, or `all`, decided by the first false.
     #[inline(never)]
     fn quantify(&mut self, fold: &'e Fold, range: &V<'e>, decides: bool) -> Outcome<'e> {
         let depth = self.vars.len();
@@ -498,7 +500,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 }
 
-/// A field of a map. Of a scalar it is missing too, as cel-go has it.
+/// Returns a field of a map. For a scalar the field is missing, as in cel-go.
 fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
     match value.field(field) {
         Some(value) => Ok(value),

@@ -1,19 +1,21 @@
-//! Why an evaluation has no answer. Enters: what went wrong. Leaves: a [`Failure`], which
-//! holds fixed words and texts of the expression. It never holds a value of the object,
-//! because people may see a failure who may not read the object.
+//! The failure of an evaluation.
+//!
+//! Input: the error. Output: an [`EvaluationFault`], which contains fixed words and texts of the
+//! expression. It never contains a value of the object, because users without the right to read the
+//! object can see the failure.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::op::Const;
 
-/// Why an evaluation has no answer.
+/// The reason for which an evaluation has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationFault {
-    /// A field, key or index does not exist. Most callers take it as "does not match".
+    /// A field, key or index does not exist. Most callers treat this as "does not match".
     #[error("no such key{0}")]
     Missing(MissingKey),
-    /// Anything else, such as a wrong type, an overflow or a failed conversion.
+    /// Another error, such as a wrong type, an overflow or a failed conversion.
     #[error("{0}")]
     Error(FixedText),
     /// The budget is exhausted.
@@ -21,13 +23,13 @@ pub enum EvaluationFault {
     Budget,
 }
 
-/// The key or index that is not there, if the expression spells it. One that the expression
-/// computes is a value, and is not kept.
+/// The missing key or index, if the expression contains it. A computed key is a value and is not
+/// kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingKey(Option<Box<str>>);
 
 impl MissingKey {
-    /// A name that the expression spells.
+    /// A name in the expression.
     pub(super) fn spelled(name: &str) -> Self {
         Self(Some(name.into()))
     }
@@ -55,8 +57,8 @@ impl fmt::Display for MissingKey {
     }
 }
 
-/// A text without values. It is made of words that are fixed in this program, or by the
-/// compiler from the expression. It has no place for text that evaluating makes.
+/// A text without values of the object. It consists of fixed words and of texts that the compiler
+/// took from the expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedText(Words);
 
@@ -72,17 +74,17 @@ impl FixedText {
         Self(Words::One(text))
     }
 
-    /// The words one after the other.
+    /// Joins words.
     pub(super) fn joined(words: &[&'static str]) -> Self {
         Self(Words::Several(words.into()))
     }
 
-    /// A text that comes from the compiled expression, never from a value of the object.
+    /// Wraps a text of the compiled expression, which contains no value of the object.
     pub(super) fn of_source(text: &str) -> Self {
         Self(Words::Source(text.into()))
     }
 
-    /// The same text behind `before`.
+    /// Adds `before` in front of the text.
     pub(super) fn behind(self, before: &'static str) -> Self {
         match self.0 {
             Words::One(word) => Self::joined(&[before, word]),

@@ -1,9 +1,11 @@
-//! The fields that a text names, with their places, for those who check texts against a
-//! schema. Enters: the text of an expression. Leaves: paths with line and column.
+//! Finds the fields that an expression names, with their positions, so that they can be checked
+//! against a schema.
 //!
-//! Unlike a [`super::Projection`], which must hold whatever evaluating can touch, this
-//! has what is spelled out: each selection of a field for itself, and nothing that
-//! cannot be followed through the text.
+//! Input: the text of an expression. Output: paths with line and column.
+//!
+//! A [`super::Projection`] contains all fields that an evaluation can read. In contrast, this
+//! module returns each field selection in the text separately. It leaves out values that the text
+//! does not determine.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
@@ -12,42 +14,42 @@ use super::CompileError;
 use super::compile::{located, parse, with_stack};
 use super::lower::Complaint;
 
-/// One step from a value to a value in it.
+/// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathStep {
-    /// The field or key of this name.
+    /// The field or key with this name.
     Field(String),
-    /// The element of a list, or the member of a map, at an index that is computed.
+    /// An element of a list or a member of a map, at a computed index.
     Index,
-    /// What a comprehension visits: an element of a list, a key of a map.
+    /// The value that a comprehension visits: an element of a list, or a key of a map.
     Each,
 }
 
-/// A field that a text names.
+/// A field in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedField {
-    /// From the object to the field, which is the last step.
+    /// The path from the object to the field, which is the last step.
     pub path: Vec<PathStep>,
-    /// Line of its name in the text, from 1.
+    /// Line of the name in the text, from 1.
     pub line: usize,
-    /// Column of its name in characters, from 1.
+    /// Column of the name in characters, from 1.
     pub column: usize,
 }
 
-/// Which part of the object a value can be, as far as its text tells: several, where
-/// there is a choice; none, where it is made and not taken.
+/// The parts of the object that a value can be, as far as the text determines them. There are
+/// several after a conditional, and none for a computed value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueOrigin(Vec<PathPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PathPart {
-    /// What is at a path.
+    /// The value at a path.
     At(Vec<PathStep>),
     /// A list of such values.
     ListOf(ValueOrigin),
 }
 
-/// Ways that one value can come from: a chain of conditions doubles them.
+/// Largest number of origins of one value. A chain of conditionals doubles it at each step.
 const MAX_PARTS: usize = 16;
 
 impl ValueOrigin {
@@ -55,7 +57,7 @@ impl ValueOrigin {
         Self(vec![PathPart::At(Vec::new())])
     }
 
-    /// Of the elements of a list that is of this origin.
+    /// Returns the origin of the elements of this value.
     #[must_use]
     pub fn elements(&self) -> Self {
         let mut elements = Self::default();
@@ -68,7 +70,7 @@ impl ValueOrigin {
         elements
     }
 
-    /// As [`Self::elements`], by an index that is not known.
+    /// The same as [`Self::elements`], for a computed index.
     fn indexed(&self) -> Self {
         let mut elements = Self::default();
         for part in &self.0 {
@@ -112,28 +114,28 @@ impl PathPart {
     }
 }
 
-/// The fields that a text names, and the origin of its result.
+/// The fields in an expression, and the origin of its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedFields {
     /// The fields, in the order of the text.
     pub named: Vec<NamedField>,
-    /// What it yields.
+    /// The origin of the result.
     pub origin: ValueOrigin,
 }
 
-/// Where the names come from that an expression may use beside `object`.
+/// The origins of the names that an expression can use in addition to `object`.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
-    /// Of `item`.
+    /// The origin of `item`.
     pub item: ValueOrigin,
-    /// Of the variables, by name.
+    /// The origins of the variables, by name.
     pub variables: Vec<(String, ValueOrigin)>,
 }
 
-/// The fields that `source` names.
+/// Returns the fields in `source`.
 ///
 /// # Errors
-/// If its syntax is wrong.
+/// The syntax of `source` is wrong.
 pub fn fields(source: &str, origins: &Origins) -> Result<NamedFields, CompileError> {
     with_stack(|| {
         let (root, info) = parse(source)?;
@@ -216,7 +218,7 @@ impl FieldReader<'_> {
         }
     }
 
-    /// The field `name` of what `operand` is.
+    /// Returns the field `name` of the operand.
     fn name(&mut self, node: u64, operand: &ValueOrigin, name: &str) -> ValueOrigin {
         let origin = operand.field(name);
         let (line, column) = self.place(node, name);
@@ -232,8 +234,8 @@ impl FieldReader<'_> {
         origin
     }
 
-    /// Where `name` stands in the text: at or after what the parser says of the node,
-    /// which is the dot, or the beginning of its operand.
+    /// Returns the position of `name` in the text. The parser only gives the position of the dot,
+    /// or of the beginning of the operand.
     fn place(&self, node: u64, name: &str) -> (usize, usize) {
         let start = self.info.offset_for(node).map(|(start, _)| start);
         let start = start.and_then(|start| usize::try_from(start).ok());
@@ -278,7 +280,7 @@ impl FieldReader<'_> {
                 origin
             }
             (None, [left, right]) if name == operators::ADD => {
-                // Lists are joined by it.
+                // `+` joins lists.
                 let mut origin = self.read(left);
                 origin.join(self.read(right));
                 origin

@@ -1,6 +1,7 @@
-//! `format`: clauses such as `%s` and `%.2f` and a list of values to text, as the
-//! version of cel-go's library that Kubernetes uses prints them: for the locale
-//! `en_US`, with `,` between thousands and powers of ten written out.
+//! The function `format`, which formats a list of values by clauses such as `%s` and `%.2f`.
+//!
+//! The output equals that of the cel-go library version in Kubernetes. It uses the locale `en_US`,
+//! with `,` between thousands and written-out powers of ten.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -12,17 +13,16 @@ use super::clause::{Clause, FORMATTING, GIVEN, Piece, Pieces};
 use super::convert::{COPIED, to_string};
 use super::value::{Fault, V, charge, steps};
 
-/// Digits behind the point, or columns of `%e`, that can be asked for. cel-go's output
-/// is of no use beyond that either.
+/// Largest number of decimals, or of columns of `%e`. cel-go's output is not useful beyond it.
 const PRECISION: usize = 60;
 
-/// What is said of more.
+/// The error for a larger number.
 const TOO_PRECISE: &str = "error during formatting: the precision is more than 60";
 
-/// Digits behind the point where none are asked for.
+/// Default number of decimals.
 const DEFAULT: usize = 6;
 
-/// `text.format(list)`.
+/// Evaluates `text.format(list)`.
 pub(super) fn format<'e>(
     text: &str,
     list: &V<'e>,
@@ -47,14 +47,14 @@ pub(super) fn format<'e>(
     Ok(V::text(&out.text))
 }
 
-/// Text in the making.
+/// The text under construction.
 struct Output<'b> {
     text: String,
     budget: &'b mut Budget,
 }
 
 impl Output<'_> {
-    /// Appends at the price of the bytes, counted over the whole.
+    /// Appends text. The cost is its number of bytes, counted over the whole text.
     fn push<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
         let before = steps(self.text.len(), COPIED);
         let after = steps(self.text.len() + text.len(), COPIED);
@@ -118,7 +118,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// A value as it prints outside lists and maps.
+    /// Formats a value outside lists and maps.
     fn string<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
         if value.is_list() {
             return self.list(value);
@@ -137,7 +137,7 @@ impl Output<'_> {
         }
     }
 
-    /// A value as it prints inside lists and maps, where texts have quotes.
+    /// Formats a value inside lists and maps, where texts are quoted.
     fn literal<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, 1)?;
         match value {
@@ -191,7 +191,7 @@ impl Output<'_> {
         self.push("]")
     }
 
-    /// Entries are sorted by how their keys print.
+    /// Entries are sorted by their formatted keys.
     fn map<'e>(&mut self, map: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, steps(map.len(), 1))?;
         let mut entries = Vec::with_capacity(map.len());
@@ -224,7 +224,7 @@ impl Output<'_> {
         self.push("}")
     }
 
-    /// A text in quotes with Go's escapes.
+    /// Quotes a text with Go's escapes.
     fn quoted<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
         self.push("\"")?;
         let mut plain = 0;
@@ -255,7 +255,7 @@ impl Output<'_> {
     }
 }
 
-/// Whether Go counts a character as printable: letters, marks, numbers, punctuation and
+/// Returns true if Go treats a character as printable: letters, marks, numbers, punctuation and
 /// symbols.
 fn is_printable(char: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
@@ -277,7 +277,8 @@ fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
     Ok(precision)
 }
 
-/// The number of `%f` and `%e`, which take the names of those that no literal spells.
+/// The number for `%f` and `%e`. They also accept the names of infinities and NaN, which have no
+/// literals.
 fn double(value: &V<'_>) -> Option<f64> {
     match value {
         V::Double(number) => Some(*number),
@@ -291,7 +292,7 @@ fn double(value: &V<'_>) -> Option<f64> {
     }
 }
 
-/// What is no finite number, as `en_US` prints it.
+/// Formats infinities and NaN for `en_US`.
 fn special(number: f64) -> Option<&'static str> {
     if number.is_nan() {
         Some("NaN")
@@ -302,7 +303,7 @@ fn special(number: f64) -> Option<&'static str> {
     }
 }
 
-/// With thousands apart.
+/// Adds the separators of thousands.
 fn fixed(number: f64, precision: usize) -> String {
     if let Some(name) = special(number) {
         return name.to_owned();
@@ -322,12 +323,12 @@ fn fixed(number: f64, precision: usize) -> String {
     out
 }
 
-/// Such as `1.234500×10⁰³`. What stands before the `e` is a width.
+/// Formats as in `1.234500×10⁰³`. The number before the `e` is a width.
 fn scientific(number: f64, width: usize) -> String {
     if let Some(name) = special(number) {
         return format!("{name:>width$}");
     }
-    // Adding nothing takes the sign from a negative zero.
+    // Adding zero removes the sign of a negative zero.
     let printed = format!("{:.DEFAULT$e}", number + 0.0);
     let (mantissa, exponent) = printed.split_once('e').unwrap_or((&printed, "0"));
     let (sign, exponent) = match exponent.strip_prefix('-') {

@@ -1,11 +1,13 @@
-//! What is wrong with a text that should be JSON. Enters: an error of `serde_json`, which
-//! may quote the text. Leaves: the kind of the error and its place, without any of the text.
+//! Describes JSON errors.
+//!
+//! Input: an error of `serde_json`, which can quote the text. Output: the kind and position of the
+//! error, without any part of the text.
 
 use std::fmt;
 
 use serde_json::error::Category;
 
-/// What is wrong with a text that should be JSON, and where.
+/// The kind and position of a JSON error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonFault {
     what: &'static str,

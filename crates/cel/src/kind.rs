@@ -1,10 +1,12 @@
-//! What an expression must yield: enters the checker's type, leaves whether it may.
+//! The type of result that an expression must yield.
+//!
+//! Input: the type that the checker computed. Output: true if it is allowed.
 
 use std::fmt;
 
 use super::check::Ty;
 
-/// What an expression must yield.
+/// The required type of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
     /// `true` or `false`.
@@ -24,7 +26,7 @@ pub enum ResultKind {
 }
 
 impl ResultKind {
-    /// Whether an expression of the type `ty` may yield it.
+    /// Returns true if an expression of the type `ty` can yield it.
     pub(super) fn takes(self, ty: &Ty) -> bool {
         ty.is_dynamic()
             || match self {
@@ -40,7 +42,7 @@ impl ResultKind {
             }
     }
 
-    /// What the types it takes are called.
+    /// Returns the description of the accepted types.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",

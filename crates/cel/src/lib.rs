@@ -21,9 +21,9 @@
 //! # }
 //! ```
 //!
-//! The crate `cel` parses; no type of it is public here. A tree of ops of this crate's own
-//! is evaluated. The interpreter of `cel` is not used, because it differs from cel-go in
-//! many places, allocates for every field that it selects, and has no limit on its steps.
+//! The crate `cel` parses expressions. None of its types is public here. This crate evaluates its
+//! own tree of ops. The interpreter of `cel` is not used. It differs from cel-go in many details,
+//! allocates for every selected field, and has no limit on its steps.
 
 mod answer;
 mod check;
@@ -86,12 +86,12 @@ use self::value::{V, charge, steps};
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Compiled>);
 
-/// Compiles and type-checks `source`, which may have 4,096 bytes and 250 levels. It may use
-/// the names in `environment`. The [`EvaluationScope`] that it is evaluated in needs the same ones.
+/// Compiles and type-checks `source`, which can have 4,096 bytes and 250 levels. It can use the
+/// names in `environment`. The [`EvaluationScope`] of an evaluation needs the same names.
 ///
 /// # Errors
-/// The first thing wrong with `source`: its syntax, a name or function that is not
-/// known, arguments that do not fit, or a result that is not of `kind`.
+/// Returns the first error in `source`: its syntax, an unknown name or function, arguments of the
+/// wrong type, or a result that is not of `kind`.
 pub fn compile(
     source: &str,
     kind: ResultKind,
@@ -101,8 +101,8 @@ pub fn compile(
 }
 
 impl PartialEq for Program {
-    /// Whether both give the same answers at the same cost, if they have the same variables.
-    /// White space, comments and parentheses of the source make no difference.
+    /// Returns true if both programs give the same answers at the same cost with the same
+    /// variables. White space, comments and parentheses of the source make no difference.
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
         Arc::ptr_eq(a, b) || (a.weight == b.weight && a.op == b.op)
@@ -110,19 +110,19 @@ impl PartialEq for Program {
 }
 
 impl Program {
-    /// The text it was compiled from.
+    /// Returns the source text.
     pub fn source(&self) -> &str {
         &self.0.source
     }
 
-    /// The field paths of `object` that an evaluation can read.
+    /// Returns the field paths of `object` that an evaluation can read.
     pub fn projection(&self) -> &Projection {
         &self.0.projection
     }
 
-    /// The field paths that an evaluation of a [`ResultKind::List`] program can read, if only
-    /// `readers` read its items. [`Self::projection`] has the whole items, and so more paths.
-    /// `environment` is the one that the program was compiled with.
+    /// Returns the field paths that an evaluation of a [`ResultKind::List`] program can read, if
+    /// only `readers` read its items. [`Self::projection`] contains the whole items and so more
+    /// paths. `environment` must be the one with which the program was compiled.
     pub fn items_projection<'p>(
         &self,
         environment: &Environment,
@@ -135,7 +135,7 @@ impl Program {
         environment.projection(&self.0.op, Need::every(item)).0
     }
 
-    /// The string, if the whole expression is one string literal.
+    /// Returns the string if the whole expression is a string literal.
     pub fn literal(&self) -> Option<&str> {
         match &self.0.op {
             Op::Const(Const::Str(text)) => Some(text),
@@ -143,7 +143,7 @@ impl Program {
         }
     }
 
-    /// Whether an evaluation can read `now`, directly or through a variable.
+    /// Returns true if an evaluation can read `now`, directly or through a variable.
     pub fn reads_now(&self) -> bool {
         self.0.reads_now
     }
@@ -151,7 +151,7 @@ impl Program {
     /// Evaluates a [`ResultKind::Bool`] program.
     ///
     /// # Errors
-    /// If a field is missing, a value has a wrong type, or the budget is exhausted.
+    /// A field is missing, a value has a wrong type, or the budget is exhausted.
     pub fn test(&self, scope: &mut EvaluationScope<'_>) -> Result<bool, EvaluationFault> {
         match self.run(scope)? {
             V::Bool(value) => Ok(value),
@@ -171,11 +171,11 @@ impl Program {
     }
 
     /// Evaluates a [`ResultKind::Progress`] program to whole percent, rounded down. A number below
-    /// 0 is 0, and one above 100 is 100. None for null, and for text that is no number, such
-    /// as `N/A`.
+    /// 0 becomes 0, and a number above 100 becomes 100. None for null and for text without a
+    /// number, such as `N/A`.
     ///
     /// # Errors
-    /// As [`Self::test`]; also for a double that is not finite.
+    /// As [`Self::test`], and for a double that is not finite.
     pub fn progress(&self, scope: &mut EvaluationScope<'_>) -> Result<Option<u8>, EvaluationFault> {
         answer::progress(&self.run(scope)?)
     }
@@ -183,7 +183,7 @@ impl Program {
     /// Evaluates a [`ResultKind::Time`] program. None for null and for empty text.
     ///
     /// # Errors
-    /// As [`Self::test`]; also for other text that is not RFC 3339.
+    /// As [`Self::test`], and for other text that is not RFC 3339.
     pub fn time(
         &self,
         scope: &mut EvaluationScope<'_>,
@@ -191,7 +191,7 @@ impl Program {
         answer::time(&self.run(scope)?)
     }
 
-    /// Evaluates a [`ResultKind::Key`] program; an integer is printed.
+    /// Evaluates a [`ResultKind::Key`] program. An integer is formatted as text.
     ///
     /// # Errors
     /// As [`Self::test`].
@@ -237,11 +237,11 @@ impl Program {
     }
 }
 
-/// Why a text is not a valid expression, in the words of cel-go.
+/// The error of a text that is not a valid expression, in the words of cel-go.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CompileError {
-    /// What is wrong.
+    /// The message.
     pub message: String,
     /// Line, from 1.
     pub line: usize,
@@ -249,13 +249,14 @@ pub struct CompileError {
     pub column: usize,
 }
 
-/// The steps that evaluations may still take. A step is an element that a comprehension
-/// visits, or as much work of another sort. In a release build it takes at most about 300 ns.
+/// The steps that evaluations may still take. One step is the visit of an element by a
+/// comprehension, or a similar amount of other work. In a release build, a step takes at most about
+/// 300 ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Steps left.
+    /// Remaining steps.
     pub left: u64,
 }
 
-/// A budget for all expressions on one object together: about 30 ms at worst.
+/// The budget for all expressions on one object together: at most about 30 ms.
 pub const STEPS_PER_OBJECT: u64 = 100_000;

@@ -1,5 +1,5 @@
-//! From the parser's tree to the op tree, checking on the way. Macros arrive as plain
-//! calls and are made ops of their own here.
+//! Converts the parser's tree to the op tree and checks it. The parser returns macros as plain
+//! calls, and this module converts them to ops.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, MapExpr, SelectExpr, operators};
@@ -12,34 +12,34 @@ use super::failure::FixedText;
 use super::op::{Arith, Const, Fold, FoldKind, Function, Op, Order};
 use super::pattern::Pattern;
 
-/// Ops that one step pays for: a step is then some 300 ns at most.
+/// Number of ops that cost one step. A step then takes at most about 300 ns.
 const OPS_PER_STEP: u64 = 16;
 
-/// The names that the accumulator of a comprehension had.
+/// The former names of a comprehension's accumulator.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
-/// A complaint about a node of the parser's tree.
+/// An error at a node of the parser's tree.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub node: u64,
     pub message: String,
 }
 
-/// What lowering found and made.
+/// The result of lowering.
 pub(super) struct Lowered {
     pub op: Op,
     pub ty: Ty,
-    /// Steps of one evaluation, comprehensions aside.
+    /// Steps of one evaluation, without comprehensions.
     pub weight: u64,
-    /// Macros that are called wrongly: worse than the rest, since the types of what
-    /// stands in their place mean nothing.
+    /// Errors in calls of macros. They are reported before other errors, because the types of such
+    /// calls are unknown.
     pub misused: Vec<Complaint>,
     pub mistyped: Vec<Complaint>,
-    /// What else is wrong with a text that is well typed.
+    /// Other errors in a text whose types are correct.
     pub misformatted: Vec<Complaint>,
-    /// Levels, those of the variables it uses included.
+    /// Depth, including the depth of the variables that the expression uses.
     pub depth: usize,
-    /// Whether it, or a variable it uses, can read `now`.
+    /// True if the expression, or a variable that it uses, can read `now`.
     pub reads_now: bool,
     pub reads_item: bool,
 }
@@ -79,10 +79,10 @@ fn weight(ops: u64) -> u64 {
 
 pub(super) struct Lowering<'v> {
     environment: &'v Environment,
-    /// The comprehension variables in scope; an op names one by its position.
+    /// The comprehension variables in scope. An op refers to a variable by its position.
     vars: Vec<(String, Ty)>,
     ops: u64,
-    /// How deep the current node is, and how deep any has been.
+    /// The depth of the current node, and the largest depth so far.
     level: usize,
     depth: usize,
     reads_now: bool,
@@ -90,13 +90,13 @@ pub(super) struct Lowering<'v> {
     misused: Vec<Complaint>,
     mistyped: Vec<Complaint>,
     pub misformatted: Vec<Complaint>,
-    /// How many `format` calls are around the current node, and the types of the nodes
-    /// inside them.
+    /// The number of `format` calls around the current node, and the types of the nodes inside
+    /// them.
     formats: usize,
     pub types: HashMap<u64, Ty>,
 }
 
-/// Stands for what was complained about.
+/// Replaces a node for which an error was reported.
 fn nothing() -> (Op, Ty) {
     (Op::Const(Const::Null), Ty::Error)
 }
@@ -143,7 +143,7 @@ impl Lowering<'_> {
             Expr::List(list) => self.list(&list.elements),
             Expr::Map(map) => self.map(map),
             Expr::Struct(message) => self.undeclared(node.id, &message.type_name),
-            // The parser expands no macros, and leaves no gap without an error.
+            // The parser expands no macros, and every incomplete node comes with an error.
             Expr::Comprehension(_) | Expr::Unspecified => {
                 self.misused(node.id, "unsupported expression")
             }
@@ -168,7 +168,7 @@ impl Lowering<'_> {
                 self.reads_item = true;
                 (Op::Item, Ty::Dyn)
             }
-            // A variable is evaluated when it is read, all of them never.
+            // A variable is evaluated when it is read, and an unused one never.
             "variables" => self.mistyped(
                 node,
                 "'variables' is read by name, as in variables.name".to_owned(),
@@ -208,7 +208,7 @@ impl Lowering<'_> {
         (Op::Variable(slot), program.0.ty.clone())
     }
 
-    /// The operand of a selection and the type of the field.
+    /// Returns the operand of a selection, and the type of the field.
     fn field_of(&mut self, node: u64, select: &SelectExpr) -> (Op, Ty) {
         let (operand, ty) = self.expr(&select.operand);
         let field = match ty {
@@ -225,7 +225,7 @@ impl Lowering<'_> {
         (operand, field)
     }
 
-    /// `google.protobuf.Timestamp` and `.Duration` spell types.
+    /// `google.protobuf.Timestamp` and `.Duration` are names of types.
     fn qualified_type(&self, select: &SelectExpr) -> Option<(&'static str, Ty)> {
         let Expr::Select(outer) = &select.operand.expr else {
             return None;
@@ -326,7 +326,7 @@ impl Lowering<'_> {
         (op, Ty::Bool)
     }
 
-    /// The parser balances chains of one operator; here they are flat.
+    /// Flattens a chain of one operator, which the parser has balanced.
     fn terms(&mut self, call: &CallExpr, terms: &mut Vec<Op>) {
         for arg in &call.args {
             match &arg.expr {
@@ -533,7 +533,7 @@ fn binary(name: &str, left: Op, right: Op) -> Op {
         operators::DIVIDE => Op::Arith(pair(left, right), Arith::Div),
         operators::MODULO => Op::Arith(pair(left, right), Arith::Mod),
         operators::INDEX => match right {
-            // Indexing by a string is selecting, for maps and for everything else.
+            // Indexing by a string is the same as selecting a field, for maps and for other values.
             Op::Const(Const::Str(field)) => path(left, &field),
             right => Op::Index(pair(left, right)),
         },

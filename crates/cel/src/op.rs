@@ -1,5 +1,5 @@
-//! The op tree that compiling makes and evaluating walks. It is immutable, shared
-//! between threads, and at most [`super::compile::DEPTH`] deep.
+//! The op tree that compilation creates and evaluation reads. It is immutable, shared between
+//! threads, and at most [`super::compile::DEPTH`] deep.
 
 use super::failure::FixedText;
 use super::pattern::Pattern;
@@ -12,11 +12,11 @@ pub(super) enum Op {
     Now,
     /// One element of a list that another expression yielded.
     Item,
-    /// A variable, by its place in the environment.
+    /// A variable, by its index in the environment.
     Variable(usize),
     /// A comprehension variable, by the number of comprehensions around it.
     Var(usize),
-    /// Field selections, fused so that a long chain is a loop.
+    /// Field selections, combined so that a long chain is a loop.
     Path(Box<Op>, Vec<Box<str>>),
     Has(Box<Op>, Box<str>),
     Index(Box<(Op, Op)>),
@@ -27,14 +27,14 @@ pub(super) enum Op {
     And(Vec<Op>),
     Or(Vec<Op>),
     Cond(Box<(Op, Op, Op)>),
-    /// `==`, or `!=` where the flag is false.
+    /// `==`, or `!=` if the flag is false.
     Equal(Box<(Op, Op)>, bool),
     Order(Box<(Op, Op)>, Order),
     Arith(Box<(Op, Op)>, Arith),
     In(Box<(Op, Op)>),
     /// `in` a list of literals.
     InSet(Box<Op>, Vec<Const>),
-    /// `matches` with a literal pattern; a faulty one is an error when evaluated.
+    /// `matches` with a literal pattern. An invalid pattern is an error at evaluation.
     Matches(Box<Op>, Result<Pattern, FixedText>),
     Call(Function, Vec<Op>),
     Fold(Box<Fold>),
@@ -53,7 +53,7 @@ pub(super) enum Const {
 }
 
 impl PartialEq for Const {
-    /// Whether no expression can tell them apart: `1.0 / 0.0` is not `1.0 / -0.0`.
+    /// Returns true if no expression can distinguish them. `1.0 / 0.0` differs from `1.0 / -0.0`.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -109,7 +109,7 @@ pub(super) struct Fold {
     /// The filter of `map` with three arguments.
     pub test: Option<Op>,
     pub body: Op,
-    /// Steps that one element costs.
+    /// Steps for one element.
     pub weight: u64,
 }
 
@@ -164,7 +164,7 @@ pub(super) enum Function {
     CompareTo,
 }
 
-/// What a getter of timestamps and durations returns.
+/// Results of the getters of timestamps and durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimePart {
     FullYear,
@@ -233,7 +233,7 @@ impl Function {
         })
     }
 
-    /// The name of a function of the extension libraries, for complaints.
+    /// Name of a function of the extension libraries, for errors.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::CharAt => "charAt",
@@ -258,12 +258,12 @@ impl Function {
             Self::IsGreaterThan => "isGreaterThan",
             Self::IsLessThan => "isLessThan",
             Self::CompareTo => "compareTo",
-            // The rest complain without.
+            // The errors of other functions do not name the function.
             _ => "",
         }
     }
 
-    /// Whether it is of the library of string functions.
+    /// Returns true for a function of the string library.
     pub(super) fn is_of_strings(self) -> bool {
         matches!(
             self,
@@ -281,7 +281,7 @@ impl Function {
         )
     }
 
-    /// Whether it is of the library of quantities.
+    /// Returns true for a function of the quantity library.
     pub(super) fn is_of_quantities(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,7 @@
-//! Regular expressions. Enters: RE2 syntax as Go accepts it. Leaves: a compiled
-//! pattern with RE2's meaning, or Go's complaint; its size and its price are bounded.
+//! Regular expressions.
+//!
+//! Input: RE2 syntax, as Go accepts it. Output: a compiled pattern with RE2's meaning, or Go's
+//! error. The size and the cost of a pattern are limited.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,29 +10,29 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::re2::translate;
 
-/// Bytes of a compiled pattern: RE2's own default keeps to the same order.
+/// Largest size of a compiled pattern in bytes. RE2's own default has the same order of magnitude.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// Bytes of the states a search may cache, for each pattern and thread.
+/// Largest size of the states that a search caches, in bytes, for each pattern and thread.
 const MAX_CACHE: usize = 1 << 18;
 
-/// Patterns that are not literals are few in practice; this many are remembered.
+/// Number of patterns that are cached. Only patterns that are not literals need the cache.
 const REMEMBERED: usize = 16;
 
-/// States that a byte may visit at the price of one: a search that has no use for its
-/// cache visits all of them for each byte.
+/// Number of states that a byte may visit for one unit of cost. In the worst case, a search cannot
+/// use its cache and visits all states for each byte.
 const STATES: u64 = 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     regex: Regex,
-    /// How many times the price of a simple pattern a search costs.
+    /// The cost of a search as a multiple of the cost of a simple pattern.
     weight: u64,
 }
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        // All are compiled with the same options.
+        // All patterns are compiled with the same options.
         self.regex.as_str() == other.regex.as_str() && self.weight == other.weight
     }
 }
@@ -39,7 +41,8 @@ impl Pattern {
     pub(super) fn new(source: &str) -> Result<Self, String> {
         let (translated, states) =
             translate(source).map_err(|fault| format!("error parsing regexp: {fault}"))?;
-        // Bytes, since ASCII word boundaries may not split text that is `str`.
+        // The search works on bytes, because ASCII word boundaries may not split text of type
+        // `str`.
         RegexBuilder::new(&translated)
             .size_limit(MAX_COMPILED)
             .dfa_size_limit(MAX_CACHE)
@@ -62,8 +65,7 @@ impl Pattern {
 
 type Remembered = (Box<str>, Option<Pattern>);
 
-/// The pattern of a text that is not a literal, if it is one, and whether it had to be
-/// compiled.
+/// Returns the pattern of a computed text, if it is valid, and true if it had to be compiled.
 pub(super) fn remembered(source: &str) -> (Option<Pattern>, bool) {
     static RECENT: Mutex<VecDeque<Remembered>> = Mutex::new(VecDeque::new());
     let recent = || RECENT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,7 @@
-//! What a program reads. Enters: an op tree, or paths. Leaves: the [`Projection`] that
-//! decoding follows, always a superset of what evaluating can touch.
+//! Computes the fields that a program reads.
+//!
+//! Input: an op tree, or paths. Output: the [`Projection`] for decoding. It contains at least all
+//! fields that an evaluation can read.
 
 use super::op::{Fold, FoldKind, Function, Op};
 
@@ -10,8 +12,8 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Adds one path of field names; the whole subtree under it is kept. `"*"` is
-    /// every element of a list (and every member of an object).
+    /// Adds a path of field names with the whole subtree below it. `"*"` means every element of a
+    /// list and every member of an object.
     pub fn add(&mut self, path: &[&str]) {
         let need = path.iter().rev().fold(Need::whole(), |need, name| {
             if *name == "*" {
@@ -28,15 +30,15 @@ impl Projection {
         self.root.merge(other.root.clone());
     }
 
-    /// What evaluating `op` can read of `object`, through `variables` too, where `want`
-    /// is needed of the result; and what it can read of `item`.
+    /// Returns the paths that `op` can read of `object`, also through variables, and of `item`.
+    /// `want` is the needed part of the result.
     pub(super) fn of(op: &Op, want: Need, variables: &[&Op]) -> (Self, Need) {
         let mut reader = NeedCollector {
             variables: vec![None; variables.len()],
             ..NeedCollector::default()
         };
         reader.read(op, want);
-        // A variable uses none but earlier ones: each is read once, for all its users.
+        // A variable reads only earlier variables. So each is processed once, for all its readers.
         for (slot, op) in variables.iter().enumerate().rev() {
             if let Some(need) = reader.variables.get_mut(slot).and_then(Option::take) {
                 reader.read(op, need);
@@ -49,7 +51,7 @@ impl Projection {
     }
 }
 
-/// How much of one value is needed. Without any part, that it exists.
+/// The needed part of one value. Without any part, only its existence is needed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Need {
     whole: bool,
@@ -82,12 +84,12 @@ impl Need {
         }
     }
 
-    /// Nothing but that the value is there.
+    /// Only the existence of the value.
     pub(super) fn is_existence(&self) -> bool {
         !self.whole && self.named.is_empty() && self.every.is_none()
     }
 
-    /// What is needed of the member `name`.
+    /// Returns the needed part of the member `name`.
     pub(super) fn member(&self, name: &str) -> Option<&Need> {
         if self.whole {
             return Some(&WHOLE);
@@ -98,7 +100,7 @@ impl Need {
             .or(self.every.as_deref())
     }
 
-    /// What is needed of each element of a list.
+    /// Returns the needed part of each element of a list.
     pub(super) fn element(&self) -> Option<&Need> {
         if self.whole {
             Some(&WHOLE)
@@ -131,22 +133,22 @@ impl Need {
         if let Some(need) = other.every {
             self.every.get_or_insert_default().merge(*need);
         }
-        // A named member needs what every member needs too. Copying that under each
-        // name grows as 2^depth, so a value read in both ways is kept whole.
+        // A named member also needs the part that every member needs. A copy of that part under
+        // each name would grow as 2^depth, so a value that is read in both ways is kept completely.
         if !self.named.is_empty() && self.every.as_ref().is_some_and(|need| !need.is_existence()) {
             *self = Self::whole();
         }
     }
 }
 
-/// Collects needs from the root of an op tree to its leaves.
+/// Collects the needed parts from the root of an op tree to its leaves.
 #[derive(Default)]
 struct NeedCollector {
     object: Need,
     item: Need,
-    /// What is needed of each variable of the environment; none of one that is not used.
+    /// The needed part of each variable of the environment. None for a variable that is not used.
     variables: Vec<Option<Need>>,
-    /// What is needed of each comprehension variable in scope.
+    /// The needed part of each comprehension variable in scope.
     vars: Vec<Need>,
 }
 

@@ -1,6 +1,8 @@
-//! Quantities such as `1536Mi` and `250m`, as Kubernetes reads, adds and compares them.
-//! Exact: decimal digits where 64 bits do not do, finer than a billionth rounded up.
-//! Their number is bounded, since an exponent can ask for two billion of them.
+//! Quantities such as `1536Mi` and `250m`, with Kubernetes' parsing, arithmetic and comparison.
+//!
+//! They are exact. If 64 bits are not enough, decimal digits are used, and fractions below a
+//! billionth are rounded up. The number of digits is limited, because an exponent can ask for two
+//! billion.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -14,18 +16,18 @@ use super::op::Function;
 use super::strings::no_overload;
 use super::value::{Fault, V, charge, steps};
 
-/// Digits up to which a number surely fits `i64`.
+/// Number of digits that always fit `i64`.
 const FITTING: i64 = 18;
 
-/// A number times a power of ten. As in Kubernetes, which of the two it is shows:
-/// `isInteger` is false for what does not fit 64 bits, or did not on the way.
+/// A number times a power of ten. As in Kubernetes, the representation is visible: `isInteger` is
+/// false for a value that does not fit 64 bits, or did not fit in an intermediate result.
 #[derive(Clone, Debug)]
 pub(super) enum Quantity {
     Small { value: i64, exponent: i64 },
     Large(Decimal),
 }
 
-/// Why a text is no quantity, in Kubernetes' words.
+/// The error of a text that is no quantity, in Kubernetes' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParseQuantity {
     Format,
@@ -68,7 +70,7 @@ struct Parts<'t> {
     suffix: &'t str,
 }
 
-/// The leading bytes of `text` that `wanted` takes, and the rest.
+/// Splits `text` after its leading bytes for which `wanted` is true.
 fn span(text: &str, wanted: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text.bytes().take_while(|byte| wanted(*byte)).count();
     text.split_at_checked(end).unwrap_or((text, ""))
@@ -101,7 +103,7 @@ fn parts(text: &str) -> Result<Parts<'_>, ParseQuantity> {
     })
 }
 
-/// What a suffix multiplies with: a power of ten or of two.
+/// The factor of a suffix: a power of ten or of two.
 enum Unit {
     Ten(i64),
     Two(u32),
@@ -127,7 +129,8 @@ fn unit(suffix: &str) -> Option<Unit> {
         "Ei" => Unit::Two(60),
         _ => {
             let exponent: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Kubernetes cuts it to 32 bits; no such number is of use, or in range.
+            // Kubernetes cuts the exponent to 32 bits. Such quantities are useless and out of
+            // range.
             Unit::Ten(exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)))
         }
     })
@@ -149,7 +152,7 @@ impl Quantity {
             suffix,
         } = parts(text)?;
         let unit = unit(suffix).ok_or(ParseQuantity::Suffix)?;
-        // At least one digit counts, as in Kubernetes.
+        // As in Kubernetes, one digit is enough.
         let len = length(whole).max(1) + length(fraction);
         let (fits, exponent, factor) = match unit {
             Unit::Ten(exponent) => (len <= FITTING, exponent - length(fraction), 1),
@@ -159,14 +162,14 @@ impl Quantity {
             }
         };
         if fits && exponent >= NANO {
-            // Without digits it is zero.
+            // Without digits the value is zero.
             let value: i64 = format!("0{whole}{fraction}").parse().unwrap_or_default();
             if let Some(value) = value.checked_mul(factor) {
                 let value = if negative { -value } else { value };
                 return Ok(Self::Small { value, exponent });
             }
         }
-        // Here a number needs a digit, which may be a zero.
+        // This form needs a digit, which can be a zero.
         let end = text.len() - suffix.len();
         if !text[..end].bytes().any(|byte| byte.is_ascii_digit()) {
             return Err(ParseQuantity::Numeric);
@@ -223,8 +226,8 @@ impl Quantity {
         }
     }
 
-    /// The nearest double, or one beside it: rounded once for the number and once for
-    /// the power of ten.
+    /// Returns the nearest double or a neighbour of it. The value is rounded once for the number
+    /// and once for the power of ten.
     fn approximate(&self) -> f64 {
         let (base, exponent) = match self {
             #[allow(clippy::cast_precision_loss)] // That is what it is for.
@@ -304,7 +307,7 @@ fn power_of_ten(exponent: i64) -> f64 {
     }
 }
 
-/// As a plain decimal number, where that is not too long.
+/// Formats a plain decimal number, unless it is too long.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.decimal();
@@ -338,7 +341,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Calls one of the functions on quantities.
+/// Calls a function on quantities.
 pub(super) fn call<'e>(
     function: Function,
     args: &[V<'e>],

@@ -1,14 +1,14 @@
-//! RE2's syntax in the regex crate's. Both know the same words, but some mean other
-//! things (`\d` is every script's, `&&` in a class an operator), so a pattern is read
-//! here as Go reads it and written out again in terms on which both agree.
+//! Translates RE2 syntax to the syntax of the `regex` crate. Some constructs have another meaning
+//! in the crate: `\d` matches digits of every script, and `&&` in a class is an operator. So a
+//! pattern is parsed as Go parses it, and written with constructs that both interpret in the same
+//! way.
 
 use std::fmt::Write;
 
-/// Go's limit on repetition, nested ones multiplied.
+/// Go's limit on repetitions. Nested repetitions are multiplied.
 const MAX_REPEAT: u64 = 1000;
 
-/// Rewrites RE2 syntax as the regex crate's and estimates its states, or says as Go
-/// does what is wrong.
+/// Translates a pattern and estimates its number of states, or returns Go's error.
 pub(super) fn translate(source: &str) -> Result<(String, u64), String> {
     let mut translator = Translator {
         rest: source,
@@ -29,12 +29,12 @@ struct Translator<'p> {
     groups: Vec<Group>,
 }
 
-/// An open group: its repetitions so far, multiplied where they nest.
+/// Repetitions of an open group, multiplied if groups are nested.
 #[derive(Default)]
 struct Group {
     most: u64,
     states: u64,
-    /// The last atom's repetitions, if there is an atom to repeat.
+    /// Repetitions of the last atom. None if there is no atom to repeat.
     atom: Option<Atom>,
 }
 
@@ -129,7 +129,7 @@ impl Translator<'_> {
                 if !valid {
                     return Err(format!("invalid named capture: `{whole}`"));
                 }
-                // Matching needs no names, and the crate is stricter about them.
+                // Matching needs no group names, and the crate has stricter rules for them.
                 self.out.push_str("(?:");
                 self.rest = &named[name.len() + 1..];
             } else {
@@ -170,7 +170,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `operator` after the last atom, at most `times`.
+    /// Adds `operator` after the last atom, which it repeats at most `times` times.
     fn repeat(&mut self, operator: &str, times: u64) -> Result<(), String> {
         let lazy = self.rest.starts_with('?');
         let Some(atom) = self.groups.last_mut().and_then(|group| group.atom.as_mut()) else {
@@ -242,7 +242,7 @@ impl Translator<'_> {
         self.atom(1, 1);
     }
 
-    /// `\d`, `\pL` and their like, as what stands inside brackets.
+    /// Translates classes such as `\d` and `\pL` to the content of brackets.
     fn class_escape(&mut self) -> Result<Option<String>, String> {
         let Some(c) = self.rest.chars().nth(1) else {
             return Err(r"trailing backslash at end of expression: ``".to_owned());
@@ -281,7 +281,7 @@ impl Translator<'_> {
         Ok(format!("\\{}{{{bare}}}", if negated { 'P' } else { 'p' }))
     }
 
-    /// An escape that stands for one character.
+    /// Translates an escape of one character.
     fn escaped_char(&mut self) -> Result<char, String> {
         let whole = self.rest;
         let mut ahead = whole.char_indices().skip(1);
@@ -312,7 +312,7 @@ impl Translator<'_> {
             'v' => ('\u{b}', 2),
             '0'..='7' => {
                 let (value, len) = octal(&whole[1..], 3);
-                // One digit but zero is a backreference, which RE2 does not have.
+                // A single digit other than zero is a backreference, which RE2 does not support.
                 match value.and_then(char::from_u32) {
                     Some(value) if c == '0' || len > 1 => (value, 1 + len),
                     _ => return Err(invalid(2)),
@@ -421,7 +421,7 @@ const POSIX: [&str; 14] = [
     "space", "upper", "word", "xdigit",
 ];
 
-/// The states of a class: many if it names a part of Unicode.
+/// Estimates the states of a class. A class with a part of Unicode has many.
 fn class_states(class: &str) -> u64 {
     if class.contains("\\p{") || class.contains("\\P{") {
         64
@@ -430,24 +430,24 @@ fn class_states(class: &str) -> u64 {
     }
 }
 
-/// Writes `c` so that no context gives it another meaning.
+/// Writes `c` so that it has no special meaning in any context.
 fn push_literal(out: &mut String, c: char) {
     if c.is_ascii_alphanumeric() || !c.is_ascii() {
         out.push(c);
     } else {
-        // A write to a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(out, r"\x{{{:x}}}", u32::from(c));
     }
 }
 
-/// A leading `{n}`, `{n,}` or `{n,m}`; anything else in braces is text.
+/// Parses a leading `{n}`, `{n,}` or `{n,m}`. Other text in braces is literal.
 fn counted(text: &str) -> Option<(&str, u64, Option<u64>)> {
     let (inner, _) = text.strip_prefix('{')?.split_once('}')?;
     let number = |digits: &str| {
         let decimal = !digits.is_empty()
             && digits.bytes().all(|b| b.is_ascii_digit())
             && (digits.len() == 1 || !digits.starts_with('0'));
-        // Too many digits for a number are too many repetitions.
+        // A number with too many digits is also above the limit of repetitions.
         decimal.then(|| digits.parse().unwrap_or(u64::MAX))
     };
     let (low, high) = match inner.split_once(',') {

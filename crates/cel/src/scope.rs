@@ -1,28 +1,30 @@
-//! What expressions see while one object is evaluated. Enters: the object, the time,
-//! the variables of an environment. Leaves: their values, each made at most once.
+//! The values that expressions can read during the evaluation on one object.
+//!
+//! Input: the object, the time, and the variables of an environment. Output: their values, each
+//! computed at most once.
 
 use jiff::Timestamp;
 
 use super::value::{Fault, V};
 use super::{Budget, Doc, Environment, Program};
 
-/// The names that an expression reads, with their values, for one object.
+/// The names that an expression can read, with their values for one object.
 pub struct EvaluationScope<'a> {
     /// `object`.
     pub doc: &'a Doc<'a>,
     /// `now`.
     pub now: Timestamp,
-    /// The steps that evaluations may still take.
+    /// The remaining budget.
     pub budget: &'a mut Budget,
-    /// Whether an evaluation read `now`.
+    /// True if an evaluation has read `now`.
     pub read_now: bool,
     pub(super) item: Option<ListElement<'a>>,
     environment: Option<&'a Environment>,
-    /// The variables that were read, by their place in the environment.
+    /// The results of the variables that were read, by index in the environment.
     known: Vec<Option<VariableOutcome<'a>>>,
 }
 
-/// The outcome of a variable.
+/// The result of a variable.
 struct VariableOutcome<'a> {
     outcome: Result<V<'a>, Fault<'a>>,
     read_now: bool,
@@ -33,7 +35,7 @@ struct VariableOutcome<'a> {
 pub struct ListElement<'a>(pub(super) V<'a>);
 
 impl<'a> EvaluationScope<'a> {
-    /// For one object and one time, without variables and `item`.
+    /// Creates a scope for one object and one time, without variables and `item`.
     pub fn new(doc: &'a Doc<'a>, now: Timestamp, budget: &'a mut Budget) -> Self {
         Self {
             doc,
@@ -46,14 +48,14 @@ impl<'a> EvaluationScope<'a> {
         }
     }
 
-    /// Sets the variables, for programs that were compiled with `environment` or with a part of
-    /// it. A variable is evaluated when it is first read. The values of earlier ones are lost.
+    /// Sets the variables, for programs that were compiled with `environment` or a part of it. A
+    /// variable is evaluated when it is first read. Earlier variables and their values are dropped.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.known.clear();
     }
 
-    /// Sets `item`, for programs that were compiled with it. Returns the previous one.
+    /// Sets `item`, for programs that were compiled with it. Returns the previous item.
     pub fn set_item(&mut self, item: Option<ListElement<'a>>) -> Option<ListElement<'a>> {
         std::mem::replace(&mut self.item, item)
     }
@@ -62,7 +64,7 @@ impl<'a> EvaluationScope<'a> {
         self.environment?.at(slot)
     }
 
-    /// The outcome of a variable that was read before.
+    /// Returns the result of a variable that was read before.
     pub(super) fn known(&mut self, slot: usize) -> Option<Result<V<'a>, Fault<'a>>> {
         let known = self.known.get(slot)?.as_ref()?;
         self.read_now |= known.read_now;

@@ -1,6 +1,7 @@
-//! The string functions of cel-go's extension library, in the version that Kubernetes
-//! uses. Enter: a function and its arguments. Leaves: its value, at the price of the
-//! bytes that are read and made. Indexes count code points.
+//! The string functions of cel-go's extension library, in the version that Kubernetes uses.
+//!
+//! Input: a function and its arguments. Output: its value. The cost is the number of bytes that are
+//! read and created. Indexes count code points.
 
 use memchr::memmem;
 
@@ -13,7 +14,7 @@ use super::value::{Fault, Text, V, charge, steps};
 
 type StringOutcome<'e> = Result<V<'e>, Fault<'e>>;
 
-/// Calls one of the functions on strings and lists of strings.
+/// Calls a function on strings or lists of strings.
 pub(super) fn call<'e>(
     function: Function,
     args: &[V<'e>],
@@ -27,7 +28,7 @@ pub(super) fn call<'e>(
             [V::Str(separator)] => separator,
             _ => return Err(no_overload(function, args)),
         };
-        // cel-go looks at the first element to choose an overload.
+        // cel-go chooses the overload by the first element.
         let first = list.element(0);
         if !list.is_list() || first.is_some_and(|first| !matches!(first, V::Str(_))) {
             return Err(no_overload(function, args));
@@ -37,7 +38,7 @@ pub(super) fn call<'e>(
     let [V::Str(text), rest @ ..] = args else {
         return Err(no_overload(function, args));
     };
-    // All of them look at the whole text at worst.
+    // In the worst case, each of them reads the whole text.
     charge(budget, steps(text.len(), SEARCHED))?;
     match (function, rest) {
         (Function::CharAt, [V::Int(at)]) => char_at(text, *at),
@@ -70,7 +71,7 @@ pub(super) fn call<'e>(
         }
         (Function::Trim, []) => {
             let trimmed = text.trim();
-            // What is trimmed away at the start.
+            // The part that is trimmed at the start.
             let start = trimmed.as_ptr().addr() - text.as_ptr().addr();
             slice(text, start, start + trimmed.len(), budget)
         }
@@ -78,7 +79,7 @@ pub(super) fn call<'e>(
     }
 }
 
-/// cel-go's complaint about arguments that no overload takes.
+/// Returns cel-go's error for arguments without a matching overload.
 pub(super) fn no_overload<'e>(function: Function, args: &[V<'_>]) -> Fault<'e> {
     let mut words = vec!["no such overload: ", function.name(), "("];
     for (at, arg) in args.iter().enumerate() {
@@ -89,12 +90,12 @@ pub(super) fn no_overload<'e>(function: Function, args: &[V<'_>]) -> Fault<'e> {
     Fault::words(&words)
 }
 
-/// cel-go says which index. Here it may be a value of the object.
+/// cel-go's error contains the index. Here it can be a value of the object, so it is left out.
 fn out_of_range<'e>() -> Fault<'e> {
     Fault::error("index out of range")
 }
 
-/// A part of `text`, which shares its bytes where it can.
+/// Returns a part of `text`. It shares the bytes if possible.
 fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> StringOutcome<'e> {
     match text {
         Text::Ref(text) => Ok(V::Str(Text::Ref(text.get(start..end).unwrap_or_default()))),
@@ -107,7 +108,7 @@ fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> 
     }
 }
 
-/// The byte at which the `index`th code point begins; the text's end counts as one.
+/// Returns the byte position of the code point `index`. The end of the text is a valid position.
 fn offset(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     text.char_indices()
@@ -150,7 +151,7 @@ fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> StringOutcome
     let end = match from {
         None => text.len(),
         Some(from) if from < 0 => return Err(out_of_range()),
-        // A match may begin there, and end later.
+        // A match can begin there and end later.
         Some(from) => match offset(text, from) {
             Some(start) if start < text.len() => text.len().min(start + part.len()),
             _ => return Ok(V::Int(-1)),
@@ -173,7 +174,7 @@ fn replace<'e>(
     if times == 0 || old == new {
         return Ok(V::Str(text.clone()));
     }
-    // Before anything is made: a short text may become a long one.
+    // Checked before the text is created, because a short text can become a long one.
     let len = times.saturating_mul(new.len()).saturating_add(text.len());
     charge(budget, steps(len, COPIED) + steps(times, COPIED))?;
     Ok(V::text(&text.replacen(old, new, times)))
@@ -194,7 +195,7 @@ fn split<'e>(
             .count()
             + 1
     };
-    // Each is a value.
+    // Each part is a value.
     charge(budget, steps(parts, 1))?;
     let mut items = Vec::with_capacity(parts.min(limit));
     let mut start = 0;
@@ -248,7 +249,7 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome
         };
         let separator = if index > 0 { separator } else { "" };
         let before = out.len();
-        // What is made so far counts in whole steps.
+        // The size so far is counted in whole steps.
         let made = before + separator.len() + part.len();
         charge(budget, steps(made, COPIED) - steps(before, COPIED))?;
         out.push_str(separator);

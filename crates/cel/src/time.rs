@@ -1,4 +1,4 @@
-//! Timestamps and durations, as Go reads, prints and splits them.
+//! Timestamps and durations, with Go's parsing, formatting and components.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,18 +8,18 @@ use super::op::TimePart;
 const DAY: i64 = 86_400;
 const BILLION: i64 = 1_000_000_000;
 
-/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z: what CEL's timestamps span.
+/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z: the range of CEL's timestamps.
 const MIN_SECOND: i64 = -62_135_596_800;
 const MAX_SECOND: i64 = 253_402_300_799;
 
-/// A point in time. Its own type, since jiff's ends a day before CEL's and a
-/// timestamp prints with the offset it was read with.
+/// A point in time. jiff's type is not used, because its range ends a day before CEL's. In
+/// addition, a timestamp is formatted with the offset of its source text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instant {
     /// Seconds since 1970.
     second: i64,
     nanosecond: u32,
-    /// Seconds east of UTC, for printing only.
+    /// Seconds east of UTC, used only for formatting.
     offset: i32,
 }
 
@@ -45,7 +45,7 @@ impl Ord for Instant {
 
 impl From<Timestamp> for Instant {
     fn from(time: Timestamp) -> Self {
-        // Before 1970 jiff counts both parts down.
+        // Before 1970, both parts of jiff's time are negative.
         let nanosecond = i64::from(time.subsec_nanosecond());
         Self {
             second: time.as_second() + nanosecond.div_euclid(BILLION),
@@ -56,7 +56,7 @@ impl From<Timestamp> for Instant {
 }
 
 impl Instant {
-    /// From seconds since 1970; none outside CEL's range.
+    /// Creates a timestamp from seconds since 1970. None outside CEL's range.
     pub(super) fn at(second: i64) -> Option<Self> {
         (MIN_SECOND..=MAX_SECOND).contains(&second).then_some(Self {
             second,
@@ -65,7 +65,7 @@ impl Instant {
         })
     }
 
-    /// None in the last day of CEL's range, which jiff's ends before.
+    /// None in the last day of CEL's range, which jiff does not support.
     pub(super) fn timestamp(self) -> Option<Timestamp> {
         Timestamp::new(self.second, i32::try_from(self.nanosecond).ok()?).ok()
     }
@@ -85,15 +85,15 @@ impl Instant {
         })
     }
 
-    /// Nanoseconds from `other` to this; none past `i64`, 292 years.
+    /// Nanoseconds from `other` to this. None if they do not fit `i64` (292 years).
     pub(super) fn since(self, other: Self) -> Option<i64> {
         (self.second - other.second)
             .checked_mul(BILLION)?
             .checked_add(i64::from(self.nanosecond) - i64::from(other.nanosecond))
     }
 
-    /// Reads RFC 3339, as strictly and as loosely as Go's `time.Parse` does: `T` and
-    /// `Z` in capitals, no leap second, but an hour may have one digit.
+    /// Parses RFC 3339 like Go's `time.Parse`: `T` and `Z` must be capital letters, and there are
+    /// no leap seconds, but the hour can have a single digit.
     pub(super) fn parse(text: &str) -> Result<Self, ParseTime> {
         let mut input = Digits(text.as_bytes());
         let read = |input: &mut Digits| {
@@ -129,7 +129,7 @@ impl Instant {
         })
     }
 
-    /// The value of a getter, in `zone` or UTC; none for a zone that is none.
+    /// Returns the value of a getter in `zone` or UTC. None for an invalid zone.
     pub(super) fn part(self, part: TimePart, zone: Option<&str>) -> Option<i64> {
         let offset = zone.map_or(Some(0), |zone| self.zone_offset(zone))?;
         let local = self.second + offset;
@@ -150,7 +150,7 @@ impl Instant {
         })
     }
 
-    /// Seconds east of UTC in `zone`: a name, or hours and minutes.
+    /// Returns the seconds east of UTC in `zone`, which is a name, or hours and minutes.
     fn zone_offset(self, zone: &str) -> Option<i64> {
         if let Some((hours, minutes)) = zone.split_once(':') {
             let hours: i64 = hours
@@ -200,7 +200,7 @@ impl std::fmt::Display for Instant {
     }
 }
 
-/// Why a text is no timestamp.
+/// The error of a text that is no timestamp.
 pub(super) enum ParseTime {
     Syntax,
     Range,
@@ -224,7 +224,7 @@ impl Digits<'_> {
         Some(number)
     }
 
-    /// Nanoseconds; digits after the ninth do not count.
+    /// Nanoseconds. Digits after the ninth are ignored.
     fn fraction(&mut self) -> u32 {
         let Some((b'.' | b',', rest)) = self.0.split_first() else {
             return 0;
@@ -253,7 +253,7 @@ impl Digits<'_> {
         let hours = self.number(2)?;
         self.byte(b':')?;
         let minutes = self.number(2)?;
-        // Go takes offsets of 24 hours and of 60 minutes.
+        // Go accepts offsets of 24 hours and of 60 minutes.
         (hours <= 24 && minutes <= 60)
             .then(|| i32::try_from(sign * (hours * 60 + minutes) * 60).ok())
             .flatten()
@@ -262,16 +262,16 @@ impl Digits<'_> {
 
 /// Days from 1970-01-01 to a date of the proleptic Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March, so that a leap day is their last.
+    // Years begin in March here, so that a leap day is the last day.
     let year = if month <= 2 { year - 1 } else { year };
     let month = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     365 * year + leaps + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// The date that is `days` from 1970-01-01.
+/// Returns the date that is `days` after 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // Estimate the year (from March), then correct it: it is off by one at most.
+    // The year is estimated, beginning in March, and then corrected by at most one.
     let shifted = days + 719_468;
     let mut year = shifted.div_euclid(146_097) * 400 + shifted.rem_euclid(146_097) * 400 / 146_097;
     let start =
@@ -298,7 +298,7 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Reads a duration as Go's `time.ParseDuration` does, in nanoseconds.
+/// Parses a duration like Go's `time.ParseDuration`, in nanoseconds.
 pub(super) fn parse_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -311,7 +311,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
     if rest.is_empty() {
         return None;
     }
-    // Up to 2^63: the smallest duration has no positive counterpart.
+    // The limit is 2^63, because the smallest duration has no positive counterpart.
     let limit = i128::from(i64::MAX) + 1;
     let mut total: i128 = 0;
     while !rest.is_empty() {
@@ -341,7 +341,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
             let whole: u64 = whole.parse().ok()?;
             total += i128::from(whole) * unit;
         }
-        // More digits than an hour has nanoseconds change nothing.
+        // An hour has fewer nanoseconds than this, so further digits have no effect.
         let mut part: i128 = 0;
         let mut divisor: i128 = 1;
         for digit in fraction.bytes().take(18) {
@@ -357,14 +357,15 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// A duration in seconds, as Go prints the double that it is.
+/// Formats a duration in seconds as a double, like Go.
 #[allow(clippy::cast_precision_loss)] // Go's `Duration.Seconds` is a double.
 pub(super) fn format_duration(nanoseconds: i64) -> String {
     let seconds = (nanoseconds / BILLION) as f64 + (nanoseconds % BILLION) as f64 / 1e9;
     format!("{seconds}s")
 }
 
-/// The value of a getter of durations, which count in whole: `getMinutes` of `1h` is 60.
+/// Returns the value of a getter of durations. It is the whole duration: `getMinutes` of `1h` is
+/// 60.
 pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
     Some(match part {
         TimePart::Hours => nanoseconds / (3600 * BILLION),

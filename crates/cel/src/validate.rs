@@ -1,5 +1,5 @@
-//! Checking a literal format against a literal list of values while compiling, as
-//! cel-go's validator does.
+//! Checks a literal format with a literal list of values at compilation, as cel-go's validator
+//! does.
 
 use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue};
@@ -29,7 +29,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What is wrong with a format, and with which of its arguments.
+    /// An error in a format, with the argument that causes it.
     fn misformatted(&self, text: &str, args: &[IdedExpr]) -> Option<(Option<u64>, String)> {
         let mut pieces = Pieces::of(text, args.len(), false);
         while let Some(piece) = pieces.next() {
@@ -53,7 +53,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The part of a literal, or the argument itself, that a clause does not take.
+    /// Returns the part of a literal that a clause does not accept, or the argument itself.
     fn refused(&self, clause: Clause, node: &IdedExpr) -> Option<(u64, Ty)> {
         let ty = self.types.get(&node.id)?;
         if !clause.takes(ty) {

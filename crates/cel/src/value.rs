@@ -1,5 +1,5 @@
-//! Values while evaluating. Scalars and what is borrowed from the document or the
-//! program cost nothing to copy; what evaluating makes is counted by reference.
+//! Values during an evaluation. Scalars and references to the document or the program are cheap to
+//! copy. New values are reference-counted.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
@@ -26,7 +26,7 @@ pub(super) enum V<'e> {
     Time(Instant),
     Type(&'static str),
     Quantity(Rc<Quantity>),
-    /// A list or map of the document, nothing else.
+    /// A list or map of the document.
     Node(Node<'e>),
     List(Rc<[V<'e>]>),
     Map(Rc<[(V<'e>, V<'e>)]>),
@@ -66,15 +66,15 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// Why an evaluation has no answer, made without allocation on the common paths:
-/// `||` absorbs most of them.
+/// The reason for which an evaluation has no answer. Common reasons need no allocation, because
+/// `||` ignores most of them.
 #[derive(Clone)]
 pub(super) enum Fault<'e> {
-    /// A field that the expression spells, and that is not there.
+    /// A field that the expression names does not exist.
     MissingField(&'e str),
-    /// A literal of the expression that is no key or index.
+    /// A literal key or index of the expression does not exist.
     MissingLiteral(&'e Const),
-    /// A key or index that the expression computes, and that is not there.
+    /// A computed key or index does not exist.
     MissingComputed,
     Error(FixedText),
     Budget,
@@ -89,7 +89,7 @@ impl Fault<'_> {
         Self::Error(FixedText::of(message))
     }
 
-    /// An error of several words.
+    /// Returns an error of several words.
     pub(super) fn words(words: &[&'static str]) -> Self {
         Self::Error(FixedText::joined(words))
     }
@@ -107,14 +107,14 @@ impl From<Fault<'_>> for EvaluationFault {
     }
 }
 
-/// Takes `steps` from what may still be spent.
+/// Subtracts `steps` from the budget.
 pub(super) fn charge<'e>(budget: &mut Budget, steps: u64) -> Result<(), Fault<'e>> {
     let left = budget.left.checked_sub(steps);
     budget.left = left.unwrap_or_default();
     left.map(|_| ()).ok_or(Fault::Budget)
 }
 
-/// The steps of work that is proportional to `len`, `per` of which cost one.
+/// Returns the steps for work on `len` units, of which `per` cost one step.
 pub(super) fn steps(len: usize, per: usize) -> u64 {
     u64::try_from(len / per).unwrap_or(u64::MAX)
 }
@@ -170,7 +170,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Elements of a list, entries of a map.
+    /// Number of elements of a list or entries of a map.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Node(node) => node.len(),
@@ -180,7 +180,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// The `index`th element of a list.
+    /// Returns the element of a list at `index`.
     pub(super) fn element(&self, index: usize) -> Option<V<'e>> {
         match self {
             Self::Node(node) if self.is_list() => node.nth(index).map(|(_, node)| V::of(node)),
@@ -189,7 +189,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// The `index`th entry of a map.
+    /// Returns the entry of a map at `index`.
     pub(super) fn entry(&self, index: usize) -> Option<(V<'e>, V<'e>)> {
         match self {
             Self::Node(node) if self.is_map() => node
@@ -200,7 +200,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// What a comprehension's variable is the `index`th time: an element or a key.
+    /// Returns the value of a comprehension's variable at `index`: an element or a key.
     pub(super) fn item(&self, index: usize) -> Option<V<'e>> {
         if self.is_list() {
             self.element(index)
@@ -209,7 +209,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// The value of `key` in a map. Numbers of different types find each other.
+    /// Returns the value of `key` in a map. Equal numbers of different types match.
     pub(super) fn find(&self, key: &V<'e>) -> Option<V<'e>> {
         match (self, key) {
             (Self::Node(node), Self::Str(name)) => node.get(name).map(V::of),
@@ -238,7 +238,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Steps of [`Self::find`]: maps made by evaluating are searched from end to end.
+    /// Returns the steps for [`Self::find`]. Maps that an evaluation creates are searched linearly.
     pub(super) fn find_cost(&self) -> u64 {
         match self {
             Self::Map(entries) => steps(entries.len(), 16),
@@ -246,7 +246,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// The member `name` of a map.
+    /// Returns the member `name` of a map.
     pub(super) fn field(&self, name: &'e str) -> Option<V<'e>> {
         match self {
             Self::Node(node) => node.get(name).map(V::of),
@@ -256,7 +256,7 @@ impl<'e> V<'e> {
     }
 }
 
-/// Whether two keys of a map literal are one: of one type and equal.
+/// Returns true if two keys of a map literal are the same: equal and of one type.
 pub(super) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
     match (a, b) {
         (V::Null, V::Null) => true,
@@ -271,11 +271,11 @@ pub(super) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
     }
 }
 
-/// 2^63 and 2^64: the first doubles past `i64` and `u64`.
+/// 2^63 and 2^64, the first doubles above the range of `i64` and `u64`.
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
-/// The integer that a double is exactly, if it is one.
+/// Returns the integer that equals a double, if there is one.
 #[allow(clippy::cast_possible_truncation)] // Inside the range and without a fraction.
 pub(super) fn exact_int(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && (-TWO_63..TWO_63).contains(&value)).then_some(value as i64)
@@ -286,7 +286,7 @@ fn exact_uint(value: f64) -> Option<u64> {
     (value.fract() == 0.0 && (0.0..TWO_64).contains(&value)).then_some(value as u64)
 }
 
-/// The integer part of a double, where cel-go converts it.
+/// Returns the integer part of a double, as cel-go converts it.
 #[allow(clippy::cast_possible_truncation)] // Inside the range.
 pub(super) fn truncate_int(value: f64) -> Option<i64> {
     (value > -TWO_63 && value < TWO_63).then_some(value as i64)
@@ -297,10 +297,10 @@ pub(super) fn truncate_uint(value: f64) -> Option<u64> {
     (0.0..TWO_64).contains(&value).then_some(value as u64)
 }
 
-/// NaN has no order.
+/// NaN cannot be compared.
 struct Unordered;
 
-/// Numeric order across types; none if one is not a number.
+/// Compares numbers of any type. None if one of the values is not a number.
 #[allow(clippy::cast_precision_loss)] // As cel-go compares them: as doubles.
 fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
     let int_double = |int: i64, double: f64| {
@@ -338,7 +338,7 @@ fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
     Some(order.ok_or(Unordered))
 }
 
-/// The order of two values of comparable types.
+/// Compares two values of comparable types.
 pub(super) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ordering, Fault<'e>> {
     if let Some(order) = numeric_order(a, b) {
         return order.map_err(|Unordered| Fault::error("NaN values cannot be ordered"));
@@ -359,7 +359,7 @@ pub(super) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ord
     }
 }
 
-/// Whether two values are equal; those of different types are not, numbers excepted.
+/// Returns true if two values are equal. Values of different types are not equal, except numbers.
 pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
     if let Some(order) = numeric_order(a, b) {
         return Ok(matches!(order, Ok(Ordering::Equal)));
@@ -382,7 +382,7 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Time(a), V::Time(b)) => a == b,
         (V::Type(a), V::Type(b)) => a == b,
         (V::Quantity(a), V::Quantity(b)) => a.cmp(b).is_eq(),
-        // The one type that does not say that others differ from it, but for null.
+        // For this type, cel-go reports an error for a comparison with other types, except null.
         (V::Quantity(_), b) if !matches!(b, V::Null) => return Err(Fault::no_overload()),
         _ if a.is_list() && b.is_list() => return equal_lists(a, b, budget),
         _ if a.is_map() && b.is_map() => return equal_maps(a, b, budget),

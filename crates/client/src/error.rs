@@ -1,10 +1,9 @@
-//! The text of an error. Enters: an error with its sources. Leaves: one line for a log or a
-//! message.
+//! Formats an error with its sources as one line.
 
 use std::error::Error;
 
-/// The error's text and those of its sources, joined with ": ", on one line. A source is
-/// left out if the text before it contains it: many errors repeat their source.
+/// Returns the text of the error and those of its sources, joined with ": ", on one line. Many
+/// errors repeat their source, so a source is left out if the text before it contains it.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -19,7 +18,7 @@ pub fn chain(error: &dyn Error) -> String {
     one_line(&text)
 }
 
-/// The text with one space for each run of white space, line ends included.
+/// Replaces each run of white space, including line ends, by one space.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -44,7 +43,7 @@ mod tests {
         }
     }
 
-    /// An error with this text whose sources have the other texts.
+    /// An error with this text. Its sources have the other texts.
     fn error(texts: &[&'static str]) -> Layer {
         let (first, rest) = texts.split_first().unwrap();
         let source = (!rest.is_empty()).then(|| Box::new(error(rest)));

@@ -1,7 +1,8 @@
-//! Plural, scope and short names of kinds, without a cluster: for the server's demo on a
-//! folder of manifests, for the plugin's commands on files, and for kinds that a cluster's
-//! discovery does not list. Enters: objects, resources that rule sets name. Leaves: the
-//! resource of a kind, and whether its objects live in namespaces.
+//! Resolves kinds without a cluster: plural, scope and short names. It is used by the server's demo
+//! with a folder, by the plugin's commands on files, and for kinds that discovery does not have.
+//!
+//! Input: objects, and the resources that rule sets name. Output: the resource of a kind, and its
+//! scope.
 //!
 //! | question | first answer | else | else |
 //! | --- | --- | --- | --- |
@@ -20,17 +21,17 @@ use ifo_api::Gvr;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Group and version of an `apiVersion`; the group is empty for the core group.
+/// Returns group and version of an `apiVersion`. The group is empty for the core group.
 pub fn group_and_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The group of an `apiVersion`; empty for the core group.
+/// Returns the group of an `apiVersion`. It is empty for the core group.
 pub fn group(api_version: &str) -> &str {
     group_and_version(api_version).0
 }
 
-/// The plural that apimachinery's `meta.UnsafeGuessKindToResource` guesses.
+/// Returns the plural as guessed by apimachinery's `meta.UnsafeGuessKindToResource`.
 pub fn plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     if singular.is_empty() || singular.ends_with("endpoints") {
@@ -47,12 +48,12 @@ pub fn plural(kind: &str) -> String {
 /// Ends of English words whose plural ends in `es`.
 const TAKE_ES: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
 
-/// Whether `resource` can be the plural of `kind`. More than one resource can:
-/// `gateways` and `gatewaies` for `Gateway`.
+/// Returns true if `resource` can be the plural of `kind`. There can be more than one: `gateways`
+/// and `gatewaies` for `Gateway`.
 pub fn is_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
     let takes_es = || TAKE_ES.iter().any(|end| kind.ends_with(end));
-    // Endpoints is its own plural; pod, ingress and policy stand for the three others.
+    // Endpoints is its own plural. Pod, ingress and policy are examples of the three other rules.
     match resource.strip_prefix(kind.as_str()) {
         Some("" | "s") => true,
         Some("es") => takes_es(),
@@ -78,7 +79,7 @@ impl GroupKind {
     }
 }
 
-/// What a `CustomResourceDefinition` says of its kind.
+/// The kind that a `CustomResourceDefinition` defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Declaration {
     versions: Vec<String>,
@@ -86,8 +87,7 @@ struct Declaration {
     namespaced: Option<bool>,
 }
 
-/// Reads a `CustomResourceDefinition`; None for another object, and for one that names no
-/// kind.
+/// Reads a `CustomResourceDefinition`. None for another object, and for one without a kind.
 fn declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
     if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
         return None;
@@ -107,18 +107,17 @@ fn declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
     Some((kind, declaration))
 }
 
-/// What objects and rule sets say of kinds.
+/// The facts about kinds in objects and rule sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownKinds {
-    /// From the CRDs among the objects.
+    /// Kinds of the CRDs among the objects.
     declared: BTreeMap<GroupKind, Declaration>,
     /// Plurals that rule sets name, by group.
     targets: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl KnownKinds {
-    /// What the CRDs among `objects` declare. If two declare the same kind, the later one
-    /// counts.
+    /// Reads the CRDs among `objects`. If two define the same kind, the later one counts.
     pub fn of<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Self {
         Self {
             declared: objects.into_iter().filter_map(declaration).collect(),
@@ -126,7 +125,7 @@ impl KnownKinds {
         }
     }
 
-    /// The same, with the resources that rule sets name as their targets.
+    /// Also reads the resources that rule sets name as their targets.
     #[must_use]
     pub fn with_targets<'a>(mut self, targets: impl IntoIterator<Item = &'a Gvr>) -> Self {
         for target in targets {
@@ -136,7 +135,7 @@ impl KnownKinds {
         self
     }
 
-    /// `apiVersion` and kind of all that CRDs declare, in each of its versions.
+    /// Returns `apiVersion` and kind of all versions that CRDs define.
     pub fn declared(&self) -> impl Iterator<Item = (String, &str)> {
         self.declared.iter().flat_map(|(kind, declaration)| {
             let versions = declaration.versions.iter();
@@ -144,7 +143,7 @@ impl KnownKinds {
         })
     }
 
-    /// The resource of the objects with this `apiVersion` and kind.
+    /// Returns the resource of this `apiVersion` and kind.
     pub fn resource(&self, api_version: &str, kind: &str) -> Gvr {
         let (group, version) = group_and_version(api_version);
         let named = || {
@@ -160,7 +159,7 @@ impl KnownKinds {
         }
     }
 
-    /// Whether the objects of `kind` are the resource `resource` of `group`.
+    /// Returns true if objects of `kind` belong to `resource` of `group`.
     pub fn is_resource(&self, group: &str, kind: &str, resource: &str) -> bool {
         match self.declared_plural(group, kind) {
             Some(plural) => plural == resource,
@@ -168,8 +167,8 @@ impl KnownKinds {
         }
     }
 
-    /// Whether the objects of `kind` live in namespaces. `has_namespace` is whether any of
-    /// them has a namespace.
+    /// Returns true if `kind` is namespaced. `has_namespace` is true if any object of the kind has
+    /// a namespace.
     pub fn is_namespaced(&self, group: &str, kind: &str, has_namespace: bool) -> bool {
         let declaration = self.declared.get(&GroupKind::new(group, kind));
         declaration
@@ -227,7 +226,7 @@ mod tests {
         }
         for (resource, kind) in [
             ("virtualmachineinstances", "VirtualMachine"),
-            // A kind with a typo: `es` would make it a plural.
+            // A misspelt kind that becomes a plural by adding `es`.
             ("virtualmachines", "VirtualMachin"),
             ("pod", "Pods"),
             ("", "Pod"),

@@ -1,5 +1,5 @@
-//! What the server and the kubectl plugin share: the choice of a proxy, the pager of lists,
-//! plural and scope of kinds, the reading of manifests and recordings, the text of errors.
+//! Code that the server and the kubectl plugin share: the choice of a proxy, the pager of lists,
+//! the plural and scope of kinds, the reading of manifests and recordings, and the text of errors.
 
 pub mod error;
 pub mod kinds;

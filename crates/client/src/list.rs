@@ -1,8 +1,10 @@
-//! The pager of Kubernetes lists. Enters: a client, the path of a list, and which page of
-//! it is requested. Leaves: that page, or a [`ListError`].
+//! The pager of Kubernetes lists.
 //!
-//! A call reads one page, and the pager keeps none: its caller needs the memory of one page.
-//! The caller decides which errors it retries, and whether it starts the list again.
+//! Input: a client, the path of a list, and the requested page. Output: that page, or a
+//! [`ListError`].
+//!
+//! Each call reads one page, and the pager keeps none, so a caller needs the memory of one page.
+//! The caller decides if it retries an error or starts the list again.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(test)]
 mod tests;
 
-/// Which page of a list is requested.
+/// The requested page of a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListRequest<'a> {
     /// Label selector; empty for all objects.
@@ -26,7 +28,7 @@ pub struct ListRequest<'a> {
     pub start: ListStart<'a>,
 }
 
-/// Where a page begins.
+/// The beginning of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListStart<'a> {
     /// At the first object of the newest state.
@@ -68,8 +70,8 @@ pub struct ListItems<T> {
 }
 
 impl<'a, T: Deserialize<'a>> ListItems<T> {
-    /// Decodes the body of a page. An object that has not the form of `T` is an error for
-    /// the whole page. With `&RawValue` for `T` the caller decodes each object on its own.
+    /// Decodes the body of a page. An object that cannot be decoded as `T` makes the whole page
+    /// fail. With `&RawValue` for `T`, the caller decodes each object separately.
     pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         #[serde(bound(deserialize = "T: Deserialize<'de>"))]
@@ -95,7 +97,7 @@ impl<'a, T: Deserialize<'a>> ListItems<T> {
     }
 }
 
-/// Go encodes a list without objects as null, unless the program takes care.
+// Some Go programs encode an empty list as null.
 fn null_is_empty<'de, D, T>(items: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -104,7 +106,7 @@ where
     Option::deserialize(items).map(Option::unwrap_or_default)
 }
 
-/// Why there is no page.
+/// The page could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     /// Path and query are no URI.
@@ -112,21 +114,21 @@ pub enum ListError {
     Request {
         /// Path and query.
         uri: String,
-        /// What is wrong with them.
+        /// The reason.
         source: http::Error,
     },
-    /// No answer came, or only a part of one.
+    /// There was no answer, or only a part of it.
     #[error(transparent)]
     Transport(#[from] kube::Error),
-    /// The server answered with a status other than 2xx. The body has not been read.
+    /// The server answered with a status other than 2xx. The body was not read.
     #[error("answered {}", .0.status())]
     Refused(Box<Response<Body>>),
-    /// The page is larger than the pager reads.
+    /// The page is larger than the limit.
     #[error("a page of more than {max} bytes")]
     TooLarge {
-        /// Bytes of a page that the pager reads.
+        /// The limit in bytes.
         max: usize,
-        /// What stopped the reading.
+        /// The error of the reader.
         source: Box<LengthLimitError>,
     },
 }
@@ -139,13 +141,13 @@ pub struct ListPager {
     limit: Option<usize>,
     max_bytes: usize,
     reduced_limit: Option<usize>,
-    /// Whether `reduced_limit` counts instead of `limit`.
+    /// True if `reduced_limit` is used instead of `limit`.
     is_reduced: AtomicBool,
 }
 
 impl ListPager {
-    /// Reads the list at `path` with at most `limit` objects per page. `None` reads all
-    /// objects as one page. The size of a page has no bound.
+    /// Reads the list at `path` with at most `limit` objects per page. `None` reads all objects as
+    /// one page, without a limit of size.
     pub fn new(client: Client, path: impl Into<String>, limit: Option<usize>) -> Self {
         Self {
             client,
@@ -165,8 +167,8 @@ impl ListPager {
         self
     }
 
-    /// Reads at most `max_bytes` of a page. A larger page is requested again at once, with at
-    /// most `reduced_limit` objects, as all pages after it.
+    /// Limits a page to `max_bytes`. A larger page is requested again at once with at most
+    /// `reduced_limit` objects, and so are all later pages.
     #[must_use]
     pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
         self.max_bytes = max_bytes;
@@ -250,7 +252,7 @@ impl ListPager {
     }
 }
 
-/// A query string of the options whose value is not empty, in this order.
+/// Returns a query string of the options with a value, in this order.
 pub fn query(options: &[(&str, &str)]) -> String {
     let given = options.iter().filter(|(_, value)| !value.is_empty());
     form_urlencoded::Serializer::new(String::new())

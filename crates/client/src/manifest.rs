@@ -1,20 +1,20 @@
-//! A manifest's text in, its objects out.
+//! Reads the objects of a manifest.
 //!
-//! YAML or JSON, several documents in one file; a `List` is replaced by its items. If an
+//! The text is YAML or JSON with one or more documents. A `List` is replaced by its items. If an
 //! object lacks `apiVersion`, `kind` or `metadata.name`, the whole file is refused, as kubectl
-//! does, and the error gives the place.
+//! does, and the error contains the position.
 
 use serde_json::{Map, Value};
 
-/// Objects in one file, the contents of lists included: what a kubectl dump of a large
-/// cluster holds of one kind.
+/// Largest number of objects in one file, including the items of lists. It is enough for a kubectl
+/// dump of one kind from a large cluster.
 const MAX_OBJECTS: usize = 100_000;
 
-/// YAML nodes in one file, so that its objects can have some 200 each; scalars are bounded
-/// by the parser itself, and what aliases repeat is counted too.
+/// Largest number of YAML nodes in one file, about 200 per object. The parser limits scalars, and
+/// repetitions by aliases are counted.
 const MAX_NODES: usize = 20_000_000;
 
-/// Levels of a YAML document: those that JSON may have (serde_json's own limit).
+/// Largest depth of a YAML document. serde_json has the same limit for JSON.
 const MAX_DEPTH: usize = 128;
 
 /// An object of a manifest.
@@ -24,11 +24,11 @@ pub struct Object {
     pub api_version: String,
     /// As in the manifest.
     pub kind: String,
-    /// `metadata.namespace`, if it is there and not empty.
+    /// `metadata.namespace`, if it is set and not empty.
     pub namespace: Option<String>,
     /// `metadata.name`.
     pub name: String,
-    /// All of it.
+    /// The whole object.
     pub json: Value,
 }
 
@@ -38,15 +38,15 @@ impl Object {
         crate::kinds::group(&self.api_version)
     }
 
-    /// `metadata.uid`, if it is there and not empty.
+    /// `metadata.uid`, if it is set and not empty.
     pub fn uid(&self) -> Option<&str> {
         let uid = self.json.pointer("/metadata/uid").and_then(Value::as_str);
         uid.filter(|uid| !uid.is_empty())
     }
 }
 
-/// Reads a file's text; `json` if its name says so. `Err` says what is wrong, with the
-/// line where that is known.
+/// Reads the text of a file. `json` is true if its name says so. The error contains the line if it
+/// is known.
 pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     for (n, document) in documents(text, json)?.into_iter().enumerate() {
@@ -55,10 +55,10 @@ pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     Ok(objects)
 }
 
-/// The documents of a file's text, whatever they are.
+/// Returns the documents of a file, of any kind.
 pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     if json {
-        // A JSON file may hold several documents one after the other, too.
+        // A JSON file can also contain several documents.
         return serde_json::Deserializer::from_str(text)
             .into_iter()
             .collect::<Result<_, _>>()
@@ -85,10 +85,10 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Adds the objects of one document, those before a fault included.
+/// Adds the objects of one document. Objects before an error are added.
 pub fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let mut document = match document {
-        // An empty document, as between two separators.
+        // The document is empty, for example between two separators.
         Value::Null => return Ok(()),
         Value::Object(document) => document,
         _ => return Err("not an object".into()),
@@ -99,7 +99,7 @@ pub fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
         && let Some(Value::Array(items)) = document.get_mut("items")
     {
         for (n, mut item) in std::mem::take(items).into_iter().enumerate() {
-            // The items of a typed list, as the API server writes it, may lack these.
+            // The items of a typed list of the API server can lack these fields.
             if let (Some(item), Some(of)) = (
                 item.as_object_mut(),
                 kind.strip_suffix("List").filter(|k| !k.is_empty()),

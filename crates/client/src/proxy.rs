@@ -1,16 +1,18 @@
-//! Which proxy a kube-apiserver is reached through. Enters: its address, the kubeconfig's
-//! `proxy-url`, the environment. Leaves: the proxy's address, or none.
+//! Chooses the proxy for a kube-apiserver.
 //!
-//! The rules are those of client-go: `proxy-url` overrides the environment, and the
-//! environment is read as by Go's `golang.org/x/net/http/httpproxy`. kube and hyper-util have
-//! other rules, so they are not used: kube compares `NO_PROXY` with the proxy's address
-//! instead of the server's, and hyper-util reads it as curl does, without ports.
+//! Input: its address, the kubeconfig's `proxy-url`, and the environment. Output: the address of
+//! the proxy, or none.
+//!
+//! The rules are those of client-go: `proxy-url` overrides the environment, and the environment is
+//! read like Go's `golang.org/x/net/http/httpproxy`. kube and hyper-util have other rules and are
+//! not used. kube compares `NO_PROXY` with the address of the proxy instead of the server.
+//! hyper-util reads `NO_PROXY` like curl, without ports.
 
 use http::Uri;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// The proxy for `server`, if there is one. `environment` gives variables by their names.
+/// Returns the proxy for `server`, if there is one. `environment` returns a variable by name.
 pub fn proxy(
     server: &Uri,
     proxy_url: Option<&str>,
@@ -60,16 +62,17 @@ impl ProxiedServer {
         }
     }
 
-    /// Whether it is reached without a proxy, by the value of `NO_PROXY` or because it is
-    /// on this machine.
+    /// Returns true if the server is reached without a proxy, because of `NO_PROXY` or because it
+    /// is on this machine.
     fn is_exempt(&self, list: &str) -> bool {
         let is_here = self.host == "localhost" || self.ip.is_some_and(|ip| ip.is_loopback());
         let mut entries = list.split(',').map(|it| it.trim().to_ascii_lowercase());
         is_here || entries.any(|entry| self.is(&entry))
     }
 
-    /// Whether an entry of `NO_PROXY` is about it: `*`, a network, an address or the name
-    /// of a domain and all below it (with a dot in front, only those), perhaps with a port.
+    /// Returns true if an entry of `NO_PROXY` matches the server. The entry is `*`, a network, an
+    /// address, or a domain name with all names below it, optionally with a port. With a leading
+    /// dot, only names below the domain match.
     fn is(&self, entry: &str) -> bool {
         if entry == "*" {
             return true;
@@ -78,7 +81,7 @@ impl ProxiedServer {
             return self.ip.is_some_and(|ip| network.contains(&ip));
         }
         let name = match entry.rsplit_once(':') {
-            // An IPv6 address has colons of its own, unless it is in brackets.
+            // An IPv6 address contains colons, unless it is in brackets.
             Some((name, port)) if !name.contains(':') || name.ends_with(']') => {
                 if port.parse() != Ok(self.port) {
                     return false;

@@ -1,11 +1,12 @@
-//! A recorded watch stream. Enters: its text. Leaves: events in order, with their time
-//! and resource.
+//! Reads a recorded watch stream.
 //!
-//! Two forms are understood: one JSON object for each event, `{"t": seconds, "resource":
-//! "group/version/plural", "type", "object"}`, and what `kubectl get … -w
-//! --output-watch-events -o json` prints, which has neither `t` nor `resource` and
-//! several lines for each event. An event without `t` comes a second after the one before
-//! it, so only the order of such events is meaningful.
+//! Input: its text. Output: events in order, with time and resource.
+//!
+//! Two formats are supported. The first has one JSON object for each event: `{"t": seconds,
+//! "resource": "group/version/plural", "type", "object"}`. The second is the output of `kubectl get
+//! … -w --output-watch-events -o json`. It has neither `t` nor `resource`, and several lines for
+//! each event. An event without `t` is one second after the event before it, so only the order of
+//! such events is meaningful.
 
 use crate::kinds::{KnownKinds, group_and_version};
 use crate::manifest::Object;
@@ -13,26 +14,26 @@ use ifo_api::Gvr;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What happened.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedChange {
-    /// It is there.
+    /// The object was added or modified.
     Applied,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
 /// One event.
 #[derive(Clone, Debug)]
 pub struct RecordedEvent {
-    /// Seconds of the stream.
+    /// Time in seconds of the stream.
     pub t: f64,
-    /// What it is about.
+    /// The resource of the object.
     pub resource: Gvr,
-    /// What happened.
+    /// The type of the event.
     pub change: RecordedChange,
-    /// The object. Its `apiVersion` is that of `resource`; its kind is empty if the
-    /// recording does not say it.
+    /// The object. Its `apiVersion` is that of `resource`. Its kind is empty if the recording does
+    /// not contain it.
     pub object: Object,
 }
 
@@ -45,11 +46,11 @@ struct RecordedLine {
     object: Value,
 }
 
-/// The farthest time from the first, in seconds: a century, which clocks can count.
+/// Largest time from the first event, in seconds: a century, which cannot overflow.
 const FARTHEST: f64 = 3e9;
 
-/// Reads events, and tells what is none; that hides no other. They come in the order of
-/// their times: recordings of several resources may lie one after the other.
+/// Reads the events, sorted by time, because recordings of several resources can be concatenated.
+/// Also returns errors for the parts that are no events.
 pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
@@ -76,8 +77,8 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
     (events, faults)
 }
 
-/// The JSON values in a text. After one that is broken (a recorder may have been killed
-/// in the middle of a line) it goes on with the next that begins a line.
+/// Splits a text into JSON values. A recorder can have been killed in the middle of a line. So
+/// after a broken value, reading continues with the next value that begins a line.
 fn values(text: &str) -> Vec<Result<Value, String>> {
     let mut values = Vec::new();
     let mut rest = text;
@@ -89,10 +90,10 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
             let Some(value) = stream.next() else { break };
             begins = end;
             broken = value.is_err();
-            // Lines are counted from where this began.
+            // Line numbers count from the beginning of the text.
             values.push(value.map_err(|error| error.to_string()));
         }
-        // The broken value may itself come after a line feed.
+        // A line feed can come before the broken value.
         let value = rest.get(begins..).unwrap_or_default().trim_start();
         match value.find("\n{") {
             Some(next) if broken => rest = &value[next + 1..],
@@ -101,7 +102,7 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
     }
 }
 
-/// One event; None for what is about no object.
+/// Reads one event. None if it is about no object.
 fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>, String> {
     let change = match line.kind.as_str() {
         "ADDED" | "MODIFIED" => RecordedChange::Applied,
@@ -122,7 +123,7 @@ fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<Record
     }))
 }
 
-/// Which object it is, of which resource.
+/// Returns the resource and identity of the object.
 fn identify(
     resource: Option<&str>,
     json: Value,
@@ -140,13 +141,13 @@ fn identify(
             version: parts[1].to_owned(),
             resource: parts[2].to_owned(),
         },
-        // The core group has no name.
+        // The core group has an empty name.
         Some(parts) if parts.len() == 2 => Gvr {
             group: String::new(),
             version: parts[0].to_owned(),
             resource: parts[1].to_owned(),
         },
-        // `plural` or `plural.group`: the rest is in the object.
+        // The text is `plural` or `plural.group`. The version is in the object.
         Some(parts) if parts.len() == 1 => {
             let plural = parts[0].split('.').next().unwrap_or_default();
             let api_version = api_version

@@ -1,21 +1,20 @@
-//! A kind as people name it on a command line.
+//! The name of a kind in a command-line argument.
 
 use super::{group_and_version, is_plural, short_names};
 use ifo_api::Gvr;
 use std::str::FromStr;
 
-/// The name of a kind: the kind, its plural, its singular or a short name, in upper or
-/// lower case, with a group and a version after it or not.
+/// The name of a kind: the kind, its plural, its singular or a short name, in any case, optionally
+/// followed by a group and a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindName {
-    /// What comes before the first dot, in lower case.
+    /// The part before the first dot, in lower case.
     name: String,
-    /// What comes after the first dot, in lower case: a group, with a version before it or
-    /// not.
+    /// The part after the first dot, in lower case: a group, optionally with a version before it.
     group: Option<String>,
 }
 
-/// The text names no kind: nothing is before its first dot.
+/// The text has nothing before its first dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmptyName;
 
@@ -39,12 +38,12 @@ impl FromStr for KindName {
 }
 
 impl KindName {
-    /// The kind, plural, singular or short name, in lower case.
+    /// Returns the kind, plural, singular or short name, in lower case.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the name allows this group and version.
+    /// Returns true if the name allows this group and version.
     pub fn allows(&self, group: &str, version: &str) -> bool {
         self.group.as_deref().is_none_or(|wanted| {
             wanted == group
@@ -54,7 +53,7 @@ impl KindName {
         })
     }
 
-    /// Whether the name is that of a kind: the kind itself, its plural, its initials or a
+    /// Returns true if the name matches a kind: the kind itself, its plural, its initials or a
     /// widely used short name.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
@@ -64,14 +63,14 @@ impl KindName {
         named && self.allows(group, version)
     }
 
-    /// Whether the name is the initials of a kind of several words: `vm` of
+    /// Returns true if the name has the initials of a kind of several words: `vm` of
     /// `VirtualMachine`.
     pub fn is_initials_of(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
         is_initials(&self.name, kind) && self.allows(group, version)
     }
 
-    /// Whether the name is that of a resource: its plural, a kind with this plural, or a
+    /// Returns true if the name matches a resource: its plural, a kind with this plural, or a
     /// widely used short name.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
         let named = is_plural(&resource.resource, &self.name)

@@ -1,6 +1,6 @@
-//! Whether kinds are namespaced, as far as that is common knowledge.
+//! Tables of well-known cluster-scoped and namespaced kinds.
 
-/// Cluster-scoped kinds that a folder of manifests is likely to hold.
+/// Cluster-scoped kinds that are common in folders of manifests.
 const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("", "Namespace"),
     ("", "Node"),
@@ -56,8 +56,7 @@ const NAMESPACED_GROUPS: &[&str] = &[
     "policy",
 ];
 
-/// Whether the objects of a kind live in namespaces; None for a kind that is not in the
-/// tables.
+/// Returns true if a kind is namespaced. None for a kind that is not in the tables.
 pub(super) fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     if CLUSTER_SCOPED.contains(&(group, kind)) {
         return Some(false);

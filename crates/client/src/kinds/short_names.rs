@@ -1,6 +1,5 @@
-//! Short names of widely used kinds. They are read only where the cluster's discovery does
-//! not list the kind: the demo serves none of its kinds, and a kube-apiserver before 1.26
-//! has no aggregated discovery.
+//! Short names of widely used kinds. They are used only if discovery does not have the kind. The
+//! demo serves none of the kinds, and a kube-apiserver before 1.26 has no aggregated discovery.
 
 use super::is_plural;
 
@@ -68,13 +67,13 @@ const ALL: [(&str, &str, &str); 40] = [
     ("app", "argoproj.io", "applications"),
 ];
 
-/// Whether `name`, in lower case, is a short name of a kind of `group`.
+/// Returns true if `name`, in lower case, is a short name of a kind of `group`.
 pub(super) fn is_short_for_kind(name: &str, group: &str, kind: &str) -> bool {
     let mut all = ALL.iter();
     all.any(|(short, of, plural)| (*short, *of) == (name, group) && is_plural(plural, kind))
 }
 
-/// Whether `name`, in lower case, is a short name of the resource `plural` of `group`.
+/// Returns true if `name`, in lower case, is a short name of the resource `plural` of `group`.
 pub(super) fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
     ALL.contains(&(name, group, plural))
 }
