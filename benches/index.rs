@@ -15,7 +15,7 @@ const BOUNDS: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 const SIZES: [(&str, u64); 3] = [("1k", 1_000), ("10k", 10_000), ("100k", 100_000)];
-/// Objects in one namespace, whatever the size.
+/// Number of objects in one namespace, the same for all sizes.
 const NAMESPACE: u64 = 100;
 
 /// An operation of about 1.4 KB, as an encoder writes it.

@@ -1,11 +1,11 @@
-//! Cuts recorded watch streams down to what the rules that ship can see of them:
-//! `cargo run --example compact -- FILE.jsonl…` writes a file of the same name for each
-//! into `tests/fixtures/recorded` (see the README there).
+//! Reduces recorded watch streams to the fields that the shipped rules read. `cargo run --example
+//! compact -- FILE.jsonl…` writes a file of the same name for each into `tests/fixtures/recorded`
+//! (see the README there).
 //!
-//! Enters: lines `{"t", "resource", "type", "object"}`. Leaves: the lines about targets of
-//! the default catalogue, each object with its identity and the fields that the rules
-//! read; the resource follows from its kind. A line that says the same of an object as the one before it is left out: no rule
-//! can tell them apart.
+//! Input: lines `{"t", "resource", "type", "object"}`. Output: the lines about targets of the
+//! default catalogue. Each object has its identity and the fields that the rules read. The resource
+//! is derived from the kind. If a line has the same content as the previous line about the object,
+//! it is left out, because no rule can distinguish them.
 
 use anyhow::Context as _;
 use ifo_api::Gvr;

@@ -175,8 +175,8 @@ pub(super) fn gone_labels(
     gone.into_keys().collect()
 }
 
-/// The labels that we set. If we did not create the object, for example since somebody has
-/// restored it from a backup, these are all its labels.
+/// Returns the labels that this server set. If another client created the object, for example by
+/// restoring a backup, these are all its labels.
 pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
     let mut own = cr.metadata.labels.clone()?;
     if managed_fields(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {

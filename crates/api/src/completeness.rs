@@ -1,12 +1,12 @@
-//! Whether the list of operations is complete, in the words that the server sends and the
-//! plugin reads: the text of the `Warning` header on lists (RFC 7234, section 5.5).
+//! Tells if a list of operations is complete. The server sends this as the text of the `Warning`
+//! header (RFC 7234, section 5.5), and the plugin parses it.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Rule sets that the text names; further ones are counted. kubectl prints the text in one
-/// line, and a header has to stay below what proxies accept.
+/// Largest number of rule sets that the text names. Further ones are only counted. kubectl prints
+/// the text on one line, and proxies limit the size of headers.
 const MAX_NAMED: usize = 10;
 
 const NONE_INSTALLED: &str = "no rule set is installed, so no operation can be detected";
@@ -14,29 +14,29 @@ const NOT_CURRENT: &str = "this server has not been up to date for more than 15 
                            be missing or over";
 const NOT_READ: &str = "the rule sets have not been read yet, operations may be missing";
 
-/// The header of a list or watch of operations that no rule set makes incomplete. Without it
-/// and without a warning, nothing is known: an older server sends neither.
+/// The header of a complete list or watch of operations. If an answer has neither this header nor a
+/// warning, its completeness is unknown, because an older server sends neither.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
 
-/// Which rule sets may miss operations at present.
+/// Returns the rule sets that may miss operations at present.
 pub trait Completeness: Send + Sync + 'static {
-    /// The rule sets that may miss operations which would be listed in `namespace`; empty
-    /// for all namespaces.
+    /// Returns the rule sets that may miss operations in `namespace`. It is empty for all
+    /// namespaces.
     fn gaps(&self, namespace: &str) -> Gaps;
 }
 
 /// The answer of [`Completeness::gaps`].
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
-    /// Whether the rule sets of the cluster are known.
+    /// True if the rule sets of the cluster are known.
     pub read: bool,
-    /// How many rule sets there are.
+    /// Number of rule sets.
     pub total: usize,
-    /// Those that may miss operations, by name.
+    /// The rule sets that may miss operations, by name.
     pub rule_sets: Vec<Gap>,
 }
 
-/// The same answer for every namespace.
+/// A constant answer for every namespace.
 impl Completeness for Gaps {
     fn gaps(&self, _namespace: &str) -> Gaps {
         self.clone()
@@ -48,7 +48,7 @@ impl Completeness for Gaps {
 pub struct Gap {
     /// Its name.
     pub rule_set: Arc<str>,
-    /// Why, as in [`Named::reason`].
+    /// The reason, as in [`Named::reason`].
     pub reason: String,
     /// The component of the operations; empty if it is not known.
     pub component: Arc<str>,
@@ -58,14 +58,14 @@ pub struct Gap {
     pub operations: Vec<Arc<str>>,
 }
 
-/// Why operations may be missing from a list.
+/// The reason for which operations may be missing from a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incomplete {
-    /// There is no rule set in the cluster.
+    /// The cluster has no rule set.
     NoRuleSets,
     /// The server does not know the rule sets of the cluster yet.
     NotRead,
-    /// No server detects operations, or the one that answers does not reach it.
+    /// No server detects operations, or the answering server does not reach the server that does.
     NotCurrent,
     /// Some rule sets do not work.
     NotWorking(NotWorking),
@@ -74,12 +74,12 @@ pub enum Incomplete {
 /// The rule sets that do not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotWorking {
-    /// How many do not work.
+    /// Number of rule sets that do not work.
     pub count: usize,
-    /// How many there are, those that do not work included.
+    /// Number of all rule sets.
     pub total: usize,
-    /// Their names, each with the reason. Empty for users who may not list rule sets. In a
-    /// text that was parsed, there may be fewer names than [`NotWorking::count`].
+    /// Their names, each with the reason. Empty for users who may not list rule sets. A parsed text
+    /// can have fewer names than [`NotWorking::count`].
     pub named: Vec<Named>,
 }
 
@@ -88,12 +88,12 @@ pub struct NotWorking {
 pub struct Named {
     /// Its name.
     pub name: String,
-    /// Why it does not work, in a few words without a comma or a parenthesis.
+    /// The reason in a few words, without a comma or a parenthesis.
     pub reason: String,
 }
 
 impl NotWorking {
-    /// `2 of 61 rule sets are not working`.
+    /// Formats `2 of 61 rule sets are not working`.
     pub fn summary(&self) -> String {
         let (sets, are) = match (self.total, self.count) {
             (1, _) => ("set", "is"),
@@ -106,7 +106,7 @@ impl NotWorking {
         )
     }
 
-    /// `: tekton-rules (does not compile), …`, or nothing if no name is known.
+    /// Formats `: tekton-rules (does not compile), …`. Empty if no name is known.
     pub fn names(&self) -> String {
         if self.named.is_empty() {
             return String::new();
@@ -123,7 +123,7 @@ impl NotWorking {
     }
 }
 
-/// The text of the header.
+/// Formats the text of the header.
 impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -138,7 +138,7 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// The text of a header that this server did not write.
+/// The text of a header that another server wrote.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("this is no text about rule sets")]
 pub struct AnotherText;
@@ -228,7 +228,7 @@ mod tests {
             let text = incomplete.to_string();
             assert_eq!(text.parse::<Incomplete>().unwrap(), incomplete, "{text}");
         }
-        // Of many, ten are named and all are counted.
+        // At most ten are named, and all are counted.
         let text = not_working(12, 61, 12).to_string();
         assert!(text.ends_with("set-9 (does not compile), 2 more"), "{text}");
         let Ok(Incomplete::NotWorking(read)) = text.parse() else {

@@ -1,9 +1,9 @@
-//! Durations as people write them, in flags, variables and rule sets, and as they read them.
+//! Parses and formats durations in flags, variables, rule sets and messages.
 
 use std::time::Duration;
 
-/// Reads `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, or bare seconds (Go's
-/// `time.ParseDuration`, and days).
+/// Parses `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, or bare seconds. The format is that of Go's
+/// `time.ParseDuration`, with days in addition.
 pub fn parse(text: &str) -> Option<Duration> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok().map(Duration::from_secs);
@@ -32,8 +32,8 @@ pub fn parse(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// A time of `seconds` as kubectl prints it (`duration.HumanDuration` of apimachinery): at
-/// most two units, the coarser the longer it is.
+/// Formats a duration of `seconds` as kubectl does (`duration.HumanDuration` of apimachinery): with
+/// at most two units, which are coarser for longer durations.
 pub fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -49,7 +49,7 @@ pub fn human(seconds: i64) -> String {
         }
     };
     match seconds {
-        // Clocks differ a little; what starts a second from now starts now.
+        // Clocks differ slightly, so a start in one second counts as now.
         ..-1 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),

@@ -1,11 +1,11 @@
-//! Where an object is.
+//! The identity of an object: its namespace and name.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where an object is. Ordered as the bytes of `namespace/name`, like etcd's keys, so
-/// that namespace `a-b` comes before `a`.
+/// The identity of an object. Keys are sorted by the bytes of `namespace/name`, like the keys of
+/// etcd. So the namespace `a-b` comes before `a`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Namespace; empty for a cluster-scoped object.
@@ -15,7 +15,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of an object; `namespace` is empty for a cluster-scoped one.
+    /// Creates a key. `namespace` is empty for a cluster-scoped object.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -23,19 +23,19 @@ impl Key {
         }
     }
 
-    /// The bytes that give the order.
+    /// Returns the bytes by which keys are sorted.
     fn path(&self) -> impl Iterator<Item = u8> {
         prefix(&self.namespace).chain(self.name.bytes())
     }
 }
 
-/// What the keys of a namespace begin with: `namespace/`, or nothing.
+/// Returns the prefix of the keys in a namespace: `namespace/`, or nothing.
 fn prefix(namespace: &str) -> impl Iterator<Item = u8> {
     let slash: &[u8] = if namespace.is_empty() { b"" } else { b"/" };
     namespace.bytes().chain(slash.iter().copied())
 }
 
-/// Orders namespaces as the keys in them are ordered.
+/// Compares namespaces in the order of their keys.
 pub fn compare_namespaces(a: &str, b: &str) -> Ordering {
     prefix(a).cmp(prefix(b))
 }
@@ -45,8 +45,8 @@ impl Ord for Key {
         if self.namespace == other.namespace {
             return self.name.cmp(&other.name);
         }
-        // Two different keys may have the same bytes only where a name has a slash in
-        // it, which Kubernetes forbids; the second comparison keeps Ord lawful anyway.
+        // Two different keys can have the same bytes only if a name contains a slash, which
+        // Kubernetes forbids. The second comparison keeps the order total anyway.
         self.path()
             .cmp(other.path())
             .then_with(|| self.namespace.cmp(&other.namespace))

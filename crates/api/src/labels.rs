@@ -22,19 +22,19 @@ pub const SERVER_SUFFIXES: [&str; 12] = [
     "subject-uid",
 ];
 
-/// Suffixes under [`PREFIX`] that belong to rule authors.
+/// Suffixes under [`PREFIX`] that rule authors may use.
 pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
 
 /// Longest label value, in bytes (Kubernetes' validation.LabelValueMaxLength).
 pub const MAX_VALUE: usize = 63;
 
-/// Whether `value` is a valid label value: empty, or at most 63 characters of
+/// Returns true if `value` is a valid label value: empty, or at most 63 characters of
 /// `[A-Za-z0-9_.-]` that begin and end with a letter or digit.
 pub fn is_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= MAX_VALUE && is_name(value))
 }
 
-/// Whether `key` is a qualified name: `[prefix/]name`, the prefix a DNS subdomain.
+/// Returns true if `key` is a qualified name: `[prefix/]name`, with a DNS subdomain as the prefix.
 pub fn is_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -43,7 +43,7 @@ pub fn is_key(key: &str) -> bool {
     prefix.is_none_or(is_subdomain) && name.len() <= MAX_VALUE && is_name(name)
 }
 
-/// Whether `text` is a DNS subdomain as RFC 1123 has it, of at most 253 characters.
+/// Returns true if `text` is a DNS subdomain (RFC 1123) of at most 253 characters.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253
         && text.split('.').all(|label| {
@@ -56,7 +56,7 @@ pub fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// Whether `text` is what follows the slash of a key, but for its length.
+/// Returns true if `text` can follow the slash of a key. Its length is not checked.
 pub fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
@@ -71,9 +71,9 @@ fn is_value_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// `text` as a label value. What fits is kept; anything else is cut or has its other
-/// characters replaced, and gets a hash of the whole text, so that different texts
-/// keep different values.
+/// Converts `text` to a label value. A valid text is kept. Otherwise, the text is cut or its
+/// invalid characters are replaced, and a hash of the whole text is appended. So different texts
+/// have different values.
 pub fn to_value(text: &str) -> String {
     if is_value(text) {
         return text.to_owned();
@@ -97,7 +97,7 @@ pub fn to_value(text: &str) -> String {
     value
 }
 
-/// The first 8 hexadecimal characters of the SHA-256 of `bytes`.
+/// Returns the first 8 hexadecimal characters of the SHA-256 of `bytes`.
 pub fn short_hash(bytes: &[u8]) -> String {
     let mut hash = String::with_capacity(8);
     for byte in &Sha256::digest(bytes)[..4] {

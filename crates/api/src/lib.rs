@@ -1,4 +1,4 @@
-//! Wire types of our groups, their names, labels and schemas. No logic.
+//! Wire types of our API groups, with their names, labels and schemas. This crate has no logic.
 
 pub mod completeness;
 pub mod duration;
@@ -22,8 +22,7 @@ pub const LIVE_GROUP: &str = "live.ifo.kubevirt.io";
 /// The version of both groups.
 pub const VERSION: &str = "v1alpha1";
 
-/// A resource as discovery names it: group (`""` is the core group), version and
-/// the lower-case plural.
+/// A resource in discovery: group (`""` is the core group), version and lower-case plural.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gvr {
     /// API group; empty for the core group.
@@ -35,7 +34,7 @@ pub struct Gvr {
 }
 
 impl Gvr {
-    /// `group/version`, or `version` alone in the core group.
+    /// Formats `group/version`, or `version` in the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.clone()
@@ -45,7 +44,7 @@ impl Gvr {
     }
 }
 
-/// `group/version/resource`, or `version/resource` in the core group.
+/// Formats `group/version/resource`, or `version/resource` in the core group.
 impl fmt::Display for Gvr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.group.is_empty() {
@@ -55,18 +54,18 @@ impl fmt::Display for Gvr {
     }
 }
 
-/// What one feed is about: a target, everywhere or in one namespace.
+/// The scope of one feed: a target in all namespaces or in one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// The resource.
     pub target: Arc<Gvr>,
-    /// The namespace; None is all of them.
+    /// The namespace. None means all namespaces.
     pub namespace: Option<Arc<str>>,
 }
 
 impl Source {
-    /// Whether this feed tells of objects of `target` in `namespace` (None:
-    /// cluster-scoped ones).
+    /// Returns true if this feed reports objects of `target` in `namespace`, which is None for
+    /// cluster-scoped objects.
     pub fn covers(&self, target: &Gvr, namespace: Option<&str>) -> bool {
         *self.target == *target
             && self
@@ -76,7 +75,7 @@ impl Source {
     }
 }
 
-/// `group/version/resource`, with ` in namespace` when there is one.
+/// Formats `group/version/resource`, followed by ` in namespace` if there is one.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
@@ -86,28 +85,28 @@ impl fmt::Display for Source {
     }
 }
 
-/// What discovery says of a target.
+/// The result of discovery for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// It is there, and can be listed and watched.
+    /// The target exists, and can be listed and watched.
     Served {
         /// Kind of its objects.
         kind: String,
-        /// Whether they live in namespaces.
+        /// True if the objects are namespaced.
         namespaced: bool,
     },
-    /// Discovery answered cleanly, and it is not there.
+    /// Discovery was complete, and the target does not exist.
     NotServed {
-        /// What is missing.
+        /// The missing part.
         message: String,
-        /// Whether the cluster serves the target's API group. If it does not, the product
-        /// that brings the resource is not installed. If it does, the rule set most likely
-        /// has a typo in the version or the resource.
+        /// True if the cluster serves the target's API group. If it does not, the product that
+        /// defines the resource is not installed. If it does, the rule set probably has a typing
+        /// error in the version or the resource.
         group_served: bool,
     },
-    /// Discovery did not answer cleanly, so nothing follows from it.
+    /// Discovery was not complete, so the target may exist.
     Unknown {
-        /// What went wrong.
+        /// The error.
         message: String,
     },
 }

@@ -1,6 +1,5 @@
-//! `live.ifo.kubevirt.io/v1alpha1` InFlightOperation: one operation under way on one
-//! subject, as this server shows it. Every field's description below is what
-//! `kubectl explain` prints.
+//! `live.ifo.kubevirt.io/v1alpha1` `InFlightOperation`: one operation in flight on one subject, as
+//! this server shows it. `kubectl explain` prints the descriptions of the fields below.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use schemars::JsonSchema;
@@ -11,8 +10,8 @@ pub const KIND: &str = "InFlightOperation";
 /// Plural of the live resource.
 pub const PLURAL: &str = "inflightoperations";
 
-/// An operation that is in flight on one subject: detected by the rules of an
-/// OperationRuleSet, kept in memory, never stored in etcd.
+/// An operation that is in flight on one subject. It was detected by the rules of an
+/// OperationRuleSet, is kept in memory, and is never stored in etcd.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperation {
@@ -22,26 +21,27 @@ pub struct InFlightOperation {
     pub kind: String,
     /// Standard object metadata. creationTimestamp is the start of the operation.
     pub metadata: ObjectMeta,
-    /// What is under way, and on which object.
+    /// The operation and its subject.
     pub spec: Spec,
-    /// How far it is.
+    /// The state of the operation.
     pub status: Status,
 }
 
-/// The part of an operation that stays as it is for as long as the operation lasts.
+/// The part of an operation that does not change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationSpec")]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// Name of the operation, as the rule that detected it calls it.
+    /// Name of the operation, as in the rule that detected it.
     pub operation: String,
     /// Name of the OperationRuleSet that detected it first.
     pub rule_set: String,
     /// Component that the rule set belongs to, such as `kubevirt`.
     pub component: String,
-    /// The object that the operation happens on.
+    /// The object on which the operation was detected.
     pub subject: SubjectReference,
-    /// Which of several like operations on one subject, for rules that yield a list.
+    /// Item, for rules that yield a list: it distinguishes several operations of the same name on
+    /// one subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
 }
@@ -56,28 +56,28 @@ pub struct SubjectReference {
     pub kind: String,
     /// Name of the subject.
     pub name: String,
-    /// Namespace of the subject; absent for a cluster-scoped one.
+    /// Namespace of the subject; absent for a cluster-scoped subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// UID of the subject; absent when it has none.
+    /// UID of the subject; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// The subject's own owners, all of them.
+    /// All owners of the subject, from its metadata.ownerReferences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
 }
 
-/// Whether the operation is under way.
+/// The phase of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
-    /// Under way, or no longer detected for less than the debounce.
+    /// In flight: detected, or within the debounce period.
     Active,
-    /// Over.
+    /// Ended.
     Completed,
 }
 
 impl Phase {
-    /// As it is written in the object.
+    /// Returns the value as it is written in the object.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "Active",
@@ -86,29 +86,29 @@ impl Phase {
     }
 }
 
-/// How an operation goes, or how it ended.
+/// The state of an operation, or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum State {
-    /// Active and moving.
+    /// Active, without a problem.
     Progressing,
-    /// Active; waits for someone or something else, or is held on purpose.
+    /// Active. The operation waits, or is held on purpose.
     Blocked,
-    /// Active, and something is wrong.
+    /// Active, with a problem.
     Failing,
-    /// Active, no longer detected, inside the debounce.
+    /// Active, no longer detected, within the debounce period.
     Settling,
-    /// Completed well.
+    /// Completed successfully.
     Succeeded,
     /// Completed with a failure.
     Failed,
-    /// Completed because another operation of the same subject took over.
+    /// Completed because another operation of the same subject replaced it.
     Superseded,
-    /// Completed; no more is known.
+    /// Completed with an unknown result.
     Ended,
 }
 
 impl State {
-    /// As it is written in the object.
+    /// Returns the value as it is written in the object.
     pub fn name(self) -> &'static str {
         match self {
             Self::Progressing => "Progressing",
@@ -123,64 +123,65 @@ impl State {
     }
 }
 
-/// Where the start time of an operation comes from.
+/// The source of the start time of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum StartTimeSource {
-    /// The rule's own expression.
+    /// The expression of the rule.
     Expression,
-    /// The moment the operation was first detected.
+    /// The time of the first detection.
     Detected,
-    /// The newest time in the subject's managedFields, for an operation that was
-    /// already under way when its watch first synced.
+    /// The newest time in the managedFields of the subject. It is used for an operation that was
+    /// already in flight when its watch began.
     ManagedFields,
-    /// Carried over from before a restart.
+    /// Restored after a restart.
     Restored,
 }
 
-/// The part of an operation that changes while the operation lasts, and says how it ends.
+/// The part of an operation that changes, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationStatus")]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// `Active` while the operation is under way, `Completed` once it is over.
+    /// `Active` while the operation is in flight, `Completed` after its end.
     pub phase: Phase,
-    /// While Active: `Progressing`, `Blocked`, `Failing` or `Settling` (no longer
-    /// detected, inside the debounce). Once Completed: `Succeeded`, `Failed`,
-    /// `Superseded` or `Ended` (no more is known).
+    /// While Active: `Progressing`, `Blocked`, `Failing` or `Settling` (no longer detected, within
+    /// the debounce period). Once Completed: `Succeeded`, `Failed`, `Superseded` or `Ended` (the
+    /// result is unknown).
     pub state: State,
-    /// CamelCase reason: the rule's own or the operation's name; at the end why it
-    /// ended, such as `NotDetected`, `SubjectDeleted` or `RuleRemoved`.
+    /// CamelCase reason: from the rule, or the name of the operation. After the end, the reason for
+    /// the end, such as `NotDetected`, `SubjectDeleted` or `RuleRemoved`.
     pub reason: String,
-    /// What to tell a person about it.
+    /// Message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How far it is, in whole percent from 0 to 100; absent when not known.
+    /// Progress in whole percent from 0 to 100. Absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
-    /// Where the start time (metadata.creationTimestamp) comes from.
+    /// Source of the start time (metadata.creationTimestamp).
     pub start_time_source: StartTimeSource,
-    /// When it was last known to be detected; refreshed at the start, with visible
-    /// changes and when detection stops, not with every event of the subject.
+    /// Time at which the operation was last known to be detected. It is updated at the start, with
+    /// visible changes and when detection stops, but not with every event of the subject.
     pub last_detected: Time,
-    /// The moment it stopped being detected, once it is Completed.
+    /// Time of the last detection, if the phase is Completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Time>,
-    /// Which run of the operation it is, such as a migration's UID, for rules that tell.
+    /// The run of the operation, such as the UID of a migration, if the rule yields it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Names of all rule sets that detect it now, or last did.
+    /// Names of all rule sets that detect the operation. After its end, those that detected it
+    /// last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detected_by: Vec<String>,
-    /// metadata.generation of the subject as of the last change shown here.
+    /// metadata.generation of the subject at the last change of this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
-    /// `Progressing`, `Detected` and `Completed`; observedGeneration is the subject's
-    /// generation.
+    /// `Progressing`, `Detected` and `Completed`. Their observedGeneration is the generation of the
+    /// subject.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// A field that no release has. With it, a test builds a release that knows one field
-    /// more than its neighbour.
+    /// A field that no release has. A test uses it to build a release that has one field more than
+    /// its neighbour.
     #[cfg(feature = "neighbour-release")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour_field: Option<String>,

@@ -1,10 +1,10 @@
-//! `ifo.kubevirt.io/v1alpha1` `InFlightOperation`: an operation as a real object, which
-//! persistence mode writes. Its CRD under `deploy/crd-persistence/` is generated from
-//! these types (`make manifests`).
+//! `ifo.kubevirt.io/v1alpha1` `InFlightOperation`: an operation as a custom resource, which
+//! persistence mode writes. Its CRD in `deploy/crd-persistence/` is generated from these types
+//! (`make manifests`).
 //!
-//! It says what the live object says, but for three things that a custom resource cannot
-//! choose: its namespace (it has none), its uid and its creationTimestamp. Those of the
-//! live object stand in an annotation and in the status.
+//! It has the content of the live object, except for three fields that a custom resource cannot
+//! set: the namespace (it is cluster-scoped), the uid and the creationTimestamp. An annotation and
+//! the status have the values of the live object.
 
 use crate::live::{Phase, StartTimeSource, State, SubjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -17,10 +17,10 @@ pub const KIND: &str = "InFlightOperation";
 /// Plural of the persisted operations.
 pub const PLURAL: &str = "inflightoperations";
 
-/// Annotation that tells where the live object is: `namespace/name`.
+/// Annotation with the identity of the live object: `namespace/name`.
 pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
 
-/// What is under way, and on which object.
+/// The operation and its subject.
 #[allow(
     clippy::duplicated_attributes,
     reason = "columns of one type repeat the attribute that says so"
@@ -82,60 +82,62 @@ pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperationSpec {
-    /// Name of the operation, as the rule that detected it calls it.
+    /// Name of the operation, as in the rule that detected it.
     pub operation: String,
     /// Name of the OperationRuleSet that detected it first.
     pub rule_set: String,
     /// Component that the rule set belongs to, such as `kubevirt`.
     pub component: String,
-    /// The object that the operation happens on.
+    /// The object on which the operation was detected.
     pub subject: SubjectReference,
-    /// Which of several like operations on one subject, for rules that yield a list.
+    /// Item, for rules that yield a list: it distinguishes several operations of the same name on
+    /// one subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
 }
 
-/// How the operation goes, as of the last write, and how it ended.
+/// The state of the operation at the last write, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperationStatus {
-    /// `Active` while the operation is under way, `Completed` once it is over.
+    /// `Active` while the operation is in flight, `Completed` after its end.
     pub phase: Phase,
     /// When the operation started: metadata.creationTimestamp of the live object.
     pub started: Time,
     /// metadata.uid of the live object.
     #[serde(rename = "liveUID")]
     pub live_uid: String,
-    /// The moment it stopped being detected, once it is Completed.
+    /// Time of the last detection, if the phase is Completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Time>,
-    /// When it was last known to be detected, as of the last write.
+    /// Time at which the operation was last known to be detected, as of the last write.
     pub last_detected: Time,
-    /// Names of all rule sets that detect it, or last did.
+    /// Names of all rule sets that detect the operation. After its end, those that detected it
+    /// last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detected_by: Vec<String>,
     /// metadata.generation of the subject as of the last write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
-    /// `Progressing`, `Detected` and `Completed`, as the live object has them.
+    /// `Progressing`, `Detected` and `Completed`, as in the live object.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// How the operation goes, or how it ended.
+    /// The state of the operation, or its result.
     pub state: State,
-    /// CamelCase reason: the rule's own or the operation's name; at the end why it
-    /// ended.
+    /// CamelCase reason: from the rule, or the name of the operation. After the end, the reason for
+    /// the end.
     pub reason: String,
-    /// What to tell a person about it.
+    /// Message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How far it is, in whole percent from 0 to 100; absent when not known.
+    /// Progress in whole percent from 0 to 100. Absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    // Kubernetes knows no smaller format, and warns of what it does not know.
+    // Kubernetes has no smaller integer format, and warns about unknown formats.
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
-    /// Where the start time comes from.
+    /// Source of the start time.
     pub start_time_source: StartTimeSource,
-    /// Which run of the operation it is, such as a migration's UID, for rules that tell.
+    /// The run of the operation, such as the UID of a migration, if the rule yields it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }

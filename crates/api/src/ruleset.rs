@@ -1,10 +1,10 @@
-//! `ifo.kubevirt.io/v1alpha1` `OperationRuleSet`: what operations look like on one resource.
+//! `ifo.kubevirt.io/v1alpha1` `OperationRuleSet`: the rules that detect operations on one resource.
 //!
-//! The CRD under `deploy/crd/` is generated from these types (`make manifests`). Its schema
-//! refuses everything that can be refused without compiling an expression or asking
-//! discovery; what is left is told in [`OperationRuleSetStatus::conditions`]. Limits on
-//! sizes serve two ends: they bound what one rule set can cost the server, and they keep
-//! the validation rules inside the cost budget that the kube-apiserver estimates for them.
+//! The CRD in `deploy/crd/` is generated from these types (`make manifests`). Its schema refuses
+//! all errors that can be found without compiling an expression or reading discovery. Other errors
+//! are reported in [`OperationRuleSetStatus::conditions`]. Limits on sizes have two reasons. They
+//! limit the cost of one rule set for the server, and they keep the validation rules within the
+//! cost budget that the kube-apiserver estimates for them.
 
 mod constraints;
 
@@ -21,36 +21,37 @@ use std::collections::BTreeMap;
 
 /// Kind of the rule sets.
 pub const KIND: &str = "OperationRuleSet";
-/// Reason of `InvalidTarget` while the cluster serves the target's API group, but not the
-/// version or the resource.
+/// Reason of `InvalidTarget` if the cluster serves the target's API group, but not the version or
+/// the resource.
 pub const NOT_SERVED: &str = "NotServed";
-/// Reason of `InvalidTarget` while the cluster does not serve the target's API group.
+/// Reason of `InvalidTarget` if the cluster does not serve the target's API group.
 pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
-/// Reason of `Ready=False` while the detection of an operation is unknown on an object.
+/// Reason of `Ready=False` if the detection of an operation is unknown on an object.
 pub const EVALUATION_FAILED: &str = "EvaluationFailed";
 /// Plural of the rule sets.
 pub const PLURAL: &str = "operationrulesets";
-/// The label of the `ClusterRole`s that let the server watch targets: with the value
-/// `true`, `deploy/rbac/targets.yaml` adds their rules to the server's.
+/// The label of `ClusterRole`s that let the server watch targets. If its value is `true`,
+/// `deploy/rbac/targets.yaml` adds their rules to the rights of the server.
 pub const AGGREGATE_LABEL: &str = "ifo.kubevirt.io/aggregate-to-targets";
 
-/// Most rules in one rule set. Each is evaluated on every event of the target.
+/// Largest number of rules in one rule set. Each is evaluated on every event of the target.
 pub const MAX_RULES: usize = 64;
-/// Most characters in one expression. The longest that ships has some 700.
+/// Largest number of characters in one expression. The longest shipped expression has about 700.
 pub const MAX_EXPRESSION: usize = 4096;
-/// Most namespaces that one rule set names. Each may need a watch of its own.
+/// Largest number of namespaces in one rule set. Each can need a separate watch.
 pub const MAX_NAMESPACES: usize = 64;
-/// Most static labels, and most computed ones: every operation carries them all.
+/// Largest number of static labels, and of computed labels. Every operation has all of them.
 pub const MAX_LABELS: usize = 32;
 
-/// Most variables in one rule set.
+/// Largest number of variables in one rule set.
 pub const MAX_VARIABLES: usize = 32;
-/// Longest `debounce`, `appearAfter` and `stateAfter`, in seconds: what waits is kept in memory.
+/// Longest `debounce`, `appearAfter` and `stateAfter`, in seconds. The state during these times is
+/// kept in memory.
 pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 
-/// What operations look like on one resource. The server watches the resource, evaluates
-/// the rules on every change of an object, and shows an `InFlightOperation`
-/// (`live.ifo.kubevirt.io`) for as long as a rule finds its operation under way.
+/// Rules that detect operations on one resource. The server watches the resource and evaluates the
+/// rules on every change of an object. While a rule detects its operation, the server shows an
+/// `InFlightOperation` (`live.ifo.kubevirt.io`).
 #[allow(
     clippy::duplicated_attributes,
     reason = "columns of one type repeat the attribute that says so"
@@ -112,9 +113,9 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRuleSetSpec {
-    /// The component that owns these rules, such as `kubevirt`. It becomes the value of
-    /// the label `ifo.kubevirt.io/component`, so it must be a label value: at most 63
-    /// letters, digits, `-`, `_` or `.`, with a letter or digit first and last.
+    /// The component that these rules belong to, such as `kubevirt`. It is the value of the label
+    /// `ifo.kubevirt.io/component`, so it must be a label value: at most 63 letters, digits, `-`,
+    /// `_` or `.`, with a letter or digit first and last.
     #[schemars(length(min = 1, max = 63), regex(pattern = VALUE))]
     pub component: String,
     /// The resource that is watched.
@@ -122,28 +123,28 @@ pub struct OperationRuleSetSpec {
         {"rule": "!(self.group in ['ifo.kubevirt.io', 'live.ifo.kubevirt.io'])", "message": FEEDS_BACK, "fieldPath": ".group", "reason": "FieldValueForbidden"}
     ]))]
     pub target: Target,
-    /// Which of the target's objects to look at, by their labels; none means all. An
-    /// object that leaves the selection is taken as one on which no rule matches.
+    /// Selects objects of the target by their labels; none means all objects. An object that no
+    /// longer matches is treated as an object on which no rule matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Values that several expressions share, at most 32, each name at most once. A
-    /// variable is evaluated when it is first used, at most once for each object, and
-    /// read as `variables.name`. It may use those before it.
+    /// Values that several expressions share, at most 32, each name at most once. An expression
+    /// reads one as `variables.name`. It is evaluated when it is first read, at most once for each
+    /// object. A variable can read earlier variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_VARIABLES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub variables: Vec<Variable>,
-    /// The operations, each with the expression that detects it. At least one, at most
-    /// 64, and each operation at most once.
+    /// The operations, each with the expression that detects it. At least one, at most 64, and each
+    /// operation at most once.
     #[schemars(
         length(min = 1, max = MAX_RULES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["operation"])
     )]
     pub rules: Vec<Rule>,
-    /// Namespaces to look at, at most 64; none means all. Names a cluster-scoped
-    /// target ignores.
+    /// The namespaces whose objects are watched, at most 64; none means all. A cluster-scoped
+    /// target ignores this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_NAMESPACES),
@@ -151,9 +152,8 @@ pub struct OperationRuleSetSpec {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub namespaces: Vec<String>,
-    /// Labels that every operation of this rule set gets, at most 32. Of the keys under
-    /// `ifo.kubevirt.io/` only `correlation-group` and `correlation-role` may be used:
-    /// the server sets the others.
+    /// Labels for every operation of this rule set, at most 32. The server sets the keys under
+    /// `ifo.kubevirt.io/`; only `correlation-group` and `correlation-role` are allowed here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
         "maxProperties" = MAX_LABELS,
@@ -164,8 +164,8 @@ pub struct OperationRuleSetSpec {
         ]
     ))]
     pub labels: BTreeMap<String, String>,
-    /// Labels whose values are computed from the subject, at most 32, each key at most
-    /// once. A key that is also in `labels` keeps the value it has there.
+    /// Labels with values computed from the subject, at most 32, each key at most once. If a key is
+    /// also in `labels`, the value in `labels` is used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_LABELS),
@@ -178,9 +178,8 @@ pub struct OperationRuleSetSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// API group, such as `kubevirt.io`; `""` is the core group. The groups
-    /// `ifo.kubevirt.io` and `live.ifo.kubevirt.io` are refused, since operations would
-    /// be detected on operations.
+    /// API group, such as `kubevirt.io`; `""` is the core group. The groups `ifo.kubevirt.io` and
+    /// `live.ifo.kubevirt.io` are refused, because operations cannot be detected on operations.
     #[schemars(length(max = 253), regex(pattern = GROUP))]
     pub group: String,
     /// API version, such as `v1`.
@@ -203,84 +202,83 @@ impl Target {
     }
 }
 
-/// One operation and what it looks like.
+/// An operation with the expressions that detect and describe it.
 ///
-/// All expressions see `object`, `now` (the time of the evaluation), `variables` and, with
-/// `forEach`, `item`. In those beside `expression`, a field that the object does not have
-/// means that nothing is said; any other failure is counted and told in the status, and
-/// nothing is said either.
+/// All expressions can read `object`, `now` (the time of the evaluation), `variables` and, with
+/// `forEach`, `item`. If an expression other than `expression` reads a field that the object does
+/// not have, its value is unset. Any other failure also leaves the value unset, and is counted and
+/// shown in the status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": KEY_NEEDS_LIST, "message": "itemKey is of the elements of forEach, which is missing", "fieldPath": ".itemKey"}
 ]))]
 pub struct Rule {
-    /// Name of the operation, such as `Migrating`. It becomes the value of the label
-    /// `ifo.kubevirt.io/operation`, so it must be a label value: at most 63 letters,
-    /// digits, `-`, `_` or `.`, with a letter or digit first and last.
+    /// Name of the operation, such as `Migrating`. It is the value of the label
+    /// `ifo.kubevirt.io/operation`, so it must be a label value: at most 63 letters, digits, `-`,
+    /// `_` or `.`, with a letter or digit first and last.
     #[schemars(length(min = 1, max = 63), regex(pattern = VALUE))]
     pub operation: String,
-    /// CEL expression that is true while the operation is under way, of at most 4096
-    /// characters. A field that the object does not have means "not under way"; any
-    /// other failure leaves the operation as it was.
+    /// CEL expression that is true while the operation is in flight, of at most 4096 characters. If
+    /// it reads a field that the object does not have, the operation is not in flight. Any other
+    /// failure leaves the operation unchanged.
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
-    /// CEL expression that yields a list: the rule is evaluated for each element, bound
-    /// as `item` in all of its expressions, and each has an operation of its own.
+    /// CEL expression that yields a list. The rule is evaluated for each element, which all its
+    /// expressions can read as `item`. Each element has a separate operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub for_each: Option<String>,
-    /// CEL expression on `item` that yields its stable identity, a string or an int; the
-    /// default is the element itself.
+    /// CEL expression on `item` that yields its stable identity, a string or an int. The default is
+    /// the element itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub item_key: Option<String>,
-    /// CEL expression that yields a string: what to tell a person.
+    /// CEL expression that yields the message for people, a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub message: Option<String>,
-    /// CEL expression that yields a CamelCase string: what a script may compare. The
-    /// default is the operation's name, which also stands for anything not CamelCase.
+    /// CEL expression that yields the reason for scripts, a CamelCase string. The default is the
+    /// name of the operation, which also replaces a value that is not CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub reason: Option<String>,
-    /// CEL expression that yields `Progressing` (the default), `Blocked` (waits for
-    /// someone or something else, or is held on purpose) or `Failing`.
+    /// CEL expression that yields `Progressing` (the default), `Blocked` (the operation waits, or
+    /// is held on purpose) or `Failing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub state: Option<String>,
-    /// CEL expression that yields how far the operation is, in percent: a number from 0
-    /// to 100 or a string such as `45.20%`. Text without a number means: not known.
+    /// CEL expression that yields the progress in percent: a number from 0 to 100 or a string such
+    /// as `45.20%`. Text without a number means that the progress is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub progress: Option<String>,
-    /// CEL expression that yields when the operation started: a timestamp or an RFC 3339
-    /// string. It is asked once, when the operation is first seen; a time in the future
-    /// is not taken.
+    /// CEL expression that yields the start time of the operation: a timestamp or an RFC 3339
+    /// string. It is evaluated once, when the operation is first detected. A time in the future is
+    /// ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub started_at: Option<String>,
     /// CEL expression that yields the identity of this run, a string such as the UID of a
-    /// migration. When it changes, the operation is over and another one starts.
+    /// migration. When it changes, the operation ends and another one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub instance: Option<String>,
-    /// CEL expression that keeps an operation in flight that `expression` has detected: the
-    /// operation goes on while this is true, even if `expression` is not. It never starts an
-    /// operation. A missing field means that it is not true.
+    /// CEL expression that keeps a detected operation in flight: the operation continues while this
+    /// expression is true, even if `expression` is not. It never starts an operation. A missing
+    /// field means that it is not true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub continue_while: Option<String>,
-    /// CEL expression that yields how the operation ended, once it is no longer detected:
-    /// `Succeeded`, `Failed` or `Superseded`, and the operation is over at once; or an
-    /// empty string, and it is over when the debounce is.
+    /// CEL expression that yields the result of the operation when it is no longer detected:
+    /// `Succeeded`, `Failed` or `Superseded`. The operation then ends at once. With an empty
+    /// string, it ends after the debounce period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome: Option<String>,
-    /// Operations of the same subject that this one ends when it starts, and keeps from
-    /// starting while it is active; `*` is all others. If two supersede each other, the
-    /// one that is detected ends the other; with both detected, the first in the list of
-    /// rules wins.
+    /// Operations of the same subject that end when this one starts, and that cannot start while it
+    /// is active; `*` means all others. If two operations supersede each other, a newly detected
+    /// one ends the other. If both are detected together, the first in the list of rules is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_RULES),
@@ -288,28 +286,28 @@ pub struct Rule {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub supersedes: Vec<String>,
-    /// How long the operation must not be detected before it is over, instead of the
-    /// server's own debounce: a duration such as `30s` or `1h30m`, of at most 24 hours.
+    /// Time for which the operation must not be detected before it ends, instead of the server's
+    /// default: a duration such as `30s` or `1h30m`, of at most 24 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub debounce: Option<String>,
-    /// How long the operation must be detected without a break before it is shown: a
-    /// duration of at most 24 hours, 0 by default. It started when it was first detected.
+    /// Time for which the operation must be detected without interruption before it is shown: a
+    /// duration of at most 24 hours, 0 by default. Its start is the first detection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub appear_after: Option<String>,
-    /// How long `state` must yield `Blocked` or `Failing` without a break before the
-    /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then
-    /// the operation keeps the state that it showed before, which is `Progressing` at its
-    /// start. `Progressing` is shown at once.
+    /// Time for which `state` must yield `Blocked` or `Failing` without interruption before the
+    /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then the
+    /// operation keeps its previous state, which is `Progressing` at its start. `Progressing` is
+    /// shown at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub state_after: Option<String>,
 }
 
 impl Rule {
-    /// The rule's expressions beside `forEach`, each with its field; with `forEach`, these
-    /// are the ones that see `item`.
+    /// Returns the rule's expressions except `forEach`, each with its field. With `forEach`, these
+    /// expressions can read `item`.
     pub fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let optional = [
             ("itemKey", &self.item_key),
@@ -333,10 +331,10 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Variable {
-    /// Its name: a letter or underscore, then letters, digits and underscores.
+    /// Its name: a letter or underscore, followed by letters, digits and underscores.
     #[schemars(length(min = 1, max = 63), regex(pattern = IDENTIFIER))]
     pub name: String,
-    /// CEL expression on `object`, `now` and the variables before it, of any type.
+    /// CEL expression on `object`, `now` and earlier variables, of any type.
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
 }
@@ -345,9 +343,8 @@ pub struct Variable {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelExpression {
-    /// The label's key, a qualified name. Of the keys under `ifo.kubevirt.io/` only
-    /// `correlation-group` and `correlation-role` may be used: the server sets the
-    /// others.
+    /// The key of the label, a qualified name. The server sets the keys under `ifo.kubevirt.io/`;
+    /// only `correlation-group` and `correlation-role` are allowed here.
     #[schemars(
         length(min = 1, max = MAX_KEY),
         extend("x-kubernetes-validations" = [
@@ -356,29 +353,29 @@ pub struct LabelExpression {
         ])
     )]
     pub key: String,
-    /// CEL expression on `object` that yields a string, of at most 4096 characters. If
-    /// it fails, the operation goes without this label.
+    /// CEL expression on `object` that yields a string, of at most 4096 characters. If it fails,
+    /// the operation does not get this label.
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
 }
 
-/// What the server found out about a rule set.
+/// The state of a rule set as the server reports it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRuleSetStatus {
-    /// `Ready` is always there; `Validated` once the rules were compiled; `InvalidRule`,
-    /// `InvalidTarget` and `WatchFailed` only while they apply.
+    /// `Ready` is always present. `Validated` is present when the rules were compiled.
+    /// `InvalidRule`, `InvalidTarget` and `WatchFailed` are present only while they apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Whether the target is being watched for this rule set.
+    /// True if the target is being watched for this rule set.
     #[serde(default)]
     pub watch_active: bool,
-    /// When the rules were last evaluated; refreshed with other changes, and alone at
+    /// Time of the last evaluation of the rules. It is updated with other changes, and otherwise at
     /// most once per requeue interval (60 s by default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_evaluation_time: Option<Time>,
-    /// metadata.generation of the rule set that this status is about.
+    /// metadata.generation of the rule set to which this status belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

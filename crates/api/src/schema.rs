@@ -1,4 +1,4 @@
-//! Schemas as they are published: the CRD, and what it shares with `OpenAPI`.
+//! The published schemas: the CRDs, and the parts that they share with `OpenAPI`.
 
 use crate::persisted;
 use crate::ruleset::OperationRuleSet;
@@ -7,13 +7,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt as _;
 
-/// The CRD of `OperationRuleSet`, as `deploy/crd/operationrulesets.yaml` has it.
+/// Returns the CRD of `OperationRuleSet`, as in `deploy/crd/operationrulesets.yaml`.
 pub fn operation_rule_sets() -> CustomResourceDefinition {
     readable(OperationRuleSet::crd())
 }
 
-/// The CRD of persisted operations, as `deploy/crd-persistence/inflightoperations.yaml`
-/// has it. Its status is no subresource: an operation is written in one go.
+/// Returns the CRD of persisted operations, as in `deploy/crd-persistence/inflightoperations.yaml`.
+/// It has no status subresource, because an operation is written in one request.
 pub fn persisted_operations() -> CustomResourceDefinition {
     let mut crd = readable(persisted::InFlightOperation::crd());
     for version in &mut crd.spec.versions {
@@ -29,7 +29,7 @@ fn readable(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
             .as_mut()
             .and_then(|validation| validation.open_api_v3_schema.as_mut())
         {
-            // The CRD has the kind's name elsewhere.
+            // In a CRD, the name of the kind is elsewhere.
             schema.title = None;
             join_descriptions(schema);
         }
@@ -37,7 +37,7 @@ fn readable(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// Joins the lines of all descriptions of `schema`.
+/// Joins the lines of all descriptions in `schema`.
 fn join_descriptions(schema: &mut JSONSchemaProps) {
     if let Some(description) = &mut schema.description {
         *description = join_lines(description);
@@ -59,8 +59,8 @@ fn join_descriptions(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Joins the lines of each paragraph. Comments in the source are wrapped; descriptions
-/// are wrapped by whoever shows them. Empty lines and list items keep their place.
+/// Joins the lines of each paragraph. Comments in the source are wrapped, but clients wrap
+/// descriptions themselves. Empty lines and list items are kept.
 pub fn join_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut programs = Vec::new();
     let mut projection = Projection::default();
-    // What the program itself needs, whatever the expressions read.
+    // The program itself needs this field in addition to the fields of the expressions.
     projection.add(&["metadata", "name"]);
     for source in EXPRESSIONS {
         let program = compile(source, ResultKind::Bool, &Environment::default())?;

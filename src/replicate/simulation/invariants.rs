@@ -1,5 +1,6 @@
-//! What must hold in every run. Enters: the indexes of all replicas, and what clients
-//! receive. Leaves: violations.
+//! The invariants of every run.
+//!
+//! Input: the indexes of all replicas, and the events that clients receive. Output: violations.
 //!
 //! Each version that is seen anywhere is noted with a fingerprint of the state at it. A
 //! second replica, or a client, must have the same state at that version.

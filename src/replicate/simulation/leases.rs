@@ -83,12 +83,12 @@ impl SimulatedLeases {
         self.lock().writes
     }
 
-    /// Somebody deletes the Lease.
+    /// Deletes the Lease, as another client.
     pub fn delete(&self) {
         self.lock().lease = None;
     }
 
-    /// Somebody edits the Lease.
+    /// Edits the Lease, as another client.
     pub fn edit(&self, edit: impl FnOnce(&mut Lease)) {
         let mut state = self.lock();
         if let Some(mut lease) = state.lease.take() {
@@ -97,7 +97,7 @@ impl SimulatedLeases {
         }
     }
 
-    /// Somebody restores a backup of etcd: the Lease and its resourceVersion.
+    /// Restores the Lease and its resourceVersion from a backup of etcd.
     pub fn restore(&self, backup: Option<Lease>) {
         self.lock().lease = backup;
     }

@@ -1,11 +1,11 @@
-//! What the schema of `OperationRuleSet` allows: patterns of texts, validation rules in CEL, and
-//! the messages of refused rule sets.
+//! The constraints in the schema of `OperationRuleSet`: patterns, validation rules in CEL, and
+//! their messages.
 
 /// A label value that is not empty (Kubernetes' `IsValidLabelValue`).
 pub(super) const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 /// A label value, or nothing.
 pub(super) const OPTIONAL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
-/// A DNS label (RFC 1123), which is what a namespace's name is.
+/// A DNS label (RFC 1123), such as the name of a namespace.
 pub(super) const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// A DNS label that begins with a letter (RFC 1035): versions and resources.
 pub(super) const DNS_1035_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
@@ -15,7 +15,7 @@ pub(super) const GROUP: &str =
 
 /// Longest qualified name: a DNS subdomain of 253 characters, a slash, a name of 63.
 pub(super) const MAX_KEY: usize = 317;
-/// A CEL identifier, as a variable's name must be one.
+/// A CEL identifier, for names of variables.
 pub(super) const IDENTIFIER: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
 /// A duration as Go writes it (`30s`, `1h30m`), or bare seconds.
 pub(super) const DURATION: &str = "^([0-9]+|([0-9]+(\\.[0-9]+)?(ms|s|m|h))+)$";
