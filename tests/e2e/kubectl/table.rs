@@ -258,7 +258,7 @@ pub const LINES: &[(&str, Expect)] = &[
         Words(&[
             "subject",
             "DESCRIPTION:",
-            "The object that the operation happens on.",
+            "The object on which the operation was detected.",
             "FIELDS:",
             "apiVersion\t<string> -required-",
             "such as `kubevirt.io/v1`",
