@@ -265,7 +265,7 @@ impl App {
 /// Gives the Service time to route clients to other replicas. A second signal ends the delay.
 async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
     tracing::info!(
-        "SIGTERM: not ready any more, stopping in {} s",
+        "SIGTERM: this server is now unready, and stops in {} s",
         UNREADY_PERIOD.as_secs()
     );
     tokio::select! {

@@ -158,7 +158,7 @@ async fn first_sync(
     };
     if tokio::time::timeout(limit, complete).await.is_err() {
         tracing::warn!(
-            "not every target has been read within {} s; serving what is there",
+            "not every target has been read within {} s; the operations that were detected so far are served",
             limit.as_secs()
         );
     } else {

@@ -167,7 +167,7 @@ impl Trust {
             if tokio::time::Instant::now() + pause >= end {
                 return Err(error);
             }
-            tracing::warn!(%error, "trying again");
+            tracing::warn!(%error, "authentication configuration cannot be read, trying again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(5));
         }
@@ -188,7 +188,7 @@ impl Trust {
                     tracing::warn!(
                         namespace = NAMESPACE,
                         name = NAME,
-                        "authentication configuration was deleted; keeping the last one"
+                        "authentication configuration was deleted; the last one stays in use"
                     );
                 }
                 Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
@@ -197,7 +197,7 @@ impl Trust {
                         namespace = NAMESPACE,
                         name = NAME,
                         %error,
-                        "cannot follow the authentication configuration; keeping the last one"
+                        "cannot watch the authentication configuration; the last one stays in use"
                     );
                 }
             }
@@ -215,7 +215,7 @@ impl Trust {
                 name = NAME,
                 authorities = self.shared.join("; "),
                 "every client certificate of these authorities can claim any user and group: \
-                 the CA bundle of the front proxy vouches for them, and \
+                 they are in the CA bundle of the front proxy, and \
                  {ALLOWED_NAMES} is empty"
             );
         }
@@ -275,7 +275,7 @@ fn adopt(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metri
             new.report(metrics);
             trust.store(Arc::new(new));
         }
-        Err(error) => tracing::error!(%error, "keeping the last good one"),
+        Err(error) => tracing::error!(%error, "the last valid one stays in use"),
     }
 }
 

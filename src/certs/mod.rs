@@ -49,7 +49,7 @@ pub enum CertsError {
     /// The Secret does not contain a CA.
     #[error(
         "Secret {secret} does not hold a CA that can be used ({why}); \
-         it is left as it is: delete it to have a new one made"
+         it is not changed; delete it, and the server creates a new one"
     )]
     BadSecret {
         /// `NAMESPACE/NAME` of the Secret.

@@ -78,7 +78,7 @@ impl OwnCertificate {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             if let Err(error) = self.check(&serving).await {
-                tracing::error!(%error, "keeping the serving certificate as it is");
+                tracing::error!(%error, "the current serving certificate stays in use");
             }
         }
     }
@@ -97,7 +97,7 @@ impl OwnCertificate {
             }
             Ok(found) => self.authority = found,
             // The certificate can be renewed without reading the Secret.
-            Err(error) => tracing::error!(%error, "keeping the CA as it was"),
+            Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
         if renew {
             let certified = self.authority.issue(&self.dns_names, &self.ips)?;

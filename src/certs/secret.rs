@@ -74,7 +74,7 @@ pub async fn load_or_create(
                 // expires.
                 Err(error) if !is_race(&error) && !authority.has_expired() => {
                     let error = failed("update", error);
-                    tracing::warn!(%error, "going on with a CA that is near its end");
+                    tracing::warn!(%error, "using a CA that expires soon");
                     return Ok(authority);
                 }
                 written => (next, written.map_err(|error| ("update", error))),
@@ -96,7 +96,11 @@ pub async fn load_or_create(
         };
         match written {
             Ok(_) => {
-                tracing::info!(namespace, name, "made a new CA for the serving certificate");
+                tracing::info!(
+                    namespace,
+                    name,
+                    "created a new CA for the serving certificate"
+                );
                 return Ok(authority);
             }
             // 404 on create means that the namespace does not exist.

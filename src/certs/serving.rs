@@ -120,7 +120,7 @@ impl ServingCertificate {
                             Err(error) => tracing::error!(
                                 file = %certificate.display(),
                                 %error,
-                                "keeping the last good serving certificate"
+                                "the last valid serving certificate stays in use"
                             ),
                         }
                     }
@@ -129,7 +129,7 @@ impl ServingCertificate {
                     // A repeated failure is logged once.
                     let said = Err(error.to_string());
                     if last.as_ref() != Some(&said) {
-                        tracing::error!(%error, "keeping the last good serving certificate");
+                        tracing::error!(%error, "the last valid serving certificate stays in use");
                         last = Some(said);
                     }
                 }

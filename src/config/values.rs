@@ -29,7 +29,7 @@ const EXPECTED_CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
 const EXPECTED_PERSISTENCE: &str = "expected crs or off";
 const EXPECTED_ADDRESS: &str = "expected an IP address";
 const EXPECTED_HOST_PORT: &str = "expected HOST:PORT";
-const EXPECTED_ADVERTISE: &str = "expected HOST:PORT with --leader-elect, since POD_IP, which it is made from by default, is not set";
+const EXPECTED_ADVERTISE: &str = "expected HOST:PORT with --leader-elect, because POD_IP, from which the default is derived, is not set";
 const EXPECTED_BOOL: &str = "expected true or false";
 const EXPECTED_NAMESPACE: &str =
     "expected the name of a namespace (lower-case letters, digits and '-')";

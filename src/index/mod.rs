@@ -115,7 +115,7 @@ pub enum ReadVersion {
 /// or it is above the head. To read a version above the head, wait for it with
 /// [`IndexReader::reached`] first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("resourceVersion {asked} is gone; the oldest is {oldest}")]
+#[error("resourceVersion {asked} is no longer available; the oldest is {oldest}")]
 pub struct Gone {
     /// The requested version.
     pub asked: Rv,

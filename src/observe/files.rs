@@ -107,7 +107,7 @@ fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher>
                 .map(|()| watcher)
         })
         .inspect_err(
-            |error| warn!(%error, "no notice of changes in the folder; looking every {POLL_INTERVAL:?}"),
+            |error| warn!(%error, "the system does not report changes in the folder; polling every {POLL_INTERVAL:?}"),
         )
         .ok()
 }
@@ -141,7 +141,7 @@ async fn follow_changes(
             Ok(None) => {}
             // Logged once, not at every scan.
             Err(why) if !failed => {
-                warn!("{why}; its objects stay as they were");
+                warn!("{why}; its objects are unchanged");
                 failed = true;
                 continue;
             }

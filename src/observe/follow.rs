@@ -168,7 +168,7 @@ impl WatchTask {
             if self.watch_list {
                 match self.watch_state(client).await {
                     WatchEnd::NoWatchList { for_good } => {
-                        debug!(source = %self.source, "no WatchList here; listing");
+                        debug!(source = %self.source, "the server does not support WatchList; listing");
                         self.forget();
                         self.watch_list = !for_good;
                     }
@@ -299,7 +299,7 @@ impl WatchTask {
                 }
             };
             garbage += 1;
-            warn!(source = %self.source, %problem, "unintelligible line in a watch; skipped");
+            warn!(source = %self.source, %problem, "a line of a watch cannot be decoded; skipped");
             if garbage > MAX_GARBAGE {
                 self.forget();
                 return WatchEnd::Failed(Lost::Garbled(problem), None);

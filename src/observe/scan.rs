@@ -110,7 +110,7 @@ impl Content {
                 .or_insert_with(|| is_namespaced(object.group(), &object.kind));
             let (key, json) = completed(object, namespaced);
             if objects.insert(key, json).is_some() {
-                warn!(file = %path.display(), kind = object.kind, name = object.name, "object is there twice; the later file counts");
+                warn!(file = %path.display(), kind = object.kind, name = object.name, "two files contain the object; the later file is used");
             }
         }
         Self {

@@ -221,7 +221,7 @@ pub(super) fn ended(
     now: Timestamp,
 ) -> Option<persisted::InFlightOperation> {
     const REASON: &str = "NotDetected";
-    const MESSAGE: &str = "It was over when the server looked again after a restart.";
+    const MESSAGE: &str = "The operation ended while no server was detecting operations.";
     let mut live = from_cr(cr)?;
     let status = &mut live.status;
     // A settling operation was not detected after that time, so it had ended by then.

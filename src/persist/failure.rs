@@ -22,7 +22,7 @@ pub enum StoreFailure {
     #[error("forbidden: {0}")]
     Forbidden(Explanation),
     /// The object does not exist, or another object has its name now.
-    #[error("conflict: the object is gone")]
+    #[error("conflict: the object was deleted")]
     Gone,
     /// The object or the list is not in the state that the request is conditional on.
     #[error("conflict: {0}")]
@@ -31,7 +31,7 @@ pub enum StoreFailure {
     #[error("refused: {0}")]
     Invalid(Explanation),
     /// There are too many requests. The request had no effect.
-    #[error("too many requests, again in {} s", .0.as_secs())]
+    #[error("too many requests, retry in {} s", .0.as_secs())]
     Throttled(Duration),
     /// There is no answer, or an answer of the class 5xx. The request may have had an effect.
     #[error("{0}")]

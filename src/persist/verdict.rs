@@ -97,7 +97,7 @@ impl Judge {
             if let PersistVerdict::Fails { reason, message } = &verdict {
                 tracing::error!(
                     reason,
-                    "operations are not written as custom resources, and served all the same: \
+                    "operations are served, but not written as custom resources: \
                      {message}"
                 );
             } else {
@@ -169,7 +169,7 @@ pub async fn keep_condition(
                 && !matches!(&error, kube::Error::Api(status) if status.code == 404)
                 && !std::mem::replace(&mut said, true)
             {
-                tracing::warn!(name = api_service, %error, "its condition {CONDITION} cannot be kept");
+                tracing::warn!(name = api_service, %error, "its condition {CONDITION} cannot be written");
             }
         }
         tokio::select! {

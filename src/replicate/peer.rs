@@ -70,7 +70,7 @@ mod decimal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     /// The leader does not have the version that the request names any more.
-    #[error("the leader does not know the version")]
+    #[error("the leader no longer has the version")]
     Gone,
     /// The other replica does not serve the term that the request names.
     #[error("the replica does not lead in this term")]

@@ -98,8 +98,7 @@ impl Predecessor {
             if let PredecessorState::At(address) = found
                 && before.replace(address) != Some(address)
             {
-                tracing::info!(%address, "a server of a release without a Lease still runs: \
-                    no replica leads before it is gone");
+                tracing::info!(%address, "a server of a release without a Lease still runs; no replica leads until it has ended");
             }
             let loading = tokio::time::timeout(LOAD, self.load(writer, found));
             let is_loaded = loading.await.unwrap_or(false);
@@ -166,7 +165,7 @@ impl Predecessor {
                 tracing::warn!(
                     error = chain(&error),
                     "the endpoints of the Service cannot be read, \
-                    so nobody knows whether a server of an older release still runs"
+                    so a server of an older release may still be running"
                 );
                 return PredecessorState::Silent;
             }

@@ -88,8 +88,7 @@ pub async fn initial_state(
     if sources.persistence {
         let reading = lists::custom_resources(&store, &mut state);
         if let Err(error) = within_time(CUSTOM_RESOURCES_TIMEOUT, reading).await {
-            tracing::warn!(%error, "not all custom resources were read; operations of the rest \
-                are detected anew");
+            tracing::warn!(%error, "not all custom resources were read; the other operations are detected again");
         }
     }
     let restored = state.count() - known_before;

@@ -385,8 +385,7 @@ impl RegisteredRuleSet {
 
 fn refused(target: &Gvr, allow_secrets: bool) -> Option<String> {
     (target.group.is_empty() && target.resource == "secrets" && !allow_secrets).then(|| {
-        "secrets are not watched: a rule set can copy what it watches into messages and labels \
-         that others may read (the administrator may allow it with --allow-secrets-target)"
+        "secrets are not watched, because a rule set could copy their contents into messages and labels, which more users can read (an administrator can allow it with --allow-secrets-target)"
             .to_owned()
     })
 }

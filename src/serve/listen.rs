@@ -189,7 +189,7 @@ enum Closed {
     HandshakeTimeout,
     #[error("no request came")]
     Silent,
-    #[error("its client took nothing of an answer")]
+    #[error("the client did not read the answer")]
     Stalled,
     #[error("evicted for another connection")]
     Evicted,

@@ -152,20 +152,20 @@ static LIVE_COLUMNS: &[Column] = &[
         "State",
         0,
         Cell::Text(TextField::State),
-        "How an active operation goes, or how a completed one ended.",
+        "State of an active operation, or result of a completed one.",
     ),
     text(
         "Progress",
         0,
         Cell::Function(progress),
-        "How far it is, where that is known.",
+        "Progress in percent, if it is known.",
     ),
     age_column("Time since the operation started."),
     text(
         "Message",
         0,
         Cell::Text(TextField::Message),
-        "What to tell a person about it.",
+        "Message for people.",
     ),
     text(
         "Component",

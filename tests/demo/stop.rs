@@ -33,7 +33,7 @@ async fn a_signal_during_the_start_ends_a_demo_and_leaves_no_file() {
         let code = ended(&mut child).await.code();
         let log = log.lines();
         assert_eq!(code, Some(0), "{name}: {log:#?}");
-        let waits = |line: &String| line.contains("not ready any more");
+        let waits = |line: &String| line.contains("is now unready");
         assert!(!log.iter().any(waits), "{name}: {log:#?}");
         assert!(!kubeconfig.exists());
     }

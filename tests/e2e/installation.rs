@@ -276,7 +276,7 @@ async fn a_server_that_finds_everything_later(cluster: &Cluster<'_>) -> Server {
     })
     .await;
     assert_eq!(said(missing), 1, "{:?}", cluster.complaints());
-    assert_eq!(said("cannot be kept"), 0, "{:?}", cluster.complaints());
+    assert_eq!(said("cannot be written"), 0, "{:?}", cluster.complaints());
     server
 }
 

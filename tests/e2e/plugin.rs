@@ -465,8 +465,7 @@ fn wait_does_not_count_a_rule_set_whose_target_the_cluster_has_not() {
             let none = run(world, &[command, "-c", namespace, "-k", "cm"]).await;
             assert_eq!(none.code, 0, "{command}: {}", none.err);
             assert!(
-                none.err
-                    .starts_with("warning: no OperationRuleSet looks for"),
+                none.err.starts_with("warning: no OperationRuleSet detects"),
                 "{command}: {}",
                 none.err
             );

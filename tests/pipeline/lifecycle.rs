@@ -24,7 +24,7 @@ async fn ends(mut child: Child, log: &Written, name: &str) {
     let code = ended(&mut child).await.code();
     assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
     // Nobody has been led here, so nobody is waited for.
-    let unready = |line: &String| line.contains("not ready any more");
+    let unready = |line: &String| line.contains("is now unready");
     assert!(!log.lines().iter().any(unready), "{:#?}", log.lines());
 }
 
@@ -98,7 +98,7 @@ async fn a_server_that_was_ready_gives_its_clients_time_to_go_elsewhere() {
     let ready = server.text("/readyz?exclude=informer-sync").await;
     assert_eq!(ready.unwrap(), "ok");
     server.signal("TERM");
-    server.logged("not ready any more").await;
+    server.logged("is now unready").await;
     let code = server.ended().await.code();
     assert_eq!(code, Some(0), "{:#?}", server.log());
 }
@@ -109,7 +109,7 @@ async fn a_second_signal_does_not_give_clients_time() {
     let mut server = Server::start(&impostor).await;
     server.text("/readyz?exclude=informer-sync").await.unwrap();
     server.signal("TERM");
-    server.logged("not ready any more").await;
+    server.logged("is now unready").await;
     server.signal("TERM");
     let code = server.ended().await.code();
     assert_eq!(code, Some(1), "{:#?}", server.log());
@@ -127,7 +127,7 @@ async fn a_demo_waits_neither_for_a_service_nor_for_clients_that_ask_nothing() {
     demo.signal("TERM");
     assert_eq!(demo.ended().await.code(), Some(0), "{:#?}", demo.log());
     // Each wait of the stop is logged.
-    for wait in ["not ready any more", "cut off at shutdown"] {
+    for wait in ["is now unready", "cut off at shutdown"] {
         let log = demo.log();
         assert!(!log.iter().any(|line| line.contains(wait)), "{log:#?}");
     }

@@ -10,7 +10,7 @@ const LARGE: usize = 7_000_000;
 /// 20 MB: more than is read of one object.
 const TOO_LARGE: usize = 20_000_000;
 
-const TOLD: &str = "bytes, which are more than are read of one object";
+const TOLD: &str = "bytes, which is more than the limit for one object";
 
 /// Objects of which none is busy, or has a name, or is JSON at all.
 fn odd() -> Vec<Vec<u8>> {

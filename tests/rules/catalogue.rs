@@ -119,7 +119,10 @@ fn each_rule_set_has_a_name_of_its_own() {
     let mut names = BTreeSet::new();
     for shipped in Shipped::all() {
         let (file, name) = (shipped.file, shipped.name);
-        assert!(names.insert(name.clone()), "{file}: {name} is there twice");
+        assert!(
+            names.insert(name.clone()),
+            "{file}: {name} is declared twice"
+        );
     }
 }
 

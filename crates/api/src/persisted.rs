@@ -76,7 +76,7 @@ pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
     printcolumn(
         name = "Completed",
         type_ = "date",
-        description = "Time since it was no longer detected, if it is over.",
+        description = "Time since the last detection, if the operation is completed.",
         json_path = ".status.completed"
     )
 )]

@@ -65,7 +65,7 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
     shortname = "ors",
     status = "OperationRuleSetStatus",
     derive = "PartialEq",
-    doc = "OperationRuleSet says what operations look like on one resource. The server watches the resource, evaluates the rules on every change of an object, and shows an InFlightOperation (live.ifo.kubevirt.io) for as long as a rule finds its operation under way.",
+    doc = "OperationRuleSet contains rules that detect operations on one resource. The server watches the resource, evaluates the rules on every change of an object, and shows an InFlightOperation (live.ifo.kubevirt.io) for as long as a rule finds its operation under way.",
     printcolumn(
         name = "Component",
         type_ = "string",

@@ -57,7 +57,7 @@ pub enum DeclareError {
     #[error("{0:?} is not a CEL identifier")]
     Name(String),
     /// Another variable has the name.
-    #[error("variable {0:?} is there twice")]
+    #[error("variable {0:?} is declared twice")]
     Twice(String),
     /// The expression reads `item`, so it has no single value for an object.
     #[error("variable {0:?} reads 'item'")]

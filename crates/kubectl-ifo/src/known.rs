@@ -177,7 +177,7 @@ impl FilterCheck<'_> {
         let what = if self.filters.takes_format {
             format!("-o {name}: there is no operation and no output format of this name")
         } else {
-            format!("{value}: no OperationRuleSet looks for this operation")
+            format!("{value}: no OperationRuleSet detects this operation")
         };
         let format = format.map(|it| format!("the format {it:?}"));
         let operation = operation.map(|it| format!("the operation {it:?}"));

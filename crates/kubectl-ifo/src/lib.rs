@@ -63,13 +63,13 @@ const CLOSED: u8 = 128 + 13;
 #[command(name = "kubectl-ifo", bin_name = "kubectl ifo", version)]
 #[command(after_help = "\
 Examples:
-  # What is going on
+  # All operations in flight
   kubectl ifo
 
-  # The same as a tree, as it changes
+  # The same as a tree, updated when it changes
   kubectl ifo tree -w
 
-  # Is it safe now? Waits until nothing has been in flight for half a minute
+  # Wait until no operation has been in flight for half a minute
   kubectl ifo wait --quiet-period=30s --timeout=30m")]
 struct PluginCli {
     #[command(subcommand)]

@@ -23,13 +23,13 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
-  # What is going on
+  # All operations in flight
   kubectl ifo
 
-  # What is going on with virtual machines in one namespace, as it changes
+  # Operations on virtual machines in one namespace, updated when they change
   kubectl ifo list -n shop -k VirtualMachine -w
 
-  # What is over as well, the longest first, as data
+  # As JSON, including completed operations, the longest running first
   kubectl ifo list -A --sort-by age -o json")]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -238,8 +238,7 @@ pub(super) fn tell_incomplete(source: &OperationSource) {
 pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
     match incomplete {
         Incomplete::NoRuleSets => {
-            let what = "no OperationRuleSet is installed, so nothing is looked for; for all \
-                        that ship";
+            let what = "no OperationRuleSet is installed, so no operation can be detected; to install all shipped ones";
             format!("note: {what}: kubectl apply -k {HOME}/rules")
         }
         Incomplete::NotRead | Incomplete::NotCurrent => format!("note: {incomplete}"),
@@ -259,7 +258,7 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
     let all = source.unfiltered().list().await.unwrap_or_default();
     if let Some(found) = all.iter().find(|it| it.name == name) {
         return Problem::NotFound(format!(
-            "operation {name:?} is there, but the filters leave it out: it is on {}",
+            "operation {name:?} exists, but the filters exclude it: its subject is {}",
             found.place_name()
         ));
     }

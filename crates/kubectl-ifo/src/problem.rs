@@ -33,7 +33,7 @@ pub(super) enum Problem {
         why: String,
     },
     /// No answer within `--request-timeout`.
-    #[error("no answer from the cluster within {} s; give it longer with --request-timeout", .0.as_secs_f64())]
+    #[error("no answer from the cluster within {} s; set a longer time with --request-timeout", .0.as_secs_f64())]
     TimedOut(Duration),
     /// The server does not accept a value in the request (400).
     #[error("{0}")]
@@ -67,12 +67,12 @@ pub(super) enum Problem {
     NotInstalled,
     /// The server has not listed its targets yet (429).
     #[error(
-        "the server has not synced yet; try again in a moment, or see what it waits for: kubectl get {}.{GROUP}",
+        "the server has not read all targets yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",
         ruleset::PLURAL
     )]
     NotSynced,
     /// The kube-apiserver or the server refuses the request because of load (429).
-    #[error("the cluster has too much to do ({0}); try again in a moment")]
+    #[error("the cluster is overloaded ({0}); try again in a moment")]
     Busy(String),
     /// The live API is registered, but its server does not answer (503).
     #[error(
@@ -81,7 +81,7 @@ pub(super) enum Problem {
     )]
     Unavailable(String),
     /// The continue token of a list expired (410).
-    #[error("the list changed too much while it was read; try again")]
+    #[error("the continue token of the list expired; try again")]
     Expired,
     /// The operation does not exist.
     #[error("{0}")]
@@ -90,7 +90,7 @@ pub(super) enum Problem {
     #[error("{0}")]
     Usage(String),
     /// The reader of standard output has closed it.
-    #[error("nobody reads the output any more")]
+    #[error("the reader of the output has closed it")]
     Closed,
     /// Any other answer of a server.
     #[error("{0}")]

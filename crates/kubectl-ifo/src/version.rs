@@ -97,11 +97,11 @@ async fn unknown(server: &ApiServer) -> Problem {
             (_, Err(Problem::Forbidden { .. })) if !served.is_on(server).await => {}
             // A user without the right to list operations may still read discovery.
             (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
-                return Problem::Other("the server does not tell its version".to_owned());
+                return Problem::Other("the server does not report its version".to_owned());
             }
             (Served::Crs, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other(format!(
-                    "{LIVE_GROUP} is not served, only the objects of {}: there is no server to tell its version",
+                    "{LIVE_GROUP} is not served, only the objects of {}: no server can report its version",
                     served.resource()
                 ));
             }

@@ -111,7 +111,7 @@ impl WatchTask {
                 PagePart::Garbage => garbage += 1,
                 PagePart::End { version, next } => {
                     if garbage > 0 {
-                        warn!(source = %self.source, items = garbage, "list holds items that are not objects");
+                        warn!(source = %self.source, items = garbage, "the list contains items that are not objects");
                     }
                     return Ok(Last { version, next });
                 }

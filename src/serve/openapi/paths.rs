@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// Media types of an answer.
 pub(super) const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
-const RESOURCE_VERSION: &str = "Which state is shown, for a list together with resourceVersionMatch; a watch begins after it. Unset means the newest.";
+const RESOURCE_VERSION: &str = "For a list, the state to return, together with resourceVersionMatch. A watch begins after this version. Unset means the newest state.";
 
 /// The path items of `resources`, by path.
 pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {

@@ -242,7 +242,9 @@ async fn enums_stand_in_their_fields_with_the_meaning_of_each_value() {
     let text = state["description"].as_str().unwrap();
     assert!(text.starts_with("While Active: `Progressing`"), "{text}");
     assert!(
-        text.contains("\n - `\"Settling\"` Active, no longer detected, inside the debounce."),
+        text.contains(
+            "\n - `\"Settling\"` Active, no longer detected, within the debounce period."
+        ),
         "{text}"
     );
     assert_eq!(text.matches("Possible enum values:").count(), 1);

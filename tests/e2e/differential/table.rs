@@ -22,6 +22,6 @@ pub fn all() -> Vec<Request> {
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let requests: Vec<Request> = lines.map(Request::parse).collect();
     let names: BTreeSet<&str> = requests.iter().map(|it| it.line.as_str()).collect();
-    assert_eq!(names.len(), requests.len(), "a request is there twice");
+    assert_eq!(names.len(), requests.len(), "a request is declared twice");
     requests
 }

@@ -20,7 +20,8 @@ const SNAPSHOT: Kind = Kind {
     plural: "virtualmachinesnapshots",
 };
 
-const LEFT: &str = "SelectorLeft -: The subject's labels are no longer those that are selected.";
+const LEFT: &str =
+    "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
 
 /// A rule set with one operation, on the objects of this tier.

@@ -37,7 +37,7 @@ pub enum EvaluationError {
     #[error("expected a string of at most 253 bytes, found one of {0} bytes")]
     InstanceLength(usize),
     /// The object is too large to be read. Contains its size in bytes.
-    #[error("the object has {0} bytes, which are more than are read of one object")]
+    #[error("the object has {0} bytes, which is more than the limit for one object")]
     TooLarge(u64),
     /// The object cannot be read.
     #[error(transparent)]

@@ -37,7 +37,7 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
         check.rule(rule);
         if !seen.insert(&rule.operation) {
             check.refuse(format!(
-                "rules: operation {:?} is there twice",
+                "rules: operation {:?} is declared twice",
                 rule.operation
             ));
         }
@@ -201,7 +201,7 @@ impl RuleSetCheck {
             );
             if !seen.insert(&label.key) {
                 self.refuse(format!(
-                    "labelExpressions: key {:?} is there twice",
+                    "labelExpressions: key {:?} is declared twice",
                     label.key
                 ));
             }

@@ -53,13 +53,15 @@ impl End {
     pub fn message(&self) -> String {
         let fixed = match self {
             Self::NotDetected => "No rule detects the operation any more.",
-            Self::SelectorLeft => "The subject's labels are no longer those that are selected.",
-            Self::Outcome(_, message) if !message.is_empty() => message,
-            Self::Outcome(State::Failed, ..) => "The subject says that the operation failed.",
-            Self::Outcome(State::Superseded, ..) => {
-                "The subject says that the operation was superseded."
+            Self::SelectorLeft => {
+                "The labels of the subject no longer match the label selector of the rule set."
             }
-            Self::Outcome(..) => "The subject says that the operation succeeded.",
+            Self::Outcome(_, message) if !message.is_empty() => message,
+            Self::Outcome(State::Failed, ..) => "The subject reports that the operation failed.",
+            Self::Outcome(State::Superseded, ..) => {
+                "The subject reports that the operation was superseded."
+            }
+            Self::Outcome(..) => "The subject reports that the operation succeeded.",
             Self::Superseded(by) => return format!("Superseded by {by}."),
             Self::Replaced => "Another run of the operation took over.",
             Self::SubjectDeleted => "The subject was deleted.",

@@ -76,7 +76,7 @@ impl Input {
                 files => format!(" and {} more", files - 1),
             };
             input.notes.push(format!(
-                "left out what is no Kubernetes object: {first}{more}"
+                "skipped documents that are no Kubernetes objects: {first}{more}"
             ));
         }
         input

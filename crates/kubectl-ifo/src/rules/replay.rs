@@ -47,20 +47,20 @@ const RESYNC: Duration = Duration::from_secs(30);
 // All arguments after the flag belong to it, so the other files come first.
 #[command(override_usage = "kubectl ifo rules replay [OPTIONS] <RULES>... --stream <FILE>...")]
 #[command(after_help = "\
-Differences from a server that watches:
-  - an object that appears is new, and its state begins then; nothing is listed first, and
-    the stream has no gaps
-  - a DELETED event is a deletion, unless the stream shows the same object again and all
-    rule sets of its resource have the same label selector: then it left the selection
-  - when the stream ends, what is in flight keeps its state and has no end
+Differences from the server:
+  - every object that appears is new; there is no list at the beginning, and no gap
+  - a DELETED event is a deletion. There is one exception: if the stream contains the same
+    object again later, and all rule sets of its resource have the same label selector,
+    the object only stopped matching the selector
+  - an operation that is in flight at the end of the stream has no end
   - operations are neither restored nor retained nor persisted
 
-Times are those at which the server shows a change. An operation that is no longer
-detected ends after its debounce, unless its outcome ends it at once; if the stream ends
-before, its state is Settling. With --hindsight, it has ended when it was last detected,
-also if the stream ends before the debounce does.
+The output has the times at which the server would show a change. An operation that is no
+longer detected ends after its debounce period, or at once if its rule yields an outcome.
+If the stream ends before that, its state is Settling. With --hindsight, such an operation
+ends at its last detection, also at the end of the stream.
 
-The exit code is 1 if something cannot be read, or if an expression fails.
+The exit code is 1 if a file cannot be read, or if an expression fails.
 
 Examples:
   kubectl get vm -A -w --output-watch-events -o json > stream.json

@@ -34,12 +34,12 @@ use std::sync::Arc;
 // All arguments after the flag belong to it, so the other files come first.
 #[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
 #[command(after_help = "\
-Each object is evaluated by itself, now, with the whole evaluation budget. What is found
-is not tracked: what another operation supersedes is listed, too, and appearAfter and
-stateAfter are not waited for.
+Each object is evaluated separately at the current time, with the whole evaluation
+budget. Operations are not tracked: superseded operations are listed, too, and
+appearAfter and stateAfter have no effect.
 
-The exit code is 1 if something cannot be read, if an expression fails on an object, or
-with --expect if an object has not what it expects, or if no object expects anything.
+The exit code is 1 if a file cannot be read, or if an expression fails on an object. With
+--expect it is also 1 if an expectation is not met, or if no object has an expectation.
 
 Examples:
   kubectl ifo rules test my-rules.yaml --objects machines.yaml

@@ -132,7 +132,7 @@ impl Sheet {
         if gone {
             self.field(
                 "Note",
-                "the server knows it no more; this is what it said last",
+                "the server has deleted this operation; this is its last known state",
             );
         }
     }

@@ -12,7 +12,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("↑ ↓ k j", "move"),
     ("PgUp PgDn", "a page up, down; also b and space"),
     ("Home End", "first, last; also g and G"),
-    ("Enter", "everything about the operation; Esc goes back"),
+    ("Enter", "details of the operation; Esc returns"),
     (
         "/",
         "filter as you type: words in any order, all must be there",
@@ -23,7 +23,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "order: age, progress, state, subject; r reverses it",
     ),
     ("c", "completed operations, too"),
-    ("Ctrl-L", "draw the screen anew"),
+    ("Ctrl-L", "redraw the screen"),
     ("?", "this"),
     ("q Ctrl-C", "quit"),
 ];

@@ -61,9 +61,9 @@ const INSTEAD: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
 Examples:
-  kubectl ifo top                              # all that is in flight, the oldest first
-  kubectl ifo top -n shop --sort-by progress   # one namespace, the farthest first
-  kubectl ifo top -c kubevirt -A               # one component, completed operations too
+  kubectl ifo top                              # all operations in flight, the longest running first
+  kubectl ifo top -n shop --sort-by progress   # one namespace, the most advanced first
+  kubectl ifo top -c kubevirt -A               # one component, including completed operations
 
 Keys: arrows or j and k move, Enter opens an operation, / filters, s changes the order,
 ? lists all keys, q quits.";
@@ -211,7 +211,7 @@ fn gaps(source: &OperationSource) -> BoxStream<'_, Option<String>> {
 }
 
 fn broken(error: &io::Error) -> Problem {
-    Problem::Other(format!("the terminal is gone: {error}"))
+    Problem::Other(format!("the terminal is closed: {error}"))
 }
 
 /// The signals that end a process, by number.

@@ -34,13 +34,13 @@ const MOST_OWNERS_FOR: usize = 2000;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
-  # What is in flight, by component and namespace
+  # All operations in flight, by component and namespace
   kubectl ifo tree
 
-  # One virtual machine, with all that belongs to it
+  # One virtual machine and its descendants
   kubectl ifo tree -n shop --for VirtualMachine/web
 
-  # As data, completed operations too
+  # As JSON, including completed operations
   kubectl ifo tree -A -o json")]
 pub(super) struct TreeArgs {
     /// Show only this resource and its descendants, such as VirtualMachine/web
@@ -178,8 +178,7 @@ impl TreeView {
             complain(
                 "note",
                 format!(
-                    "{left_out} owners were not looked up; what belongs together by them is not \
-                     shown so (narrow it with -n or --for)"
+                    "{left_out} owners were not looked up, so some resources are not grouped under them (select fewer with -n or --for)"
                 ),
             );
         }

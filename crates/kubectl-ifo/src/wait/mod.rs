@@ -34,22 +34,22 @@ const CANNOT_TELL: u8 = 3;
 #[command(mut_arg("namespace", |it| it.value_parser(one_namespace)))]
 #[command(after_help = "\
 Exit codes:
-  0  it is so
-  1  it was not so within --timeout
+  0  the goal is reached
+  1  the goal was not reached within --timeout
   2  an error, such as a filter value that does not exist
-  3  it cannot be told: no rule set is installed, one does not work, or the server is away
+  3  unknown: no rule set is installed, a rule set does not work, or the server does not answer
 
 Examples:
-  # Is anything in flight now? Tells at once
+  # Check once if an operation is in flight
   kubectl ifo wait --timeout=0
 
-  # Before maintenance: nothing in flight, and nothing for half a minute
+  # Before maintenance: wait until no operation has been in flight for half a minute
   kubectl ifo wait --for=idle --quiet-period=30s --timeout=30m
 
-  # Only what concerns virtual machines, and not what hangs anyway
+  # Wait only for operations on virtual machines, without failing and blocked ones
   kubectl ifo wait -c kubevirt --ignore-failing --ignore-blocked
 
-  # Until a migration in this namespace has begun, and until it is over
+  # Wait until a migration in a namespace has started, and then until it has ended
   kubectl ifo wait --for=started -n shop -o Migrating --timeout=1m
   kubectl ifo wait --for=completed -n shop -o Migrating")]
 pub(super) struct WaitArgs {
@@ -111,7 +111,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         all_phases: true,
         ..args.filters.within(args.connect.namespace())
     };
-    filters.refuse_format("wait has no output format; its exit code tells")?;
+    filters.refuse_format("wait has no output format; its exit code is the result")?;
     if args.goal == Goal::Started && args.quiet_period.is_some() {
         return Err(Problem::Usage(
             "--quiet-period is for --for=idle and --for=completed".to_owned(),
@@ -147,9 +147,9 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
             Err(_) => match waiting.doubt() {
                 _ if waiting.gate.is_busy() => WaitEnd::TimedOut,
                 Some((why, _)) => WaitEnd::CannotTell(why.clone()),
-                None if !waiting.seen || !waiting.gate.is_whole() => {
-                    WaitEnd::CannotTell("the cluster has not told all in time".to_owned())
-                }
+                None if !waiting.seen || !waiting.gate.is_whole() => WaitEnd::CannotTell(
+                    "the cluster has not answered completely in time".to_owned(),
+                ),
                 None => WaitEnd::TimedOut,
             },
         },
@@ -169,7 +169,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
             ExitCode::from(TIMED_OUT)
         }
         WaitEnd::CannotTell(why) => {
-            tell(&format!("cannot tell: {why}"));
+            tell(&format!("unknown: {why}"));
             ExitCode::from(CANNOT_TELL)
         }
     })

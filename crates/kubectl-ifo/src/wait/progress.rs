@@ -46,7 +46,7 @@ pub(super) fn never_begun(gate: &Gate) -> Option<String> {
 /// Describes the progress in one line.
 fn situation(gate: &Gate, why_not: Option<&str>, verdict: GateVerdict, now: Instant) -> String {
     match (why_not, verdict) {
-        (Some(why), _) => format!("cannot tell yet: {why}"),
+        (Some(why), _) => format!("unknown yet: {why}"),
         (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
         (None, GateVerdict::HoldsAt(at)) => {
             let left = at.saturating_duration_since(now);
@@ -164,7 +164,7 @@ mod tests {
         });
         let line = |gate: &Gate, why: Option<&str>| situation(gate, why, gate.verdict(now), now);
         assert_eq!(line(&gate, None), "listing the operations");
-        assert_eq!(line(&gate, Some("no rules")), "cannot tell yet: no rules");
+        assert_eq!(line(&gate, Some("no rules")), "unknown yet: no rules");
         let operation = ListedOperation {
             name: "a".to_owned(),
             operation: "Migrating".to_owned(),

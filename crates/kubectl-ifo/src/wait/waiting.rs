@@ -25,8 +25,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Longest accepted gap. A restart of the server, with its first sync, is shorter.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The reason for which custom resources cannot show that no operation is in flight.
-const UNATTENDED: &str = "custom resources say what was in flight when they were written, and nothing says that \
-    somebody still looks; run ifo-apiserver";
+const UNATTENDED: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
 /// Largest number of operations that a message names at the timeout.
 const NAMED: usize = 10;
 

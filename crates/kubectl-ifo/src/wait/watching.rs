@@ -83,7 +83,7 @@ impl RuleSets {
     ) -> Sight {
         if self.items.is_empty() {
             return Sight::Blind(format!(
-                "no OperationRuleSet is installed, so nothing is looked for; for all that ship: \
+                "no OperationRuleSet is installed, so no operation can be detected; to install all shipped ones: \
                  kubectl apply -k {HOME}/rules"
             ));
         }
@@ -256,7 +256,7 @@ impl RuleSets {
             _ => "",
         };
         Some(format!(
-            "no OperationRuleSet looks for such operations: check {value}{beside}{vague}"
+            "no OperationRuleSet detects such operations: check {value}{beside}{vague}"
         ))
     }
 

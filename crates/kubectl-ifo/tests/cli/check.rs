@@ -16,7 +16,7 @@ fn everything_that_is_wrong_is_told_with_its_place() {
     assert_eq!(said.out, "rules/optional.yaml: gadget-rules: ok\n");
     let at = "error: wrong.yaml: wrong-rules: ";
     for expected in [
-        "rules: operation \"Moving\" is there twice\n",
+        "rules: operation \"Moving\" is declared twice\n",
         "rules[Moving].expression: 1:35: Syntax error",
         "rules[Moving].expression: 1:1: undeclared reference to 'subject'",
         "rules[Waiting].expression: 1:26: undeclared reference to 'upper'",

@@ -154,7 +154,7 @@ fn each_refusal_is_one_line_that_says_what_to_do() {
         (
             429,
             status(429, "TooManyRequests", "too many requests"),
-            &["too much to do (too many requests)"],
+            &["overloaded (too many requests)"],
         ),
     ] {
         let (parts, answer) = answer.into_parts();
@@ -387,7 +387,7 @@ fn crs_tell_what_is_in_flight_and_not_that_nothing_is() {
     let (code, err) = of(Vec::new(), "--for=idle");
     assert_eq!(code, 3, "{err}");
     assert!(
-        err.contains("nothing says that somebody still looks"),
+        err.contains("custom resources show only the operations"),
         "{err}"
     );
     let (code, err) = of(vec![operators()], "--for=started");
@@ -502,7 +502,7 @@ fn quiet_does_not_count_while_the_watch_is_broken() {
     let args = ["wait", "--quiet-period", "2s", "--timeout", "6s"];
     let said = said(plugin(address).args(args));
     assert_eq!(said.code, 3, "{}{}", said.out, said.err);
-    assert!(said.err.contains("cannot tell: "), "{}", said.err);
+    assert!(said.err.contains("unknown: "), "{}", said.err);
 }
 
 #[test]
@@ -632,7 +632,7 @@ fn wait_does_not_take_a_kind_that_nobody_looks_at_for_quiet() {
         for kind in ["po", "Pod", "vm,pods"] {
             let (code, err) = wait(kind, timeout);
             assert_eq!(code, 3, "{kind}: {err}");
-            assert!(err.contains("no OperationRuleSet looks for"), "{err}");
+            assert!(err.contains("no OperationRuleSet detects"), "{err}");
         }
         let (code, err) = wait("Typo", timeout);
         assert_eq!(code, 2, "{err}");
@@ -763,7 +763,7 @@ fn one_that_is_active_is_enough_whoever_else_does_not_look() {
             let busy = wait(goal, timeout);
             assert_eq!(busy.code, 1, "{goal} {timeout}: {}", busy.err);
             assert!(busy.err.contains(why), "{goal} {timeout}: {}", busy.err);
-            assert!(!busy.err.contains("cannot tell"), "{}", busy.err);
+            assert!(!busy.err.contains("unknown: "), "{}", busy.err);
         }
         // Where nothing is, it is said once why it cannot be told.
         let (_runtime, address) = with_rule_sets(Vec::new(), rule_sets);
@@ -806,7 +806,7 @@ fn what_ends_while_rule_sets_are_broken_leaves_no_quiet_behind() {
     assert_eq!(said.code, 3, "{}", said.err);
     assert!(
         said.err
-            .contains("cannot tell: you may not list operationrulesets"),
+            .contains("unknown: you may not list operationrulesets"),
         "{}",
         said.err
     );
@@ -1105,7 +1105,7 @@ fn names_are_taken_as_they_are_printed_and_what_is_found_is_shown() {
     assert!(
         filtered
             .err
-            .contains("the filters leave it out: it is on VirtualMachine/vm-1 in shop"),
+            .contains("the filters exclude it: its subject is VirtualMachine/vm-1 in shop"),
         "{}",
         filtered.err
     );

@@ -30,7 +30,9 @@ fn what_is_in_another_namespace_is_told_with_its_place() {
     let there = said(plugin(address).args(["get", "vm-1-migrating", "-n", "other"]));
     assert_eq!((there.code, &*there.out), (1, ""));
     assert!(
-        there.err.contains("it is on VirtualMachine/vm-1 in shop"),
+        there
+            .err
+            .contains("its subject is VirtualMachine/vm-1 in shop"),
         "{}",
         there.err
     );

@@ -38,7 +38,7 @@ fn operations_have_their_times_messages_and_ends() {
                 {"t": 4.0, "state": "Progressing", "reason": "Moving", "message": "to box", "progress": null},
                 {
                     "t": 6.25, "state": "Succeeded", "reason": "Succeeded",
-                    "message": "The subject says that the operation succeeded.", "progress": null,
+                    "message": "The subject reports that the operation succeeded.", "progress": null,
                 },
             ],
         })

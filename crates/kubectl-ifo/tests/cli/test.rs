@@ -176,7 +176,7 @@ fn a_dead_cluster_is_read_from_its_must_gather() {
             .contains("error: must-gather/namespaces/one/cut.yaml: line 3")
     );
     assert!(said.err.contains(
-        "note: left out what is no Kubernetes object: must-gather/namespaces/one/usage.json"
+        "note: skipped documents that are no Kubernetes objects: must-gather/namespaces/one/usage.json"
     ));
 }
 

@@ -203,7 +203,7 @@ q quit  ? help  Esc back  ↑↓ scroll
     assert!(
         seen.lines()
             .iter()
-            .any(|line| line.contains("knows it no more"))
+            .any(|line| line.contains("has deleted this operation"))
     );
     seen.press(KeyCode::Esc);
     assert_eq!(seen.subjects().len(), 3);
