@@ -74,7 +74,7 @@ impl FeedTask {
         match event {
             Raw::Reset => {
                 let reset = self.detector.reset();
-                self.tell(reset).await
+                self.send(reset).await
             }
             Raw::Applied(object) => {
                 self.events_read.inc();
@@ -100,7 +100,7 @@ impl FeedTask {
             Raw::Synced => self.synced(now).await && self.report(None).await,
             Raw::Lost(lost) => {
                 let event = self.detector.lost();
-                self.tell(event).await && self.report(Some(lost)).await
+                self.send(event).await && self.report(Some(lost)).await
             }
         }
     }
@@ -118,7 +118,7 @@ impl FeedTask {
 
     async fn found(&self, found: Option<EvaluatedObject>) -> bool {
         match found.and_then(EvaluatedObject::into_event) {
-            Some(event) => self.tell(event).await,
+            Some(event) => self.send(event).await,
             None => true,
         }
     }
@@ -128,7 +128,7 @@ impl FeedTask {
     /// exists.
     async fn synced(&mut self, now: ClockReading) -> bool {
         let (event, missing) = self.detector.synced();
-        if !self.tell(event).await {
+        if !self.send(event).await {
             return false;
         }
         let Some(missing) = missing else {
@@ -152,11 +152,11 @@ impl FeedTask {
             uid: subject.uid.as_deref(),
         };
         let exists = may_exist && self.feed.is_there(&self.source.target, names).await;
-        self.tell(self.detector.vanished(subject, exists, now))
+        self.send(self.detector.vanished(subject, exists, now))
             .await
     }
 
-    async fn tell(&self, event: FeedEvent) -> bool {
+    async fn send(&self, event: FeedEvent) -> bool {
         let message = Message::Feed {
             source: self.source.clone(),
             generation: self.detector.book().generation,

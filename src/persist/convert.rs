@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Optional fields of a custom resource, with the objects that contain them. A merge patch keeps a
 /// field that it does not mention, so it sets absent fields to null.
-const OPTIONAL: [(&str, &[&str]); 3] = [
+const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
     ("/spec", &["item"]),
     ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
     (
@@ -31,7 +31,7 @@ const OPTIONAL: [(&str, &[&str]); 3] = [
 const MAX_NAME: usize = 253;
 
 /// Characters of the live object's uid at the end of the name.
-const UID_PART: usize = 8;
+const UID_CHARACTERS: usize = 8;
 
 /// Name of the custom resource of the live object with this name and uid.
 ///
@@ -43,10 +43,13 @@ fn name_of(live_name: &str, live_uid: &str) -> String {
         .chars()
         .filter(char::is_ascii_hexdigit)
         .map(|c| c.to_ascii_lowercase())
-        .take(UID_PART)
+        .take(UID_CHARACTERS)
         .collect();
     // Names are ASCII. The kube-apiserver refuses other names.
-    let head: String = live_name.chars().take(MAX_NAME - UID_PART - 1).collect();
+    let head: String = live_name
+        .chars()
+        .take(MAX_NAME - UID_CHARACTERS - 1)
+        .collect();
     // A cut may end at a dot or a dash, which is valid only in the middle of a name.
     let head = head.trim_end_matches(['.', '-']);
     format!("{head}-{tail}")
@@ -143,7 +146,7 @@ pub(super) fn merge_patch(
     gone: &[String],
 ) -> Value {
     let mut patch = json!({"spec": cr.spec, "status": cr.status});
-    for (parent, fields) in OPTIONAL {
+    for (parent, fields) in OPTIONAL_FIELDS {
         let parent = patch.pointer_mut(parent).and_then(Value::as_object_mut);
         let parent = parent.expect("a custom resource of ours has a spec and a status");
         for field in fields {

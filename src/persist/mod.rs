@@ -58,7 +58,7 @@ use verdict::Judge;
 
 /// Interval at which the metrics of the queue are updated, if it has changed. An update counts all
 /// records.
-const MEASURE: Duration = Duration::from_secs(1);
+const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes operations as custom resources.
 pub struct Persist {
@@ -101,7 +101,7 @@ impl Persist {
         let mut judge = Judge::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
         let mut requests = PendingRequests::new();
-        let mut measure = tokio::time::interval(MEASURE);
+        let mut measure = tokio::time::interval(METRICS_INTERVAL);
         let mut has_changed = true;
         let mut until: Option<Instant> = None;
         loop {
@@ -138,7 +138,7 @@ impl Persist {
                     Err(_) => cursor = self.catch_up(&mut queue),
                 },
                 // Without a time, the next tick comes first.
-                () = tokio::time::sleep_until(wake.unwrap_or(now + MEASURE)) => {}
+                () = tokio::time::sleep_until(wake.unwrap_or(now + METRICS_INTERVAL)) => {}
             }
             has_changed = true;
         }

@@ -5,26 +5,26 @@ use tokio::time::Instant;
 
 /// Largest number of writes per second if there is a backlog. With it, a thousand operations that
 /// start together are written in 20 s. A kube-apiserver handles thousands of writes per second.
-const RATE: u32 = 50;
+const WRITES_PER_SECOND: u32 = 50;
 
 /// Interval between two writes at this rate.
-const TICK: Duration = Duration::from_millis(1000 / RATE as u64);
+const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / WRITES_PER_SECOND as u64);
 
 /// Number of writes that may be sent together after an idle period.
 const BURST: u32 = 100;
 
 /// The first delay after a failure. Each further failure doubles it.
-const FIRST: Duration = Duration::from_millis(500);
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// Number of other writes that a refused write counts for. So if every write is refused, there are
 /// five attempts per second.
-const REFUSED: u32 = 10;
+const REFUSED_WRITE_COST: u32 = 10;
 
 /// The longest delay while the kube-apiserver is unreachable.
-const MAX_AWAY: Duration = Duration::from_secs(30);
+const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(30);
 /// The longest delay for one object while the queue is emptied before the end, which takes at most
 /// 10 s.
-pub(super) const MAX_DRAINING: Duration = Duration::from_secs(1);
+pub(super) const MAX_DRAINING_DELAY: Duration = Duration::from_secs(1);
 
 /// The longest `Retry-After` that is honoured. A longer one is treated as an error.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
@@ -32,7 +32,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 /// Returns a random delay from half to all of the back-off step, which is at most `most`.
 pub(super) fn delay(failures: u32, most: Duration) -> Duration {
     // 500 ms · 2^16 is 9 h, and no limit is longer.
-    let step = (FIRST * 2_u32.pow(failures.min(16))).min(most);
+    let step = (FIRST_DELAY * 2_u32.pow(failures.min(16))).min(most);
     step.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
@@ -67,11 +67,11 @@ impl WritePace {
 
     /// Takes a slot for a write. If none is free, returns the time of the next free slot.
     pub fn take(&mut self, now: Instant) -> Result<(), Instant> {
-        let ahead = TICK * (BURST - 1);
+        let ahead = WRITE_INTERVAL * (BURST - 1);
         if self.on_time > now + ahead {
             return Err(self.on_time - ahead);
         }
-        self.on_time = self.on_time.max(now) + TICK;
+        self.on_time = self.on_time.max(now) + WRITE_INTERVAL;
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl WritePace {
     /// Records that the server refused a write.
     pub fn refused(&mut self, now: Instant) {
         self.succeeded();
-        self.on_time = self.on_time.max(now) + TICK * (REFUSED - 1);
+        self.on_time = self.on_time.max(now) + WRITE_INTERVAL * (REFUSED_WRITE_COST - 1);
     }
 
     /// Records that the server is unreachable, or requests a pause of this time.
@@ -91,7 +91,7 @@ impl WritePace {
         if self.paused(now).is_some() && pause.is_none() {
             return; // Another of the same moment.
         }
-        let own = delay(self.failures, MAX_AWAY);
+        let own = delay(self.failures, MAX_UNREACHABLE_DELAY);
         self.failures = self.failures.saturating_add(1);
         let pause = pause.unwrap_or_default().max(own).min(MAX_RETRY_AFTER);
         self.paused_until = self.paused_until.max(Some(now + pause));
@@ -107,7 +107,7 @@ mod tests {
         let start = Instant::now();
         let mut pace = WritePace::new(start);
         let mut now = start;
-        for _ in 0..(BURST + 10 * RATE) {
+        for _ in 0..(BURST + 10 * WRITES_PER_SECOND) {
             while let Err(at) = pace.take(now) {
                 assert!(at > now);
                 now = at;
@@ -134,7 +134,10 @@ mod tests {
                 Err(at) => now = at,
             }
         }
-        assert_eq!(attempts, BURST / REFUSED + 60 * RATE / REFUSED);
+        assert_eq!(
+            attempts,
+            BURST / REFUSED_WRITE_COST + 60 * WRITES_PER_SECOND / REFUSED_WRITE_COST
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -146,7 +149,7 @@ mod tests {
                 pace.failed(None, now);
             }
             let until = pace.paused(now).expect("it is paused");
-            let most = (FIRST * 2_u32.pow(step)).min(MAX_AWAY);
+            let most = (FIRST_DELAY * 2_u32.pow(step)).min(MAX_UNREACHABLE_DELAY);
             assert!(until - now >= most / 2 && until - now <= most, "{step}");
             now = until;
             assert_eq!(pace.paused(now), None);

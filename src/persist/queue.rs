@@ -38,7 +38,7 @@ const CONCURRENCY: usize = 4;
 
 /// Interval at which the custom resources are listed and compared with the index. A comparison
 /// finds custom resources that other clients have deleted or changed.
-const COMPARE_EVERY: Duration = Duration::from_mins(10);
+const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Smallest time between the end of an operation and the creation of the queue for which a missing
 /// custom resource means that another client has deleted it.
@@ -46,7 +46,7 @@ const COMPARE_EVERY: Duration = Duration::from_mins(10);
 /// After a more recent end, the previous leader may not have written the custom resource. The value
 /// is the interval between two comparisons. It is longer than a kube-apiserver usually needs to
 /// restart.
-const OLD: Duration = COMPARE_EVERY;
+const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
 
 /// Names of the rule sets whose targets have not been read, or have a gap.
 pub type Unread = BTreeSet<String>;
@@ -164,7 +164,10 @@ impl Queue {
     /// Processes a new or changed operation of the index.
     pub fn live(&mut self, name: &Arc<str>, entry: &Arc<IndexEntry>, look: Look, now: Instant) {
         // If this queue observes the end of an operation, it has had a record for it before.
-        let old = self.born.checked_sub(OLD).unwrap_or(Timestamp::MIN);
+        let old = self
+            .born
+            .checked_sub(LONG_COMPLETED)
+            .unwrap_or(Timestamp::MIN);
         let is_old = look.phase == Phase::Completed
             && self.settled.is_none()
             && !self.records.contains_key(name)
@@ -294,7 +297,7 @@ impl Queue {
             Err(failure) => self.failed(failure, now),
         }
         let most = if self.stopping.is_some() {
-            pace::MAX_DRAINING
+            pace::MAX_DRAINING_DELAY
         } else {
             self.settings.requeue
         };

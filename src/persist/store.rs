@@ -35,14 +35,14 @@ mod tests;
 pub const FIELD_MANAGER: &str = "ifo-persistence";
 
 /// Objects in a page of a list: at some 4 KB each, 2 MB.
-const PAGE: usize = 500;
+const PAGE_OBJECTS: usize = 500;
 
-/// Objects per page after a page was too large. So many fit into [`ANSWER`] even if each has 1.5
-/// MiB, the largest object that etcd stores.
-const SMALL_PAGE: usize = 10;
+/// Objects per page after a page was too large. So many fit into [`MAX_ANSWER_BYTES`] even if each
+/// has 1.5 MiB, the largest object that etcd stores.
+const SMALL_PAGE_OBJECTS: usize = 10;
 
 /// Largest answer that is read, in bytes.
-const ANSWER: usize = 16 << 20;
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 const JSON: &str = "application/json";
 
@@ -126,9 +126,9 @@ impl ClusterStore {
     pub fn new(client: Client) -> Self {
         let path = InFlightOperation::url_path(&(), None);
         let pager = |path: &str, media_type| {
-            ListPager::new(client.clone(), path, Some(PAGE))
+            ListPager::new(client.clone(), path, Some(PAGE_OBJECTS))
                 .accepting(media_type)
-                .bounded(ANSWER, SMALL_PAGE)
+                .bounded(MAX_ANSWER_BYTES, SMALL_PAGE_OBJECTS)
         };
         Self {
             custom_resources: pager(&path, JSON),
@@ -186,9 +186,11 @@ impl ClusterStore {
     }
 }
 
-/// Reads the body of an answer, up to [`ANSWER`] bytes.
+/// Reads the body of an answer, up to [`MAX_ANSWER_BYTES`] bytes.
 pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> {
-    let read = Limited::new(answer.into_body(), ANSWER).collect().await;
+    let read = Limited::new(answer.into_body(), MAX_ANSWER_BYTES)
+        .collect()
+        .await;
     Ok(read
         .map_err(|error| StoreFailure::lost(&*error))?
         .to_bytes())

@@ -19,7 +19,7 @@ pub const CONDITION: &str = "OperationsPersisted";
 
 /// Time for which requests must fail before the condition reports it. A restarting kube-apiserver
 /// fails some requests, and refuses all requests until it has read the RBAC objects.
-const FAILING: Duration = Duration::from_secs(10);
+const FAILING_PERIOD: Duration = Duration::from_secs(10);
 
 /// Tells if operations are being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,9 +69,11 @@ impl Judge {
             // Another client has changed or deleted the object. This is no failure of persistence.
             StoreFailure::Gone | StoreFailure::Conflict(_) => return,
             StoreFailure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
-            StoreFailure::Forbidden(_) => ("Forbidden", FAILING),
-            StoreFailure::Invalid(_) => ("Refused", FAILING),
-            StoreFailure::Throttled(_) | StoreFailure::Unreachable(..) => ("Unavailable", FAILING),
+            StoreFailure::Forbidden(_) => ("Forbidden", FAILING_PERIOD),
+            StoreFailure::Invalid(_) => ("Refused", FAILING_PERIOD),
+            StoreFailure::Throttled(_) | StoreFailure::Unreachable(..) => {
+                ("Unavailable", FAILING_PERIOD)
+            }
         };
         if now - *self.failing_since.get_or_insert(now) >= enough {
             let message = format!("inflightoperations.ifo.kubevirt.io: {failure}");
@@ -206,15 +208,15 @@ mod tests {
     async fn short_trouble_is_not_told_and_a_missing_crd_at_once() {
         let ((mut judge, verdict), now) = (judge(), Instant::now());
         judge.failed(&forbidden(), now);
-        judge.failed(&forbidden(), now + FAILING / 2);
+        judge.failed(&forbidden(), now + FAILING_PERIOD / 2);
         assert_eq!(*verdict.borrow(), PersistVerdict::Unknown);
         judge.succeeded(|| true);
-        judge.failed(&forbidden(), now + FAILING);
+        judge.failed(&forbidden(), now + FAILING_PERIOD);
         assert_eq!(*verdict.borrow(), PersistVerdict::Works);
-        judge.failed(&forbidden(), now + FAILING * 2);
+        judge.failed(&forbidden(), now + FAILING_PERIOD * 2);
         assert_eq!(reason(&verdict), "Forbidden");
         judge.succeeded(|| true);
-        judge.failed(&StoreFailure::Missing, now + FAILING * 2);
+        judge.failed(&StoreFailure::Missing, now + FAILING_PERIOD * 2);
         assert_eq!(reason(&verdict), "CustomResourceDefinitionMissing");
     }
 
@@ -225,7 +227,7 @@ mod tests {
         for _ in 0..100 {
             judge.failed(&forbidden(), now);
             judge.succeeded(|| false);
-            now += FAILING;
+            now += FAILING_PERIOD;
         }
         assert_eq!(reason(&verdict), "Forbidden");
         verdict.mark_unchanged();
@@ -239,11 +241,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_after_an_outage_is_told_in_place_of_that() {
         let ((mut judge, verdict), now) = (judge(), Instant::now());
-        for time in [now, now + FAILING] {
+        for time in [now, now + FAILING_PERIOD] {
             judge.failed(&StoreFailure::Unreachable("away".into(), None), time);
         }
         assert_eq!(reason(&verdict), "Unavailable");
-        judge.failed(&StoreFailure::Invalid("no".into()), now + FAILING);
+        judge.failed(&StoreFailure::Invalid("no".into()), now + FAILING_PERIOD);
         judge.succeeded(|| false);
         assert_eq!(reason(&verdict), "Refused");
     }
@@ -251,12 +253,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_newest_message_is_told_along_and_nobody_is_woken_for_it() {
         let ((mut judge, mut verdict), now) = (judge(), Instant::now());
-        for time in [now, now + FAILING] {
+        for time in [now, now + FAILING_PERIOD] {
             judge.failed(&StoreFailure::Forbidden("one".into()), time);
         }
         assert!(verdict.has_changed().unwrap());
         verdict.mark_unchanged();
-        judge.failed(&StoreFailure::Forbidden("other".into()), now + FAILING);
+        judge.failed(
+            &StoreFailure::Forbidden("other".into()),
+            now + FAILING_PERIOD,
+        );
         assert!(!verdict.has_changed().unwrap());
         let PersistVerdict::Fails { message, .. } = &*verdict.borrow() else {
             panic!("it fails");

@@ -45,7 +45,7 @@ const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Number of consecutive conflicts after which the request is still repeated at once. Each conflict
 /// means that another client wrote the Lease, and replicas do not write it that often.
-const CONFLICTS: usize = 5;
+const MAX_FAST_CONFLICTS: usize = 5;
 
 /// The facts about this replica that the election needs.
 pub struct Replica {
@@ -201,7 +201,7 @@ impl<S: LeaseStore> Election<S> {
         let begun = clock::boot();
         // The leader has written the Lease itself, so it need not read it.
         let mut is_known = self.leading.is_some();
-        for _ in 0..CONFLICTS {
+        for _ in 0..MAX_FAST_CONFLICTS {
             if !std::mem::take(&mut is_known) {
                 let read = self.read().await;
                 read.map_err(|error| format!("cannot read the Lease: {error}"))?;

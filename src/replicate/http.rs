@@ -36,16 +36,16 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
 /// Time limit for connecting.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Objects per page of the list: about 1 MB.
-const PAGE: usize = 500;
+const PAGE_OBJECTS: usize = 500;
 
 /// Largest size of a page in bytes. An operation has at most 64 KiB.
-const MAX_PAGE: usize = 64 << 20;
+const MAX_PAGE_BYTES: usize = 64 << 20;
 
 /// Objects per page after a page was too large.
-const SMALL_PAGE: usize = 50;
+const SMALL_PAGE_OBJECTS: usize = 50;
 
 /// Largest size of the answer to a state query in bytes. It contains names of rule sets and
 /// namespaces.
@@ -144,7 +144,7 @@ impl HttpLinks {
         config.root_cert = Some(self.authorities().await?);
         config.tls_server_name = Some(self.server_name.clone());
         config.proxy_url = None;
-        config.connect_timeout = Some(CONNECT);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
         // A watch can be idle for a long time. State queries have their own time limit.
         config.read_timeout = None;
         config.default_retry = false;
@@ -176,9 +176,9 @@ impl HttpLinks {
     pub(super) fn through(client: Client) -> HttpLink {
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}/{}", live::PLURAL);
         HttpLink {
-            pager: ListPager::new(client.clone(), &path, Some(PAGE))
+            pager: ListPager::new(client.clone(), &path, Some(PAGE_OBJECTS))
                 .accepting("application/json")
-                .bounded(MAX_PAGE, SMALL_PAGE),
+                .bounded(MAX_PAGE_BYTES, SMALL_PAGE_OBJECTS),
             client,
             path,
         }
@@ -187,7 +187,7 @@ impl HttpLinks {
     /// Reads the readiness report of the server at this address.
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
-        config.read_timeout = Some(CONNECT);
+        config.read_timeout = Some(CONNECT_TIMEOUT);
         // The report has the same checks whether the server is ready or not.
         let answer = send(&client(config)?, "/readyz?verbose").await?;
         let report = read(answer.into_body()).await?;
@@ -223,7 +223,7 @@ impl HttpLink {
     }
 
     async fn answer(&self) -> Result<PeerAnswer, LinkError> {
-        let answer = read(self.get(peer::PATH).await?).await?;
+        let answer = read(self.get(peer::PEER_PATH).await?).await?;
         serde_json::from_slice(&answer).map_err(|error| failed(&error))
     }
 

@@ -1,6 +1,6 @@
 //! The Lease object in the cluster.
 
-use super::record::{LONGEST, SHORTEST};
+use super::record::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use ifo_client::error::chain;
@@ -53,7 +53,7 @@ impl Timing {
         if self.lease_duration <= self.renew_deadline {
             return Err((duration, "expected more than the renew deadline"));
         }
-        if !(SHORTEST..=LONGEST).contains(&self.lease_duration) {
+        if !(MIN_LEASE_DURATION..=MAX_LEASE_DURATION).contains(&self.lease_duration) {
             return Err((duration, "expected a duration from 1s to 1m"));
         }
         Ok(())

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// Pause before the leader is contacted again after a failure.
-const RETRY: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 impl From<Error> for Interruption {
     fn from(error: Error) -> Self {
@@ -89,7 +89,9 @@ impl Mirror {
                     "the mirror of the leader is interrupted");
                 told = reason;
             }
-            self.contact.without_link(tokio::time::sleep(RETRY)).await;
+            self.contact
+                .without_link(tokio::time::sleep(RETRY_DELAY))
+                .await;
         }
     }
 

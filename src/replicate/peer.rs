@@ -22,7 +22,7 @@ pub const TERM_HEADER: &str = "ifo-term";
 pub const AUDIENCE: &str = "ifo-apiserver";
 
 /// The path of the state query. A client that may `get` it may mirror the index.
-pub const PATH: &str = "/peer";
+pub const PEER_PATH: &str = "/peer";
 
 /// The answer to a state query.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -20,15 +20,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Interval at which the old server is checked.
-const EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for which this replica waits for the operations of a server that does not answer. After it,
 /// this replica becomes ready without them.
-const LOAD: Duration = Duration::from_secs(5);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time for which a terminating server that does not answer is treated as running. The old server
 /// closes its listener up to 10 s before it writes its last custom resource.
-const ENDING: Duration = Duration::from_mins(1);
+const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 
 /// Name of the port in our Service.
 const PORT: &str = "https";
@@ -94,15 +94,15 @@ impl Predecessor {
     pub async fn follow(&mut self, writer: &mut Writer) {
         let mut before = None;
         loop {
-            let found = self.find().await;
+            let found = self.find_server().await;
             if let PredecessorState::At(address) = found
                 && before.replace(address) != Some(address)
             {
                 tracing::info!(%address, "a server of a release without a Lease still runs; no replica leads until it has ended");
             }
-            let loading = tokio::time::timeout(LOAD, self.load(writer, found));
+            let loading = tokio::time::timeout(LOAD_TIMEOUT, self.load(writer, found));
             let is_loaded = loading.await.unwrap_or(false);
-            let is_late = self.since.elapsed() > LOAD;
+            let is_late = self.since.elapsed() > LOAD_TIMEOUT;
             let is_gone = found == PredecessorState::Nothing;
             if is_loaded {
                 self.succession.send_replace(Succession::Loaded);
@@ -118,7 +118,7 @@ impl Predecessor {
             if is_gone {
                 self.may_begin.send_replace(true);
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -153,7 +153,7 @@ impl Predecessor {
     }
 
     /// Looks for a server of such a release behind our Service.
-    async fn find(&mut self) -> PredecessorState {
+    async fn find_server(&mut self) -> PredecessorState {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
         let of_service = format!("kubernetes.io/service-name={}", self.service);
         let slices = slices
@@ -198,7 +198,7 @@ impl Predecessor {
                     .entry(endpoint.address)
                     .or_insert_with(Instant::now);
                 tracing::debug!(address = %endpoint.address, %error, "an endpoint does not answer");
-                if endpoint.is_ending && since.elapsed() < ENDING {
+                if endpoint.is_ending && since.elapsed() < TERMINATION_PERIOD {
                     PredecessorState::Silent
                 } else {
                     PredecessorState::Nothing

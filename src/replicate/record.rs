@@ -24,8 +24,8 @@ const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 
 /// Lease durations outside these bounds are treated as typing errors. Otherwise, a duration of a
 /// year would keep the replicas without a leader for a year.
-pub(super) const SHORTEST: Duration = Duration::from_secs(1);
-pub(super) const LONGEST: Duration = Duration::from_mins(1);
+pub(super) const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
+pub(super) const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
 
 /// The fields of the Lease that the replicas use. Two records from reads differ if the holder has
 /// renewed the Lease in between. Edits of other fields make no difference.
@@ -94,7 +94,9 @@ impl LeaseRecord {
             is_held: holder.is_some(),
             acquired: spec.acquire_time.as_ref().map(|time| time.0),
             last: last.map(|term| Leader { term, address }),
-            duration: duration.unwrap_or(SHORTEST).clamp(SHORTEST, LONGEST),
+            duration: duration
+                .unwrap_or(MIN_LEASE_DURATION)
+                .clamp(MIN_LEASE_DURATION, MAX_LEASE_DURATION),
             transitions: spec.lease_transitions.unwrap_or(0),
             reserved,
             is_mirrored: annotations.get(MIRRORED).is_some_and(|it| it == "true"),

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Time for which a leader in a handover waits until the Lease is released. The next leader waits
 /// no longer than this for a leader that fails to release it.
-const RELEASE: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The tasks of a leader that detect and write operations. They are created anew for each term.
 pub trait Pipeline: Send {
@@ -174,7 +174,9 @@ impl<P: Pipeline> ReplicaTask<P> {
         // The election ends only with the process.
         let _ = release.send(self.writer.head());
         let released = self.standing.wait_for(|it| !leads(it, leadership));
-        let is_released = tokio::time::timeout(RELEASE, released).await.is_ok();
+        let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)
+            .await
+            .is_ok();
         if !is_released {
             tracing::warn!(
                 "the Lease could not be released, so another replica leads only when \

@@ -16,42 +16,42 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Interval of state queries if no read needs one.
-const ASK_EVERY: Duration = Duration::from_secs(2);
+const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time limit of a state query. A read waits no longer for a leader that is paused.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After a state query without an answer, reads send no query for this time. They are answered from
 /// the local index.
-const QUIET: Duration = Duration::from_secs(1);
+const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The connection is closed after this number of consecutive queries without an answer.
-const SILENT: u32 = 3;
+const MAX_UNANSWERED_QUERIES: u32 = 3;
 
 /// The connection is closed if the stream does not deliver a version that the leader has had for
 /// this time. After a network failure, one side may not notice that the connection is closed.
-const STUCK: Duration = Duration::from_secs(10);
+const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for which a read waits for a version that the leader has and the mirror does not have yet.
-const CATCH_UP: Duration = Duration::from_secs(3);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Largest number of reads that wait for one query. Further reads are answered from the local
 /// index.
-const WAITING: usize = 1024;
+const MAX_WAITING_READS: usize = 1024;
 
 /// After this time without a leader, responses carry a warning.
-const STALE: Duration = Duration::from_secs(15);
+const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// A replica becomes unready if the leader renews its Lease but this replica has not reached the
 /// leader for this time. Clients are better served by another replica.
-const CUT_OFF: Duration = Duration::from_secs(10);
+const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
 /// A replica becomes unready if the kube-apiserver does not answer its requests, and the leader got
 /// an answer this long after the first of them.
 ///
 /// Such a replica cannot authenticate and authorize new clients. If the leader has no answer
 /// either, the kube-apiserver may be unreachable for all replicas.
-const UNANSWERED: Duration = Duration::from_secs(2);
+const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
 /// The times at which the kube-apiserver answered the election of this replica.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,7 +95,7 @@ impl fmt::Debug for View {
 
 /// The part of the view that the mirror updates.
 pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, Contact) {
-    let (questions, asked) = mpsc::channel(WAITING);
+    let (questions, asked) = mpsc::channel(MAX_WAITING_READS);
     let state = Arc::new(ViewState {
         reader: reader.clone(),
         standing,
@@ -135,8 +135,8 @@ impl View {
         if self.0.questions.try_send(answer).is_err() {
             return;
         }
-        if let Ok(Ok(head)) = tokio::time::timeout(ANSWER_WITHIN, head).await {
-            self.0.reader.reached(head, CATCH_UP).await;
+        if let Ok(Ok(head)) = tokio::time::timeout(QUERY_TIMEOUT, head).await {
+            self.0.reader.reached(head, CATCH_UP_TIMEOUT).await;
         }
     }
 
@@ -155,7 +155,7 @@ impl View {
     /// Returns true if operations may be missing: no replica detects them, or this replica does not
     /// reach the leader.
     pub fn is_stale(&self) -> bool {
-        self.lag() > STALE
+        self.lag() > STALE_AFTER
     }
 
     /// Returns the reason for which clients are better served by another replica. The reason exists
@@ -166,14 +166,14 @@ impl View {
             return None;
         }
         let silent = self.0.reached.borrow().elapsed();
-        if silent > CUT_OFF {
+        if silent > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach it");
         }
         // The leader answers only while its Lease is valid.
-        let is_led = silent < ASK_EVERY + ANSWER_WITHIN;
+        let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.answers.borrow().unanswered_since?;
         let leaders = (*self.0.leader_answered.borrow())?;
-        let is_lost = leaders > since + UNANSWERED;
+        let is_lost = leaders > since + UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
@@ -226,7 +226,7 @@ impl View {
     /// Returns true if another replica mirrors this one. Mirrors send state queries periodically.
     pub fn is_mirrored(&self) -> bool {
         let asked = *self.0.asked.borrow();
-        asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY * SILENT)
+        asked.is_some_and(|asked| asked.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
     }
 
     /// Returns the token that is cancelled at the end of `term`, if this replica serves mirrors of
@@ -282,7 +282,7 @@ impl Contact {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                _ = self.asked.recv_many(&mut waiting, WAITING) => waiting.clear(),
+                _ = self.asked.recv_many(&mut waiting, MAX_WAITING_READS) => waiting.clear(),
             }
         }
     }
@@ -294,7 +294,7 @@ impl Contact {
         term: &Term,
     ) -> Result<PeerAnswer, LinkError> {
         let at = Instant::now();
-        let asked = tokio::time::timeout(ANSWER_WITHIN, link.ask());
+        let asked = tokio::time::timeout(QUERY_TIMEOUT, link.ask());
         let asked = self.without_link(asked).await;
         let late = || LinkError::Failed("the leader does not answer".to_owned());
         let answer = asked.map_err(|_| late())??;
@@ -315,7 +315,7 @@ impl Contact {
         loop {
             let reached = async {
                 match reaching {
-                    Some((_, head)) => while !self.reader.reached(head, CATCH_UP).await {},
+                    Some((_, head)) => while !self.reader.reached(head, CATCH_UP_TIMEOUT).await {},
                     None => std::future::pending().await,
                 }
             };
@@ -333,15 +333,15 @@ impl Contact {
                     continue;
                 }
                 // Reads that arrived before the query was sent share its answer.
-                _ = self.asked.recv_many(&mut waiting, WAITING) => {}
-                () = tokio::time::sleep(ASK_EVERY) => {}
+                _ = self.asked.recv_many(&mut waiting, MAX_WAITING_READS) => {}
+                () = tokio::time::sleep(QUERY_INTERVAL) => {}
             }
             let at = Instant::now();
             // Queries are answered but the stream delivers nothing, so the stream is broken.
-            if reaching.is_some_and(|(asked, _)| at - asked > STUCK) {
+            if reaching.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
                 return;
             }
-            match tokio::time::timeout(ANSWER_WITHIN, link.ask()).await {
+            match tokio::time::timeout(QUERY_TIMEOUT, link.ask()).await {
                 Ok(Ok(answer)) if answer.is_of(term) => {
                     silent = 0;
                     self.view.heard(&answer, at);
@@ -359,11 +359,11 @@ impl Contact {
                 Ok(Err(LinkError::AnotherTerm)) => return,
                 Ok(Err(_)) | Err(_) => silent += 1,
             }
-            if silent >= SILENT {
+            if silent >= MAX_UNANSWERED_QUERIES {
                 return;
             }
             waiting.clear();
-            self.without_link(tokio::time::sleep(QUIET)).await;
+            self.without_link(tokio::time::sleep(NO_QUERY_PERIOD)).await;
         }
     }
 }

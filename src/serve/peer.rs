@@ -9,7 +9,7 @@ use super::negotiate::Syntax;
 use super::status::ErrorStatus;
 use super::{ServerState, respond};
 use crate::auth::Attributes;
-use crate::replicate::peer::{PATH, TERM_HEADER};
+use crate::replicate::peer::{PEER_PATH, TERM_HEADER};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -24,7 +24,7 @@ pub const MAX_FOLLOWER_STREAMS: usize = 16;
 
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
-    Router::new().route(PATH, get(answer))
+    Router::new().route(PEER_PATH, get(answer))
 }
 
 /// Returns true if a request is that of a replica with the necessary right.
@@ -35,7 +35,7 @@ pub fn is_from_replica(headers: &HeaderMap) -> bool {
 /// The right that a replica needs.
 pub fn attributes() -> Attributes {
     Attributes::NonResource {
-        path: PATH.to_owned(),
+        path: PEER_PATH.to_owned(),
         verb: "get".to_owned(),
     }
 }

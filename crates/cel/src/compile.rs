@@ -15,18 +15,18 @@ use super::project::Need;
 use super::{CompileError, Environment, Projection, ResultKind};
 
 /// Largest size of an expression in bytes. The stack below is sized for it.
-pub(super) const SOURCE: usize = 4096;
+pub(super) const MAX_SOURCE: usize = 4096;
 
 /// Largest nesting depth of an expression, as in cel-go. The evaluation recurses as deep.
-pub(super) const DEPTH: usize = 250;
+pub(super) const MAX_DEPTH: usize = 250;
 
 /// Stack size of the compiling thread in bytes. In a debug build, the parser needs up to 25 KB per
-/// level, and [`SOURCE`] bytes can have 2,048 levels. Unused pages need no memory.
-pub(super) const STACK: usize = 64 << 20;
+/// level, and [`MAX_SOURCE`] bytes can have 2,048 levels. Unused pages need no memory.
+pub(super) const STACK_BYTES: usize = 64 << 20;
 
 /// Allows one compilation at a time, which limits the memory. Each has a new thread: expressions
 /// change rarely, and the end of the thread frees its stack.
-static TURN: Mutex<()> = Mutex::new(());
+static COMPILE_LOCK: Mutex<()> = Mutex::new(());
 
 /// The result of a compilation.
 #[derive(Debug)]
@@ -57,11 +57,11 @@ pub(super) fn compile(
 pub(super) fn with_stack<T: Send>(
     work: impl FnOnce() -> Result<T, CompileError> + Send,
 ) -> Result<T, CompileError> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = COMPILE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
         let compiling = thread::Builder::new()
             .name("compile".to_owned())
-            .stack_size(STACK)
+            .stack_size(STACK_BYTES)
             .spawn_scoped(scope, work);
         match compiling {
             // No panic of the parser is known. It would be reported here.
@@ -81,7 +81,7 @@ fn error(message: String) -> CompileError {
     }
 }
 
-/// Compiles on the calling thread, which must have a stack of [`STACK`] bytes.
+/// Compiles on the calling thread, which must have a stack of [`STACK_BYTES`] bytes.
 pub(super) fn on_this_stack(
     source: &str,
     kind: ResultKind,
@@ -108,7 +108,7 @@ pub(super) fn on_this_stack(
     if let Some(error) = first {
         return Err(error);
     }
-    if lowered.depth > DEPTH {
+    if lowered.depth > MAX_DEPTH {
         return Err(too_deep());
     }
     let (projection, item) = environment.projection(&lowered.op, Need::whole());
@@ -127,9 +127,9 @@ pub(super) fn on_this_stack(
 
 /// Parses a source within the limits of length and depth.
 pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
-    if source.len() > SOURCE {
+    if source.len() > MAX_SOURCE {
         return Err(error(format!(
-            "expression code point size exceeds limit: size: {}, limit {SOURCE}",
+            "expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}",
             source.len()
         )));
     }
@@ -137,18 +137,18 @@ pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError
     let parser = Env::default()
         .with_optional_support(false)
         .parser()
-        .max_recursion_depth(u16::try_from(DEPTH).unwrap_or(u16::MAX));
+        .max_recursion_depth(u16::try_from(MAX_DEPTH).unwrap_or(u16::MAX));
     let (root, info) = parser
         .parse_with_source_info(source)
         .map_err(|errors| first_syntax_error(&errors))?;
-    if !shallower(&root, DEPTH) {
+    if !shallower(&root, MAX_DEPTH) {
         return Err(too_deep());
     }
     Ok((root, info))
 }
 
 fn too_deep() -> CompileError {
-    error(format!("expression recursion limit exceeded: {DEPTH}"))
+    error(format!("expression recursion limit exceeded: {MAX_DEPTH}"))
 }
 
 pub(super) fn located(complaint: Complaint, info: &SourceInfo) -> CompileError {

@@ -9,7 +9,7 @@ use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_
 
 /// Bytes that are copied in one step. One step then creates at most the memory of one list element,
 /// so the budget limits the memory.
-pub(super) const COPIED: usize = 64;
+pub(super) const COPY_BYTES_PER_STEP: usize = 64;
 
 type ConversionOutcome<'e> = Result<V<'e>, Fault<'e>>;
 
@@ -54,7 +54,7 @@ fn to_bytes<'e>(value: V<'e>, budget: &mut Budget) -> ConversionOutcome<'e> {
         V::Bytes(_) => Ok(value),
         V::Str(Text::Ref(text)) => Ok(V::Bytes(Bytes::Ref(text.as_bytes()))),
         V::Str(Text::Own(text)) => {
-            charge(budget, steps(text.len(), COPIED))?;
+            charge(budget, steps(text.len(), COPY_BYTES_PER_STEP))?;
             Ok(V::Bytes(Bytes::Own(text.as_bytes().into())))
         }
         _ => Err(Fault::no_overload()),
@@ -143,7 +143,7 @@ pub(super) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> ConversionOutc
         V::Uint(value) => value.to_string(),
         V::Double(value) => format_double(*value),
         V::Bytes(bytes) => {
-            charge(budget, steps(bytes.len(), COPIED))?;
+            charge(budget, steps(bytes.len(), COPY_BYTES_PER_STEP))?;
             let text = std::str::from_utf8(bytes)
                 .map_err(|_| Fault::error("invalid UTF-8 in bytes, cannot convert to string"))?;
             text.to_owned()
@@ -242,14 +242,14 @@ fn add<'e>(left: &V<'e>, right: &V<'e>, budget: &mut Budget) -> ConversionOutcom
     };
     match (left, right) {
         (V::Str(a), V::Str(b)) => {
-            charge(budget, steps(a.len() + b.len(), COPIED))?;
+            charge(budget, steps(a.len() + b.len(), COPY_BYTES_PER_STEP))?;
             let mut text = String::with_capacity(a.len() + b.len());
             text.push_str(a);
             text.push_str(b);
             Ok(V::Str(Text::Own(text.into())))
         }
         (V::Bytes(a), V::Bytes(b)) => {
-            charge(budget, steps(a.len() + b.len(), COPIED))?;
+            charge(budget, steps(a.len() + b.len(), COPY_BYTES_PER_STEP))?;
             Ok(V::Bytes(Bytes::Own([&**a, &**b].concat().into())))
         }
         (V::Duration(a), V::Duration(b)) => a

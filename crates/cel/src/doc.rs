@@ -23,7 +23,7 @@ const MAX_BYTES: usize = 32 << 20;
 const MAX_VALUES: usize = 100_000;
 
 /// Up to this number of members, a linear search is faster than a binary search.
-const LINEAR: usize = 8;
+const MAX_LINEAR_SEARCH: usize = 8;
 
 /// The projected fields of one object, borrowed from its JSON where possible.
 pub struct Doc<'a> {
@@ -180,7 +180,7 @@ impl<'d> Node<'d> {
             return None;
         };
         let members = self.span(*span);
-        let entry = if members.len() <= LINEAR {
+        let entry = if members.len() <= MAX_LINEAR_SEARCH {
             members.iter().find(|entry| entry.key == name)
         } else {
             members

@@ -15,13 +15,13 @@ use super::time::duration_part;
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
 
 /// Bytes that are compared or searched in one step.
-pub(super) const SEARCHED: usize = 1024;
+pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
 
 /// Bytes that are matched in one step. A regular expression is slower than a search.
-const MATCHED: usize = 64;
+const MATCH_BYTES_PER_STEP: usize = 64;
 
 /// Steps for compiling a regular expression, which takes at most about one millisecond.
-const COMPILE: u64 = 5_000;
+const PATTERN_COMPILE_STEPS: u64 = 5_000;
 
 /// One evaluation of ops with the lifetime `'e`.
 pub(super) struct Context<'e, 's, 'a> {
@@ -322,7 +322,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     fn search(&mut self, pattern: &Pattern, text: &str) -> Result<bool, Fault<'e>> {
-        let cost = steps(text.len(), MATCHED).saturating_mul(pattern.weight());
+        let cost = steps(text.len(), MATCH_BYTES_PER_STEP).saturating_mul(pattern.weight());
         charge(self.scope.budget, cost)?;
         Ok(pattern.matches(text))
     }
@@ -373,7 +373,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     fn size(&mut self, value: &V<'e>) -> Outcome<'e> {
         let len = match value {
             V::Str(text) => {
-                charge(self.scope.budget, steps(text.len(), SEARCHED))?;
+                charge(self.scope.budget, steps(text.len(), SEARCH_BYTES_PER_STEP))?;
                 text.chars().count()
             }
             V::Bytes(bytes) => bytes.len(),
@@ -394,15 +394,21 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let V::Str(text) = text else {
             return Err(Fault::no_overload());
         };
-        charge(self.scope.budget, steps(text.len(), SEARCHED))?;
+        charge(self.scope.budget, steps(text.len(), SEARCH_BYTES_PER_STEP))?;
         Ok(V::Bool(match function {
             Function::Contains => text.contains(&**argument),
             Function::StartsWith => text.starts_with(&**argument),
             Function::EndsWith => text.ends_with(&**argument),
             Function::Matches => {
-                charge(self.scope.budget, steps(argument.len(), MATCHED))?;
+                charge(
+                    self.scope.budget,
+                    steps(argument.len(), MATCH_BYTES_PER_STEP),
+                )?;
                 let (pattern, compiled) = remembered(argument);
-                charge(self.scope.budget, if compiled { COMPILE } else { 1 })?;
+                charge(
+                    self.scope.budget,
+                    if compiled { PATTERN_COMPILE_STEPS } else { 1 },
+                )?;
                 // The error would quote the text, which can come from the object.
                 let pattern = pattern.ok_or(Fault::error("error parsing regexp"))?;
                 self.search(&pattern, text)?

@@ -10,17 +10,17 @@ use regex::Regex;
 
 use super::Budget;
 use super::clause::{Clause, FORMATTING, GIVEN, Piece, Pieces};
-use super::convert::{COPIED, to_string};
+use super::convert::{COPY_BYTES_PER_STEP, to_string};
 use super::value::{Fault, V, charge, steps};
 
 /// Largest number of decimals, or of columns of `%e`. cel-go's output is not useful beyond it.
-const PRECISION: usize = 60;
+const MAX_PRECISION: usize = 60;
 
 /// The error for a larger number.
 const TOO_PRECISE: &str = "error during formatting: the precision is more than 60";
 
 /// Default number of decimals.
-const DEFAULT: usize = 6;
+const DEFAULT_PRECISION: usize = 6;
 
 /// Evaluates `text.format(list)`.
 pub(super) fn format<'e>(
@@ -56,8 +56,8 @@ struct Output<'b> {
 impl Output<'_> {
     /// Appends text. The cost is its number of bytes, counted over the whole text.
     fn push<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
-        let before = steps(self.text.len(), COPIED);
-        let after = steps(self.text.len() + text.len(), COPIED);
+        let before = steps(self.text.len(), COPY_BYTES_PER_STEP);
+        let after = steps(self.text.len() + text.len(), COPY_BYTES_PER_STEP);
         charge(self.budget, after - before)?;
         self.text.push_str(text);
         Ok(())
@@ -109,7 +109,7 @@ impl Output<'_> {
         } else {
             b"0123456789abcdef"
         };
-        charge(self.budget, steps(2 * bytes.len(), COPIED))?;
+        charge(self.budget, steps(2 * bytes.len(), COPY_BYTES_PER_STEP))?;
         for byte in bytes {
             for half in [byte >> 4, byte & 15] {
                 self.text.push(char::from(digits[usize::from(half)]));
@@ -270,8 +270,8 @@ fn signed(value: i64, print: impl Fn(u64) -> String) -> String {
 }
 
 fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
-    let precision = precision.unwrap_or(DEFAULT);
-    if precision > PRECISION {
+    let precision = precision.unwrap_or(DEFAULT_PRECISION);
+    if precision > MAX_PRECISION {
         return Err(Fault::error(TOO_PRECISE));
     }
     Ok(precision)
@@ -329,17 +329,17 @@ fn scientific(number: f64, width: usize) -> String {
         return format!("{name:>width$}");
     }
     // Adding zero removes the sign of a negative zero.
-    let printed = format!("{:.DEFAULT$e}", number + 0.0);
+    let printed = format!("{:.DEFAULT_PRECISION$e}", number + 0.0);
     let (mantissa, exponent) = printed.split_once('e').unwrap_or((&printed, "0"));
     let (sign, exponent) = match exponent.strip_prefix('-') {
         Some(exponent) => ("⁻", exponent),
         None => ("", exponent),
     };
     let raised = |digit: char| {
-        const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+        const SUPERSCRIPTS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
         digit
             .to_digit(10)
-            .and_then(|digit| RAISED.get(usize::try_from(digit).ok()?))
+            .and_then(|digit| SUPERSCRIPTS.get(usize::try_from(digit).ok()?))
             .copied()
             .unwrap_or(digit)
     };

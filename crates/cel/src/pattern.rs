@@ -17,11 +17,11 @@ const MAX_COMPILED: usize = 1 << 20;
 const MAX_CACHE: usize = 1 << 18;
 
 /// Number of patterns that are cached. Only patterns that are not literals need the cache.
-const REMEMBERED: usize = 16;
+const MAX_CACHED: usize = 16;
 
 /// Number of states that a byte may visit for one unit of cost. In the worst case, a search cannot
 /// use its cache and visits all states for each byte.
-const STATES: u64 = 16;
+const STATES_PER_COST: u64 = 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
@@ -49,7 +49,7 @@ impl Pattern {
             .build()
             .map(|regex| Self {
                 regex,
-                weight: 1 + states / STATES,
+                weight: 1 + states / STATES_PER_COST,
             })
             .map_err(|_| format!("error parsing regexp: cannot compile `{source}`"))
     }
@@ -67,8 +67,8 @@ type Remembered = (Box<str>, Option<Pattern>);
 
 /// Returns the pattern of a computed text, if it is valid, and true if it had to be compiled.
 pub(super) fn remembered(source: &str) -> (Option<Pattern>, bool) {
-    static RECENT: Mutex<VecDeque<Remembered>> = Mutex::new(VecDeque::new());
-    let recent = || RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    static CACHE: Mutex<VecDeque<Remembered>> = Mutex::new(VecDeque::new());
+    let recent = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = recent()
         .iter()
         .find_map(|(text, pattern)| (**text == *source).then(|| pattern.clone()));
@@ -77,7 +77,7 @@ pub(super) fn remembered(source: &str) -> (Option<Pattern>, bool) {
     }
     let pattern = Pattern::new(source).ok();
     let mut recent = recent();
-    if recent.len() >= REMEMBERED {
+    if recent.len() >= MAX_CACHED {
         recent.pop_front();
     }
     recent.push_back((source.into(), pattern.clone()));

@@ -10,14 +10,14 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::Budget;
-use super::convert::COPIED;
+use super::convert::COPY_BYTES_PER_STEP;
 use super::decimal::{Decimal, MAX_DIGITS, NANO, TooLarge, digits};
 use super::op::Function;
 use super::strings::no_overload;
 use super::value::{Fault, V, charge, steps};
 
 /// Number of digits that always fit `i64`.
-const FITTING: i64 = 18;
+const I64_DIGITS: i64 = 18;
 
 /// A number times a power of ten. As in Kubernetes, the representation is visible: `isInteger` is
 /// false for a value that does not fit 64 bits, or did not fit in an intermediate result.
@@ -155,7 +155,7 @@ impl Quantity {
         // As in Kubernetes, one digit is enough.
         let len = length(whole).max(1) + length(fraction);
         let (fits, exponent, factor) = match unit {
-            Unit::Ten(exponent) => (len <= FITTING, exponent - length(fraction), 1),
+            Unit::Ten(exponent) => (len <= I64_DIGITS, exponent - length(fraction), 1),
             Unit::Two(shift) => {
                 let room = 14 - len - i64::from(shift) * 3 / 10;
                 (fraction.is_empty() && room >= 0, 0, 1_i64 << shift)
@@ -356,7 +356,7 @@ pub(super) fn call<'e>(
             },
             _ => 0,
         };
-        charge(budget, steps(len, COPIED))?;
+        charge(budget, steps(len, COPY_BYTES_PER_STEP))?;
     }
     let made = |quantity: Quantity| V::Quantity(Rc::new(quantity));
     let whole = |value: i64| Quantity::Small { value, exponent: 0 };

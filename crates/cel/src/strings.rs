@@ -6,8 +6,8 @@
 use memchr::memmem;
 
 use super::Budget;
-use super::convert::COPIED;
-use super::eval::SEARCHED;
+use super::convert::COPY_BYTES_PER_STEP;
+use super::eval::SEARCH_BYTES_PER_STEP;
 use super::format::format;
 use super::op::Function;
 use super::value::{Fault, Text, V, charge, steps};
@@ -39,7 +39,7 @@ pub(super) fn call<'e>(
         return Err(no_overload(function, args));
     };
     // In the worst case, each of them reads the whole text.
-    charge(budget, steps(text.len(), SEARCHED))?;
+    charge(budget, steps(text.len(), SEARCH_BYTES_PER_STEP))?;
     match (function, rest) {
         (Function::CharAt, [V::Int(at)]) => char_at(text, *at),
         (Function::Format, [list]) if list.is_list() => format(text, list, budget),
@@ -50,11 +50,11 @@ pub(super) fn call<'e>(
             last_index_of(text, part, Some(*from))
         }
         (Function::LowerAscii, []) => {
-            charge(budget, steps(text.len(), COPIED))?;
+            charge(budget, steps(text.len(), COPY_BYTES_PER_STEP))?;
             Ok(V::text(&text.to_ascii_lowercase()))
         }
         (Function::UpperAscii, []) => {
-            charge(budget, steps(text.len(), COPIED))?;
+            charge(budget, steps(text.len(), COPY_BYTES_PER_STEP))?;
             Ok(V::text(&text.to_ascii_uppercase()))
         }
         (Function::Replace, [V::Str(old), V::Str(new)]) => replace(text, old, new, -1, budget),
@@ -102,7 +102,7 @@ fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> 
         Text::Own(own) if start == 0 && end == own.len() => Ok(V::Str(text.clone())),
         Text::Own(own) => {
             let part = own.get(start..end).unwrap_or_default();
-            charge(budget, steps(part.len(), COPIED))?;
+            charge(budget, steps(part.len(), COPY_BYTES_PER_STEP))?;
             Ok(V::text(part))
         }
     }
@@ -176,7 +176,10 @@ fn replace<'e>(
     }
     // Checked before the text is created, because a short text can become a long one.
     let len = times.saturating_mul(new.len()).saturating_add(text.len());
-    charge(budget, steps(len, COPIED) + steps(times, COPIED))?;
+    charge(
+        budget,
+        steps(len, COPY_BYTES_PER_STEP) + steps(times, COPY_BYTES_PER_STEP),
+    )?;
     Ok(V::text(&text.replacen(old, new, times)))
 }
 
@@ -251,7 +254,10 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome
         let before = out.len();
         // The size so far is counted in whole steps.
         let made = before + separator.len() + part.len();
-        charge(budget, steps(made, COPIED) - steps(before, COPIED))?;
+        charge(
+            budget,
+            steps(made, COPY_BYTES_PER_STEP) - steps(before, COPY_BYTES_PER_STEP),
+        )?;
         out.push_str(separator);
         out.push_str(&part);
     }

@@ -29,7 +29,7 @@ fn all(
     let each = |source| compile::on_this_stack(source, ResultKind::Any, environment);
     thread::scope(|scope| {
         thread::Builder::new()
-            .stack_size(compile::STACK)
+            .stack_size(compile::STACK_BYTES)
             .spawn_scoped(scope, || {
                 let sources = sources.iter().map(AsRef::as_ref);
                 sources.map(each).collect()

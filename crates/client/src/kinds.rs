@@ -46,13 +46,13 @@ pub fn plural(kind: &str) -> String {
 }
 
 /// Ends of English words whose plural ends in `es`.
-const TAKE_ES: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
+const ES_ENDINGS: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
 
 /// Returns true if `resource` can be the plural of `kind`. There can be more than one: `gateways`
 /// and `gatewaies` for `Gateway`.
 pub fn is_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
-    let takes_es = || TAKE_ES.iter().any(|end| kind.ends_with(end));
+    let takes_es = || ES_ENDINGS.iter().any(|end| kind.ends_with(end));
     // Endpoints is its own plural. Pod, ingress and policy are examples of the three other rules.
     match resource.strip_prefix(kind.as_str()) {
         Some("" | "s") => true,

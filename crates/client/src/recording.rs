@@ -47,7 +47,7 @@ struct RecordedLine {
 }
 
 /// Largest time from the first event, in seconds: a century, which cannot overflow.
-const FARTHEST: f64 = 3e9;
+const MAX_SECONDS: f64 = 3e9;
 
 /// Reads the events, sorted by time, because recordings of several resources can be concatenated.
 /// Also returns errors for the parts that are no events.
@@ -62,7 +62,7 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
             let t = line
                 .t
                 .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
-            if !(-FARTHEST..=FARTHEST).contains(&t) {
+            if !(-MAX_SECONDS..=MAX_SECONDS).contains(&t) {
                 return Err("t is out of range".to_owned());
             }
             last = Some(t);

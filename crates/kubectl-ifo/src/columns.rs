@@ -39,21 +39,22 @@ use OperationColumn::{
 };
 
 /// The default columns.
-const USUAL: &[OperationColumn] = &[Namespace, Subject, Operation, State, Progress, Age, Message];
+const DEFAULT_COLUMNS: &[OperationColumn] =
+    &[Namespace, Subject, Operation, State, Progress, Age, Message];
 
 /// All columns.
-const WIDE: &[OperationColumn] = &[
+const ALL_COLUMNS: &[OperationColumn] = &[
     Namespace, Subject, Operation, State, Progress, Age, Name, Component, RuleSet, Reason, Started,
     Completed, Message,
 ];
 
 /// Text for an empty cell.
-pub(super) const NONE: &str = "-";
+pub(super) const EMPTY_CELL: &str = "-";
 
 impl OperationColumn {
     /// Finds the column with this header, in any case.
     pub(super) fn named(header: &str) -> Option<Self> {
-        let mut all = WIDE.iter().copied();
+        let mut all = ALL_COLUMNS.iter().copied();
         all.find(|it| it.header().eq_ignore_ascii_case(header))
     }
 

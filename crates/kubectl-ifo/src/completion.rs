@@ -19,10 +19,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Time limit for the cluster. A user waits for the completion.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLUSTER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Directive for kubectl after the last completion (`ShellCompDirectiveNoFileComp` of cobra).
-const NO_FILES: &str = ":4";
+const NO_FILE_COMPLETION: &str = ":4";
 
 /// The argument of `completion`.
 #[derive(Debug, clap::Args)]
@@ -170,7 +170,7 @@ pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCod
             })
             .collect();
     }
-    lines.push(NO_FILES.to_owned());
+    lines.push(NO_FILE_COMPLETION.to_owned());
     print(&(lines.join("\n") + "\n"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -214,7 +214,7 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
         let (_, operations) = OperationSource::open(server, filters, false).await?;
         Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())
     };
-    let names = runtime.block_on(async { tokio::time::timeout(PATIENCE, names).await });
+    let names = runtime.block_on(async { tokio::time::timeout(CLUSTER_TIMEOUT, names).await });
     let names = names.ok().and_then(Result::ok).unwrap_or_default();
     let (prefix, begin) = namespace.unwrap_or(("", current));
     let fit = names.into_iter().filter(|name| name.starts_with(begin));

@@ -187,11 +187,11 @@ impl Connect {
             .and_then(|it| it.cluster.as_ref());
         let proxy_url = cluster.and_then(|it| it.proxy_url.clone());
         let options = KubeConfigOptions {
-            context: Some(OVERRIDDEN.to_owned()),
+            context: Some(OVERRIDE_NAME.to_owned()),
             ..KubeConfigOptions::default()
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        config.proxy_url = through(&config.cluster_url, proxy_url.as_deref())?;
+        config.proxy_url = proxy_for(&config.cluster_url, proxy_url.as_deref())?;
         // A watch can be idle for a minute between bookmarks. Other requests have their own time
         // limit.
         config.read_timeout = None;
@@ -225,7 +225,7 @@ impl Connect {
         if let Some(name) = &self.user {
             context.user = Some(name.clone());
         }
-        let mut cluster = find(
+        let mut cluster = find_named(
             kubeconfig.clusters.iter().map(|it| (&it.name, &it.cluster)),
             &context.cluster,
         );
@@ -234,7 +234,7 @@ impl Connect {
             return Err(Problem::Config(format!("there is no cluster {name:?}")));
         }
         let user = context.user.clone().unwrap_or_default();
-        let mut auth = find(
+        let mut auth = find_named(
             kubeconfig
                 .auth_infos
                 .iter()
@@ -257,19 +257,19 @@ impl Connect {
             *auth = without_credentials(auth);
         }
         kubeconfig.clusters.push(NamedCluster {
-            name: OVERRIDDEN.to_owned(),
+            name: OVERRIDE_NAME.to_owned(),
             cluster: Some(cluster.clone()),
             ..NamedCluster::default()
         });
         kubeconfig.auth_infos.push(NamedAuthInfo {
-            name: OVERRIDDEN.to_owned(),
+            name: OVERRIDE_NAME.to_owned(),
             auth_info: Some(auth.clone()),
             ..NamedAuthInfo::default()
         });
-        OVERRIDDEN.clone_into(&mut context.cluster);
-        context.user = Some(OVERRIDDEN.to_owned());
+        OVERRIDE_NAME.clone_into(&mut context.cluster);
+        context.user = Some(OVERRIDE_NAME.to_owned());
         kubeconfig.contexts.push(NamedContext {
-            name: OVERRIDDEN.to_owned(),
+            name: OVERRIDE_NAME.to_owned(),
             context: Some(context),
             ..NamedContext::default()
         });
@@ -350,7 +350,7 @@ fn read() -> Result<Kubeconfig, KubeconfigError> {
 
 /// Returns the proxy for `server`. kube compares `NO_PROXY` with the address of the proxy, and does
 /// not support `HTTP_PROXY`.
-fn through(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::Uri>, Problem> {
+fn proxy_for(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::Uri>, Problem> {
     let environment = |name: &str| std::env::var(name).ok();
     let found = proxy(server, proxy_url, environment);
     let read = found.map(|it| it.parse()).transpose();
@@ -388,9 +388,9 @@ fn without_credentials(auth: &AuthInfo) -> AuthInfo {
 
 /// Name of the context, cluster and user for the overrides. No file can have it, because kubectl
 /// refuses an empty key and does not trim names.
-const OVERRIDDEN: &str = " flags ";
+const OVERRIDE_NAME: &str = " flags ";
 
-fn find<'a, T: Clone + 'a>(
+fn find_named<'a, T: Clone + 'a>(
     mut named: impl Iterator<Item = (&'a String, &'a Option<T>)>,
     name: &str,
 ) -> Option<T> {

@@ -12,7 +12,7 @@ use std::fmt;
 
 /// kubectl's output formats that this plugin does not have. `-o` also takes names of operations,
 /// and no operation has one of these names.
-const NO_FORMATS: [&str; 8] = [
+const KUBECTL_ONLY_FORMATS: [&str; 8] = [
     "custom-columns",
     "custom-columns-file",
     "go-template",
@@ -30,7 +30,8 @@ pub(super) struct Filters {
     /// Only operations of this component, such as kubevirt; may be given several times
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub(super) component: Vec<String>,
-    /// Only operations on subjects of this kind, such as VirtualMachine, virtualmachines or vm; may be given several times
+    /// Only operations on subjects of this kind, such as VirtualMachine, virtualmachines or vm; may
+    /// be given several times
     #[arg(short, long, value_name = "KIND", value_delimiter = ',')]
     pub(super) kind: Vec<ChosenKind>,
     /// Only this operation, such as Migrating; may be given several times
@@ -114,8 +115,9 @@ impl Filters {
     pub(super) fn take_format(&mut self) -> Result<Option<OutputShape>, Problem> {
         self.takes_format = true;
         let format = |value: &String| <OutputShape as clap::ValueEnum>::from_str(value, true).ok();
-        let is_template =
-            |value: &&String| value.contains(['=', '{']) || NO_FORMATS.contains(&value.as_str());
+        let is_template = |value: &&String| {
+            value.contains(['=', '{']) || KUBECTL_ONLY_FORMATS.contains(&value.as_str())
+        };
         if let Some(value) = self.operation.iter().find(is_template) {
             return Err(Problem::Usage(format!(
                 "unsupported output format {value:?}; there are table, wide, json, yaml and name"

@@ -28,7 +28,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 /// The value of `freshness` for a version whose server does not answer the kube-apiserver. Its list
 /// of resources can be outdated or empty.
-const STALE: &str = "Stale";
+const STALE_FRESHNESS: &str = "Stale";
 
 /// The kinds of one cluster.
 pub(super) struct Kinds {
@@ -297,7 +297,7 @@ impl fmt::Display for ServedResource {
 /// Returns true if a list has items, and all of them are current.
 fn is_fresh(list: &APIGroupDiscoveryList) -> bool {
     let mut versions = list.items.iter().flat_map(|group| &group.versions);
-    !list.items.is_empty() && versions.all(|it| it.freshness.as_deref() != Some(STALE))
+    !list.items.is_empty() && versions.all(|it| it.freshness.as_deref() != Some(STALE_FRESHNESS))
 }
 
 fn all(list: APIGroupDiscoveryList) -> Vec<ServedResource> {

@@ -56,7 +56,7 @@ const DEFAULT_COMMAND: &str = "list";
 
 /// The exit code if the reader of standard output has closed the pipe: 128 + SIGPIPE. Rust ignores
 /// the signal itself.
-const CLOSED: u8 = 128 + 13;
+const PIPE_CLOSED: u8 = 128 + 13;
 
 /// Shows which operations are in flight in a cluster.
 #[derive(Debug, Parser)]
@@ -217,7 +217,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 fn ended(result: Result<ExitCode, Problem>) -> ExitCode {
     match result {
         Ok(code) => code,
-        Err(Problem::Closed) => ExitCode::from(CLOSED),
+        Err(Problem::Closed) => ExitCode::from(PIPE_CLOSED),
         Err(problem) => {
             complain("error", &problem);
             match problem {

@@ -6,7 +6,7 @@ use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known;
 use super::operation::{ListedOperation, own_name};
-use super::output::{Format, OutputShape, TextStyle, complain, print, tell, text_of};
+use super::output::{Format, OutputShape, TextStyle, complain, print, print_error_line, text_of};
 use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
@@ -146,7 +146,7 @@ async fn show(
     if !output.watch {
         print(&view.all(&operations, clock::now(), names.len() == 1)?)?;
         if operations.is_empty() && shape.is_table() {
-            tell(nothing);
+            print_error_line(nothing);
         }
         tell_incomplete(&source);
     }
@@ -230,7 +230,7 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
 /// Prints one line at the end if operations may be missing.
 pub(super) fn tell_incomplete(source: &OperationSource) {
     if let Some(incomplete) = source.incomplete() {
-        tell(&incomplete_line(&incomplete));
+        print_error_line(&incomplete_line(&incomplete));
     }
 }
 

@@ -15,10 +15,10 @@ use std::collections::HashSet;
 
 /// Largest number of levels above an owner. Real chains are shorter. Each level waits for the level
 /// below it.
-const MOST_LEVELS: usize = 8;
+const MAX_LEVELS: usize = 8;
 
 /// Number of concurrent requests.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// The results so far.
 pub(super) struct Lookup {
@@ -55,7 +55,7 @@ impl Lookup {
         operations: &[ListedOperation],
         meant: &dyn Fn(&ListedOperation) -> bool,
     ) -> usize {
-        for _ in 0..MOST_LEVELS {
+        for _ in 0..MAX_LEVELS {
             let kin = Kin::of(operations, &self.known);
             let mut missing: Vec<Who<'_>> = kin
                 .strangers(meant)
@@ -84,7 +84,7 @@ impl Lookup {
                         server.get(&path, &resource, who.namespace).await.ok()?;
                     owner(who, object.metadata)
                 })
-                .buffered(AT_ONCE)
+                .buffered(CONCURRENCY)
                 .collect()
                 .await;
             self.known.extend(found.into_iter().flatten());

@@ -74,7 +74,7 @@ impl OutputShape {
 }
 
 /// Number of blanks between two columns, as in kubectl.
-pub(super) const GAP: usize = 3;
+pub(super) const COLUMN_GAP: usize = 3;
 
 /// Writes to standard output.
 pub(super) fn print(text: &str) -> Result<(), Problem> {
@@ -109,7 +109,7 @@ pub(super) fn complain(level: &str, what: impl Display) {
 }
 
 /// Writes one line to standard error without escaping it.
-pub(super) fn tell(text: &str) {
+pub(super) fn print_error_line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
@@ -132,7 +132,7 @@ pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> 
         let start = text.len();
         for (cell, width) in cells.iter().zip(widths) {
             text.push_str(cell);
-            text.extend(std::iter::repeat_n(' ', width - cell.width() + GAP));
+            text.extend(std::iter::repeat_n(' ', width - cell.width() + COLUMN_GAP));
         }
         let end = text[start..].trim_end().len();
         text.truncate(start + end);

@@ -100,7 +100,7 @@ pub(super) enum Problem {
 fn place(resource: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!(" in namespace {namespace}"),
-        None if resource == LIVE => {
+        None if resource == LIVE_RESOURCE => {
             " in all namespaces (name one with -n, if you may in that one)".to_owned()
         }
         // The request was for all namespaces, so none is named.
@@ -109,7 +109,7 @@ fn place(resource: &str, namespace: Option<&str>) -> String {
 }
 
 /// The resources in the `ClusterRole` `ifo-view`, which is installed with the server.
-const LIVE: &str = "inflightoperations.live.ifo.kubevirt.io";
+const LIVE_RESOURCE: &str = "inflightoperations.live.ifo.kubevirt.io";
 
 /// Returns the command with which an administrator lets `user` read `resource`.
 pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>) -> String {
@@ -124,7 +124,7 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
     let mut steps = String::new();
     // Other resources need a separate role, because `ifo-view` allows reading all operations.
-    let role = if resource == LIVE {
+    let role = if resource == LIVE_RESOURCE {
         "ifo-view".to_owned()
     } else {
         let role = format!("read-{}", resource.split('.').next().unwrap_or(resource));
@@ -225,16 +225,20 @@ impl From<KubeconfigError> for Problem {
 mod tests {
     use super::*;
 
-    const RULE_SETS: &str = "operationrulesets.ifo.kubevirt.io";
+    const RULE_SET_RESOURCE: &str = "operationrulesets.ifo.kubevirt.io";
 
     #[test]
     fn a_hint_is_a_command_that_gives_the_right() {
         assert_eq!(
-            grant(LIVE, Some("team-b"), Some("alice")),
+            grant(LIVE_RESOURCE, Some("team-b"), Some("alice")),
             "have an administrator grant get, list and watch: kubectl create rolebinding \
              ifo-view-alice --clusterrole=ifo-view --user=alice -n team-b"
         );
-        let account = grant(RULE_SETS, None, Some("system:serviceaccount:ci:robot"));
+        let account = grant(
+            RULE_SET_RESOURCE,
+            None,
+            Some("system:serviceaccount:ci:robot"),
+        );
         assert!(
             account.ends_with(
                 ": kubectl create clusterrole read-operationrulesets --verb=get,list,watch \
@@ -253,8 +257,8 @@ mod tests {
 
     #[test]
     fn only_what_has_a_namespace_can_be_asked_for_with_one() {
-        assert!(place(LIVE, None).contains("-n"));
-        assert_eq!(place(RULE_SETS, None), "");
+        assert!(place(LIVE_RESOURCE, None).contains("-n"));
+        assert_eq!(place(RULE_SET_RESOURCE, None), "");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::columns::screen;
 use super::list::incomplete_line;
 use super::operation::{ListedOperation, OperationKey};
-use super::output::{OutputShape, complain, print, tell};
+use super::output::{OutputShape, complain, print, print_error_line};
 use super::plain_text::cut_painted;
 use super::problem::Problem;
 use super::source::{OperationChange, OperationFollower, OperationSource};
@@ -17,17 +17,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// Changes within this time are drawn together.
-const TOGETHER: Duration = Duration::from_millis(100);
+const COALESCE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Interval at which the ages are updated.
-const TICK: Duration = Duration::from_secs(1);
+const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval at which the server is asked which rule sets do not work. A watch does not report that.
-pub(super) const PROBE_EVERY: Duration = Duration::from_secs(10);
+pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Escape sequences: move to the first line, clear the rest of the line, clear the rest of the
 /// screen.
-const HOME: &str = "\x1b[H";
+const CURSOR_HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
@@ -83,7 +83,7 @@ pub(super) async fn run(
     let mut last_height = 0;
     loop {
         let operations = known.values().cloned().collect();
-        if probed.elapsed() >= PROBE_EVERY {
+        if probed.elapsed() >= PROBE_INTERVAL {
             // The watch reports a server that does not answer.
             let _ = source.probe().await;
             probed = Instant::now();
@@ -111,11 +111,15 @@ pub(super) async fn run(
         }
         if !on_screen && gaps != last_gaps {
             if let Some(gaps) = &gaps {
-                tell(gaps);
+                print_error_line(gaps);
             }
             last_gaps = gaps;
         }
-        let pause = if on_screen { TICK } else { PROBE_EVERY };
+        let pause = if on_screen {
+            AGE_INTERVAL
+        } else {
+            PROBE_INTERVAL
+        };
         let mut at = Instant::now() + pause;
         while let Some(change) = next(&mut follower, at).await {
             let changed = match change? {
@@ -137,7 +141,7 @@ pub(super) async fn run(
                 }
             };
             if changed {
-                at = at.min(Instant::now() + TOGETHER);
+                at = at.min(Instant::now() + COALESCE_PERIOD);
             }
         }
     }
@@ -185,7 +189,7 @@ fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> S
         lines.push(format!("… {more} more lines"));
     }
     lines.extend(note);
-    let mut frame = HOME.to_owned();
+    let mut frame = CURSOR_HOME.to_owned();
     for line in lines {
         // Clear the line before writing it. After a full line, clearing would remove its last
         // letter.

@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 
 /// Interval and total time of retries while the server is still listing its targets.
-const SYNC_RETRY: Duration = Duration::from_millis(500);
-const SYNC_TRIES: usize = 20;
+const SYNC_RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_SYNC_RETRIES: usize = 20;
 
 /// The API server of a cluster.
 #[derive(Clone)]
@@ -116,9 +116,11 @@ impl ApiServer {
         resource: &str,
         namespace: Option<&str>,
     ) -> Result<ServerAnswer, Problem> {
-        for _ in 0..SYNC_TRIES {
+        for _ in 0..MAX_SYNC_RETRIES {
             match self.once(uri, resource, namespace).await {
-                Err(Problem::NotSynced | Problem::Busy(_)) => tokio::time::sleep(SYNC_RETRY).await,
+                Err(Problem::NotSynced | Problem::Busy(_)) => {
+                    tokio::time::sleep(SYNC_RETRY_INTERVAL).await
+                }
                 answer => return answer,
             }
         }

@@ -27,13 +27,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Objects per page: kubectl's chunk size. It limits the memory for a page.
-const PAGE: usize = 500;
+const PAGE_OBJECTS: usize = 500;
 
 /// Number of concurrent requests for namespaces.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// Largest number of namespaces that the note names.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// The API that serves the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,21 +90,21 @@ pub(super) struct OperationSource {
 }
 
 impl OperationSource {
-    /// Finds the API and the namespaces that the user may read, and lists the operations. A note
-    /// about unusual results is printed to standard error. `keep_raw` keeps the objects as the
-    /// server sent them.
+    /// Finds the API and the namespaces that the user may read, and lists the operations. A
+    /// note about unusual results is printed to standard error. `keep_raw` keeps the objects
+    /// as the server sent them.
     pub(super) async fn open(
         server: ApiServer,
         filters: Filters,
         keep_raw: bool,
     ) -> Result<(Self, Vec<ListedOperation>), Problem> {
         let (source, listed) = Self::find(server, filters, keep_raw).await?;
-        source.note();
+        source.print_note();
         Ok((source, listed))
     }
 
     /// Prints the note, if there is one.
-    pub(super) fn note(&self) {
+    pub(super) fn print_note(&self) {
         if let Some(unusual) = &self.unusual {
             complain("note", unusual);
         }
@@ -193,7 +193,7 @@ impl OperationSource {
         let asked: Vec<BoxFuture<'_, Result<(), Problem>>> =
             asked.map(futures::FutureExt::boxed).collect();
         futures::stream::iter(asked)
-            .buffered(AT_ONCE)
+            .buffered(CONCURRENCY)
             .try_collect::<()>()
             .await?;
         Ok(self.completeness())
@@ -219,7 +219,7 @@ impl OperationSource {
     pub(super) async fn list(&self) -> Result<Vec<ListedOperation>, Problem> {
         futures::stream::iter(self.places())
             .map(|place| self.list_in(place))
-            .buffered(AT_ONCE)
+            .buffered(CONCURRENCY)
             .try_concat()
             .await
     }
@@ -256,7 +256,7 @@ impl OperationSource {
         let lists: Vec<(&String, Result<Vec<ListedOperation>, Problem>)> =
             futures::stream::iter(&all)
                 .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
-                .buffered(AT_ONCE)
+                .buffered(CONCURRENCY)
                 .collect()
                 .await;
         let mut allowed = Vec::new();
@@ -280,7 +280,7 @@ impl OperationSource {
                 user: refused,
             });
         }
-        let named = first_names(allowed.iter().map(String::as_str), NAMED);
+        let named = first_names(allowed.iter().map(String::as_str), MAX_NAMED);
         self.unusual = Some(format!(
             "you may not list operations in all namespaces; showing those in {named}"
         ));
@@ -290,7 +290,7 @@ impl OperationSource {
 
     /// Lists one namespace, or all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
-        match self.pages(namespace, Some(PAGE)).await {
+        match self.pages(namespace, Some(PAGE_OBJECTS)).await {
             // The continue token expired, because the server has dropped the old state.
             Err(Problem::Expired) => self.pages(namespace, None).await,
             listed => listed,
@@ -357,7 +357,7 @@ pub(super) async fn namespaces(server: &ApiServer) -> Vec<String> {
 
 async fn names(server: &ApiServer, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
     let options = ListOptions {
-        limit: Some(PAGE),
+        limit: Some(PAGE_OBJECTS),
         ..ListOptions::default()
     };
     let mut names = Vec::new();

@@ -4,7 +4,7 @@
 //! each orphan that must be ended or deleted.
 
 use super::record::{Record, StoredState, WantedState};
-use super::{COMPARE_EVERY, Queue};
+use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
 use crate::persist::look::Look;
 use crate::persist::store::Revision;
@@ -18,12 +18,12 @@ use tokio::time::Instant;
 /// Delay between the comparison that finds an orphan and the write for it. The previous leader may
 /// have read the subject from a kube-apiserver that is ahead of the one that this leader reads.
 /// Then this leader detects the same operation within the delay.
-pub(super) const GRACE: Duration = Duration::from_secs(5);
+pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
 /// Delay of the second comparison after the targets have been read. The previous leader may have
 /// sent a creation just before it lost the Lease. The kube-apiserver ends requests after 60 s. So 5
 /// s later such a creation has either succeeded or failed.
-pub(super) const COMPARE_AGAIN: Duration = Duration::from_secs(65);
+pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 
 /// A custom resource in a list.
 #[derive(Clone, Debug)]
@@ -44,9 +44,12 @@ impl Queue {
     /// Processes a complete list: compares it with the records.
     pub fn compared(&mut self, found: Vec<ListedResource>, now: Instant) {
         self.pace.succeeded();
-        let again = self.settled.iter().map(|(since, _)| *since + COMPARE_AGAIN);
+        let again = self
+            .settled
+            .iter()
+            .map(|(since, _)| *since + SECOND_COMPARE_DELAY);
         let again = again.filter(|at| *at > now).min();
-        self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
+        self.compare_at = Some(again.unwrap_or(now + COMPARE_INTERVAL));
         let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
         // A completed operation is not written again. Its custom resource was deleted, for example
         // by the garbage collector together with the subject.
@@ -70,7 +73,7 @@ impl Queue {
             self.change(&found.name, now, |record| {
                 if let Some(orphan) = orphan {
                     record.wanted = orphan;
-                    record.not_before = Some(now + GRACE);
+                    record.not_before = Some(now + ORPHAN_DELAY);
                 }
                 let at = match &record.stored {
                     // The custom resource has not changed since the server's last write. Its facts

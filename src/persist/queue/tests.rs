@@ -1,6 +1,6 @@
 //! Tests of the queue under virtual time, without a store.
 
-use super::compare::{COMPARE_AGAIN, GRACE};
+use super::compare::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
 use crate::clock;
 use crate::index::{Bounds, CommitVersion, Key, Write, index};
@@ -139,7 +139,7 @@ impl Bench {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
         self.queue.settle(Arc::new(unread), self.now);
         self.compare(found);
-        self.queue.compare_at = Some(self.now + COMPARE_EVERY);
+        self.queue.compare_at = Some(self.now + COMPARE_INTERVAL);
     }
 
     fn settle(&mut self, found: Vec<ListedResource>) {
@@ -597,8 +597,8 @@ async fn what_a_killed_server_left_ends_once_all_targets_have_been_read() {
         assert_eq!(bench.pass(seconds(300)), 0, "its feed may not be there yet");
         bench.live(3, active(1));
         bench.settle(all);
-        assert_eq!(bench.pass(GRACE / 2), 0);
-        bench.pass(GRACE);
+        assert_eq!(bench.pass(ORPHAN_DELAY / 2), 0);
+        bench.pass(ORPHAN_DELAY);
         bench.written.sort();
         assert_eq!(bench.verbs(), want);
         assert!(bench.written.iter().all(|(name, _)| name != "op-3"));
@@ -614,7 +614,7 @@ async fn history_without_a_live_object_is_bounded_by_age_and_number() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, completed(1));
     bench.pass(seconds(1));
-    bench.now += COMPARE_EVERY;
+    bench.now += COMPARE_INTERVAL;
     let mut all = vec![found(1, completed(1), Some(&time(1)))];
     // Two more fit. The newest ones stay, and none is older than a day.
     for (number, hours) in [(2, 2), (3, 3), (4, 4), (5, 30)] {
@@ -633,7 +633,7 @@ async fn what_others_deleted_is_found_missing_and_written_again() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     bench.pass(seconds(1));
-    bench.now += COMPARE_EVERY;
+    bench.now += COMPARE_INTERVAL;
     bench.compare(Vec::new());
     assert_eq!(bench.pass(seconds(1)), 1);
 }
@@ -645,7 +645,7 @@ async fn history_that_others_deleted_stays_deleted_unless_it_went_with_its_crd()
     bench.pass(seconds(1));
     bench.live(1, completed(2));
     bench.pass(seconds(1));
-    bench.now += COMPARE_EVERY;
+    bench.now += COMPARE_INTERVAL;
     bench.compare(Vec::new());
     assert_eq!(bench.pass(seconds(1)), 0);
     bench.live(2, active(1));
@@ -726,7 +726,7 @@ async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each
         let job = bench.job().expect("it has another try");
         bench.fail(&job, &invalid);
         assert!(!bench.queue.is_drained());
-        bench.now += pace::MAX_DRAINING;
+        bench.now += pace::MAX_DRAINING_DELAY;
     }
     assert_eq!(bench.pass(seconds(1)), 1);
     assert!(bench.queue.is_drained());
@@ -740,10 +740,10 @@ async fn some_time_after_the_start_it_compares_once_more() {
     let settled = bench.now;
     bench.now += seconds(30);
     bench.compare(Vec::new());
-    assert_eq!(bench.queue.compare_at, Some(settled + COMPARE_AGAIN));
-    bench.now = settled + COMPARE_AGAIN;
+    assert_eq!(bench.queue.compare_at, Some(settled + SECOND_COMPARE_DELAY));
+    bench.now = settled + SECOND_COMPARE_DELAY;
     bench.compare(Vec::new());
-    assert_eq!(bench.queue.compare_at, Some(bench.now + COMPARE_EVERY));
+    assert_eq!(bench.queue.compare_at, Some(bench.now + COMPARE_INTERVAL));
 }
 
 #[tokio::test(start_paused = true)]
@@ -834,7 +834,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
         bench.queue.done(&job.name, &Ok(found), bench.now);
         assert_eq!(bench.pass(seconds(59)), 0);
 
-        bench.queue.compare_at = Some(bench.now + COMPARE_EVERY);
+        bench.queue.compare_at = Some(bench.now + COMPARE_INTERVAL);
         bench.live(1, completed(2));
         let job = bench.job().unwrap();
         assert_eq!(
@@ -870,7 +870,7 @@ async fn a_comparison_keeps_what_was_written_if_nobody_has_changed_it() {
             revision: revision(version),
             ..found(1, active(8), None)
         };
-        bench.now += COMPARE_EVERY;
+        bench.now += COMPARE_INTERVAL;
         bench.compare(vec![other]);
         assert_eq!(bench.pass(seconds(60)), writes);
     }
@@ -879,7 +879,7 @@ async fn a_comparison_keeps_what_was_written_if_nobody_has_changed_it() {
 #[tokio::test(start_paused = true)]
 async fn an_orphan_that_was_detected_a_moment_later_is_left_alone() {
     let mut bench = Bench::new(SETTINGS);
-    bench.now += COMPARE_EVERY;
+    bench.now += COMPARE_INTERVAL;
     bench.compare(vec![found(1, active(1), None)]);
     bench.pass(seconds(1));
     bench.live(1, active(1));
@@ -892,7 +892,7 @@ async fn an_orphan_that_conflicts_is_read_and_has_the_same_fate() {
     for retain in [true, false] {
         let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
         bench.settle(vec![found(1, active(1), None)]);
-        bench.now += GRACE;
+        bench.now += ORPHAN_DELAY;
         let job = bench.job().unwrap();
         bench.fail(&job, &conflict);
         bench.now += seconds(1);
@@ -924,7 +924,7 @@ async fn a_queue_that_hands_over_starts_nothing_and_waits_for_what_it_sent() {
     bench.queue.stop(AtStop::HandOver, bench.now);
     assert!(bench.job().is_none());
     assert!(!bench.queue.is_drained());
-    bench.now += COMPARE_EVERY;
+    bench.now += COMPARE_INTERVAL;
     assert!(bench.job().is_none(), "nor does it compare");
     bench.succeed(&sent);
     assert!(bench.queue.is_drained());

@@ -230,7 +230,7 @@ fn large(bytes: usize) -> (ClusterStore, Asked) {
 
 #[tokio::test]
 async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
-    let (store, asked) = large(ANSWER / PAGE);
+    let (store, asked) = large(MAX_ANSWER_BYTES / PAGE_OBJECTS);
     assert!(store.page("", None).await.is_ok());
     assert!(store.page("", Some("more")).await.is_ok());
     assert!(store.page("", None).await.is_ok());

@@ -29,7 +29,7 @@ const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 
 /// A reservation that is further ahead of the wall clock than this is ignored. It was caused by a
 /// wrong clock or an edit. Otherwise, versions would stay ahead of the time forever.
-const MOST_AHEAD: Duration = Duration::from_hours(24);
+const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
 /// The Lease as this process has seen it.
 pub(super) struct SeenLease {
@@ -155,7 +155,7 @@ impl<S: LeaseStore> Election<S> {
 
     /// Records a reservation.
     pub(super) fn reserve_above(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
-        if reserved.0 > wall().0.saturating_add(micros(MOST_AHEAD)) {
+        if reserved.0 > wall().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
             if is_new {
                 tracing::warn!(
                     %reserved,

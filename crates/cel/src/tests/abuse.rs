@@ -72,7 +72,7 @@ fn shapes(times: usize) -> Vec<String> {
 #[test]
 fn deep_expressions_end_in_an_answer_or_an_error_and_never_the_process() {
     // Twice the cap of the source, and as much as just fits below it.
-    for length in [8192, compile::SOURCE] {
+    for length in [8192, compile::MAX_SOURCE] {
         for shape in shapes(1) {
             let unit = shapes(2)
                 .iter()
@@ -82,7 +82,7 @@ fn deep_expressions_end_in_an_answer_or_an_error_and_never_the_process() {
             let times = length / unit;
             let index = shapes(1).iter().position(|one| *one == shape).unwrap();
             let mut source = shapes(times).swap_remove(index);
-            if length == compile::SOURCE && source.len() > length {
+            if length == compile::MAX_SOURCE && source.len() > length {
                 source = shapes(times - shape.len().div_ceil(unit)).swap_remove(index);
                 assert!(source.len() <= length);
             }
@@ -108,7 +108,7 @@ fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
 
 #[test]
 fn long_sources_are_refused() {
-    let source = format!("'{}' == ''", "a".repeat(compile::SOURCE));
+    let source = format!("'{}' == ''", "a".repeat(compile::MAX_SOURCE));
     let error = any(&source).unwrap_err();
     assert!(error.message.contains("limit 4096"), "{error}");
 }

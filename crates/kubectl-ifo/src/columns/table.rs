@@ -7,9 +7,9 @@
 mod tests;
 
 use super::OperationColumn::{self, Age, Message, Namespace, Operation, Progress, State, Subject};
-use super::{NONE, USUAL, WIDE};
+use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL};
 use crate::operation::ListedOperation;
-use crate::output::{GAP, TextStyle};
+use crate::output::{COLUMN_GAP, TextStyle};
 use crate::paint::Paint;
 use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
@@ -20,16 +20,16 @@ const NARROW_GAP: usize = 2;
 
 /// Smallest useful widths of a name, a namespace and an operation. Second, the widths on a screen
 /// that is unusually narrow.
-const LEAST_SUBJECT: usize = 24;
-const LEAST_NAMESPACE: usize = 12;
-const LEAST_OPERATION: usize = 12;
-const LEAST_OF_ALL: usize = 8;
+const MIN_SUBJECT: usize = 24;
+const MIN_NAMESPACE: usize = 12;
+const MIN_OPERATION: usize = 12;
+const MIN_ON_NARROW_SCREEN: usize = 8;
 
 /// Smallest useful width of a message. With less, the column is left out.
-const LEAST_MESSAGE: usize = 10;
+const MIN_MESSAGE: usize = 10;
 
 /// Usual widths for a table whose later rows are unknown. `Progressing` and `2d10h` fit completely.
-const TYPICAL: [(OperationColumn, usize); 5] = [
+const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
     (State, 11),
     (Age, 5),
     (Subject, 30),
@@ -66,12 +66,16 @@ impl Table {
 
     fn begun(operations: &[ListedOperation], now: Timestamp, style: TextStyle, open: bool) -> Self {
         let (screen, paint) = (style.width(), style.paint);
-        let columns = if style.wide { WIDE } else { USUAL };
+        let columns = if style.wide {
+            ALL_COLUMNS
+        } else {
+            DEFAULT_COLUMNS
+        };
         let mut table = Self {
             columns: columns.to_vec(),
             widths: Vec::new(),
             open,
-            gap: GAP,
+            gap: COLUMN_GAP,
             short: false,
             paint,
             screen,
@@ -90,10 +94,10 @@ impl Table {
     /// Widens columns to their usual width, as far as the message leaves space.
     fn make_room(&mut self, screen: usize) {
         if let Some(place) = self.place(Message) {
-            let least = self.widths[place].clamp(LEAST_MESSAGE, 2 * LEAST_MESSAGE);
+            let least = self.widths[place].clamp(MIN_MESSAGE, 2 * MIN_MESSAGE);
             self.widths[place] = least;
         }
-        for (column, typical) in TYPICAL {
+        for (column, typical) in USUAL_WIDTHS {
             let Some(place) = self.place(column) else {
                 continue;
             };
@@ -116,10 +120,10 @@ impl Table {
         let mut least = column.header().width();
         // The later rows are unknown.
         if self.open && operations.is_empty() {
-            let typical = TYPICAL.iter().find(|(it, _)| *it == column);
+            let typical = USUAL_WIDTHS.iter().find(|(it, _)| *it == column);
             least = typical.map_or(least, |(_, width)| least.max(*width));
             if self.short && column == Subject {
-                least = LEAST_SUBJECT;
+                least = MIN_SUBJECT;
             }
         }
         cells.fold(least, usize::max)
@@ -132,7 +136,7 @@ impl Table {
         };
         match text.as_str() {
             // The message is the last column, so it needs no dash.
-            "" if column != Message => NONE.to_owned(),
+            "" if column != Message => EMPTY_CELL.to_owned(),
             _ => text,
         }
     }
@@ -140,7 +144,7 @@ impl Table {
     /// Shrinks the table step by step until it fits the screen, least important columns first. The
     /// age always stays, because users need it to recognize new and hanging operations.
     fn fit(&mut self, operations: &[ListedOperation], now: Timestamp, screen: usize) {
-        self.narrow(Message, LEAST_MESSAGE, screen);
+        self.narrow(Message, MIN_MESSAGE, screen);
         self.give_up(Message, screen);
         if self.excess(screen) > 0 {
             self.short = true;
@@ -153,12 +157,12 @@ impl Table {
         if !operations.is_empty() && operations.iter().all(|it| it.progress.is_none()) {
             self.give_up(Progress, screen);
         }
-        self.narrow(Subject, LEAST_SUBJECT, screen);
-        self.narrow(Namespace, LEAST_NAMESPACE, screen);
-        self.narrow(Operation, LEAST_OPERATION, screen);
+        self.narrow(Subject, MIN_SUBJECT, screen);
+        self.narrow(Namespace, MIN_NAMESPACE, screen);
+        self.narrow(Operation, MIN_OPERATION, screen);
         self.give_up(Progress, screen);
         for column in [Namespace, Operation, Subject] {
-            self.narrow(column, LEAST_OF_ALL, screen);
+            self.narrow(column, MIN_ON_NARROW_SCREEN, screen);
         }
         self.give_up(Namespace, screen);
         self.give_up(State, screen);
@@ -239,9 +243,9 @@ impl Table {
             widths[place] = cells[place].width().max(self.widths[place]);
         }
         for (column, least) in [
-            (Subject, LEAST_SUBJECT),
-            (Namespace, LEAST_NAMESPACE),
-            (Operation, LEAST_OPERATION),
+            (Subject, MIN_SUBJECT),
+            (Namespace, MIN_NAMESPACE),
+            (Operation, MIN_OPERATION),
             (Subject, 0),
             (Namespace, 0),
             (Operation, 0),
@@ -257,7 +261,7 @@ impl Table {
         }
         let has_message = |widths: &[usize]| {
             let left = self.left(widths, screen).unwrap_or_default();
-            left >= LEAST_MESSAGE + self.gap
+            left >= MIN_MESSAGE + self.gap
         };
         if has_message(&widths) || !has_message(&self.widths) {
             self.widths.clone_from(&widths);
@@ -304,7 +308,7 @@ impl Table {
             } else {
                 room
             };
-            let cell = if *column == Message && most < LEAST_MESSAGE {
+            let cell = if *column == Message && most < MIN_MESSAGE {
                 String::new()
             } else {
                 cut(&cell, most)

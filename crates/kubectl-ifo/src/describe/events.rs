@@ -12,7 +12,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// Largest number of Events that are read: kubectl's chunk size. An object seldom has more than a
 /// few Events, which are kept for an hour.
-const MOST: &str = "500";
+const MAX_EVENTS_READ: &str = "500";
 
 /// Reads the Events of a subject, the newest last. The error says why they could not be read.
 pub(super) async fn of(server: &ApiServer, subject: &ListedSubject) -> Result<Vec<Event>, String> {
@@ -24,7 +24,10 @@ pub(super) async fn of(server: &ApiServer, subject: &ListedSubject) -> Result<Ve
     if let Some(uid) = &subject.uid {
         selector.push(format!("involvedObject.uid={uid}"));
     }
-    let query = query(&[("fieldSelector", &selector.join(",")), ("limit", MOST)]);
+    let query = query(&[
+        ("fieldSelector", &selector.join(",")),
+        ("limit", MAX_EVENTS_READ),
+    ]);
     let path = format!("/api/v1/namespaces/{}/events?{query}", escape(namespace));
     let list: k8s_openapi::List<Event> = server
         .get(&path, "events", Some(namespace))

@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 /// Largest number of owners that are looked up for related operations, because each is a request.
-const MOST_OWNERS: usize = 200;
+const MAX_OWNERS: usize = 200;
 
 /// The arguments of `describe`.
 #[derive(Debug, clap::Args)]
@@ -104,7 +104,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             }
         }
         OutputShape::Table | OutputShape::Wide => {
-            let mut lookup = Lookup::new(server.clone(), kinds, MOST_OWNERS);
+            let mut lookup = Lookup::new(server.clone(), kinds, MAX_OWNERS);
             // The owners of the described operations come first, because there can be too many
             // others.
             let first: Vec<ListedOperation> =

@@ -4,7 +4,7 @@ use super::Account;
 use super::events;
 use super::related::Related;
 use super::rule::DescribedRule;
-use crate::columns::{self, NONE};
+use crate::columns::{self, EMPTY_CELL};
 use crate::output::table;
 use crate::paint::Paint;
 use crate::plain_text::{ago, one_line, pad};
@@ -14,11 +14,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 /// Width of the titles. The longest is `Last Detected:`.
-const TITLE: usize = 17;
+const TITLE_WIDTH: usize = 17;
 
 /// Largest number of rows of a section.
-const MOST_RELATED: usize = 50;
-const MOST_EVENTS: usize = 50;
+const MAX_RELATED: usize = 50;
+const MAX_EVENTS: usize = 50;
 
 /// Formats all accounts.
 pub(super) fn text(accounts: &[Account<'_>], now: Timestamp, paint: Paint) -> String {
@@ -105,7 +105,7 @@ impl DescriptionWriter {
 
     fn painted(&mut self, indent: usize, title: &str, text: &str) {
         if !text.is_empty() {
-            let title = pad(&format!("{title}:"), TITLE - indent);
+            let title = pad(&format!("{title}:"), TITLE_WIDTH - indent);
             self.row(&format!("{:indent$}{title}{text}", ""));
         }
     }
@@ -117,7 +117,7 @@ impl DescriptionWriter {
     /// Formats the heading of an empty section.
     fn none(&mut self, title: &str, why: &str) {
         let why = one_line(why);
-        self.row(&format!("{}{why}", pad(&format!("{title}:"), TITLE)));
+        self.row(&format!("{}{why}", pad(&format!("{title}:"), TITLE_WIDTH)));
     }
 
     /// Formats a table below its heading, with dashes below its header as in kubectl.
@@ -132,7 +132,7 @@ impl DescriptionWriter {
     fn lines<'t>(&mut self, indent: usize, title: &str, texts: impl IntoIterator<Item = &'t str>) {
         let mut title = format!("{title}:");
         for text in texts {
-            let title = pad(&std::mem::take(&mut title), TITLE - indent);
+            let title = pad(&std::mem::take(&mut title), TITLE_WIDTH - indent);
             let line = format!("{:indent$}{title}{}", "", one_line(text));
             self.row(line.trim_end());
         }
@@ -150,7 +150,7 @@ impl DescriptionWriter {
                 it.kind.clone(),
                 it.status.clone(),
                 it.last_transition_time
-                    .map_or_else(|| NONE.to_owned(), |time| ago(time, now)),
+                    .map_or_else(|| EMPTY_CELL.to_owned(), |time| ago(time, now)),
                 it.reason.clone(),
                 it.message.clone(),
             ]
@@ -181,11 +181,11 @@ impl DescriptionWriter {
         }
         for (name, text) in &rule.variables {
             // A long name gets its own line.
-            if name.len() + 1 < TITLE - 4 {
+            if name.len() + 1 < TITLE_WIDTH - 4 {
                 self.lines(4, name, text.lines());
             } else {
                 self.row(&format!("    {}:", one_line(name)));
-                let indent = " ".repeat(TITLE);
+                let indent = " ".repeat(TITLE_WIDTH);
                 for line in text.lines() {
                     self.row(&format!("{indent}{}", one_line(line)));
                 }
@@ -198,7 +198,7 @@ impl DescriptionWriter {
             return self.none("Related", "<none>");
         }
         self.heading("Related");
-        let rows = related.iter().take(MOST_RELATED).map(|it| {
+        let rows = related.iter().take(MAX_RELATED).map(|it| {
             let operation = it.operation;
             [
                 it.how.to_owned(),
@@ -213,7 +213,7 @@ impl DescriptionWriter {
             ["Relation", "Subject", "Operation", "State", "Age", "Name"],
             rows.collect(),
         );
-        let more = related.len().saturating_sub(MOST_RELATED);
+        let more = related.len().saturating_sub(MAX_RELATED);
         if more > 0 {
             self.row(&format!("  … and {more} more; see: kubectl ifo tree"));
         }
@@ -226,7 +226,7 @@ impl DescriptionWriter {
             Err(why) => return self.none("Events", &format!("<not shown: {why}>")),
         };
         self.heading("Events");
-        let earlier = all.len().saturating_sub(MOST_EVENTS);
+        let earlier = all.len().saturating_sub(MAX_EVENTS);
         let rows = all.iter().skip(earlier).map(|it| {
             [
                 it.type_.clone().unwrap_or_default(),

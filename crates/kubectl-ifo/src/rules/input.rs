@@ -20,7 +20,7 @@ const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "K
 
 /// Fields of a kustomization that would change its resources. The resources are read without these
 /// changes.
-const TRANSFORMS: [&str; 14] = [
+const CHANGING_FIELDS: [&str; 14] = [
     "commonAnnotations",
     "commonLabels",
     "configMapGenerator",
@@ -147,7 +147,7 @@ impl Input {
             Ok(documents) => documents.into_iter().next().unwrap_or_default(),
             Err(why) => return self.fault(&source, why),
         };
-        let transforms: Vec<&str> = TRANSFORMS
+        let transforms: Vec<&str> = CHANGING_FIELDS
             .into_iter()
             .filter(|key| kustomization.get(key).is_some())
             .collect();

@@ -66,7 +66,8 @@ Examples:
   kubectl get vm -A -w --output-watch-events -o json > stream.json
   kubectl ifo rules replay my-rules.yaml --stream stream.json")]
 pub(crate) struct Args {
-    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; also CRDs, for the names of their resources
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
+    /// kustomization.yaml), - for standard input; also CRDs, for the names of their resources
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
     /// Recorded watch events as JSON: {"t": seconds, "resource": "group/version/plural", "type",
@@ -87,11 +88,11 @@ pub(crate) struct Args {
 }
 
 /// The longest accepted debounce period. It is longer than any stream and cannot overflow.
-const LONGEST: Duration = Duration::from_hours(365 * 24);
+const MAX_DEBOUNCE: Duration = Duration::from_hours(365 * 24);
 
 fn debounce(text: &str) -> Result<Duration, String> {
     duration::parse(text)
-        .filter(|duration| *duration <= LONGEST)
+        .filter(|duration| *duration <= MAX_DEBOUNCE)
         .ok_or_else(|| "not a duration such as 30s, 5m or 1h30m".to_owned())
 }
 

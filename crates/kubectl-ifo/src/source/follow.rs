@@ -17,7 +17,7 @@ use kube::{Api, core::GroupVersionKind};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Largest number of namespaces that are watched separately, because each is a request.
-const MOST_WATCHED: usize = 100;
+const MAX_WATCHED_NAMESPACES: usize = 100;
 
 /// A change.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl OperationSource {
         listed: Option<Vec<ListedOperation>>,
     ) -> Result<OperationFollower, Problem> {
         let namespaces = self.places();
-        if namespaces.len() > MOST_WATCHED {
+        if namespaces.len() > MAX_WATCHED_NAMESPACES {
             return Err(Problem::Usage(format!(
                 "{} namespaces are too many to watch one by one; name one with -n",
                 namespaces.len()

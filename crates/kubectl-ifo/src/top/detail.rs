@@ -6,7 +6,7 @@ use super::family::Relative;
 use super::model::Detail;
 use super::row::TopRow;
 use super::theme::Theme;
-use crate::columns::{NONE, age};
+use crate::columns::{EMPTY_CELL, age};
 use crate::operation::{ConditionView, ListedOperation};
 use crate::plain_text::{ago, cut, one_line, pad};
 use ifo_api::duration;
@@ -15,13 +15,13 @@ use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Width of the field names.
-const NAME: usize = 13;
+const NAME_WIDTH: usize = 13;
 
 /// Width of the progress bar.
-const BAR: usize = 30;
+const BAR_WIDTH: usize = 30;
 
 /// If a text has less width than this beside its name, it is not broken at words.
-const LEAST: usize = 8;
+const MIN_TEXT_WIDTH: usize = 8;
 
 /// Returns all lines, from the top.
 pub(super) fn lines(
@@ -40,7 +40,10 @@ pub(super) fn lines(
     page.blank();
     page.time(operation, detail.gone, now);
     if let Some(progress) = operation.progress {
-        let bar = bar(progress, BAR.min(width.saturating_sub(NAME + 5)));
+        let bar = bar(
+            progress,
+            BAR_WIDTH.min(width.saturating_sub(NAME_WIDTH + 5)),
+        );
         page.field("Progress", &format!("{bar} {progress}%"));
     }
     for (name, text) in [
@@ -140,11 +143,11 @@ impl Sheet {
     /// Formats a name and its text, in as many lines as necessary.
     fn field(&mut self, name: &str, text: &str) {
         let text = one_line(text);
-        let room = self.width.saturating_sub(NAME);
-        if room < LEAST {
+        let room = self.width.saturating_sub(NAME_WIDTH);
+        if room < MIN_TEXT_WIDTH {
             self.push(0, name, self.theme.dim(), &text);
         } else {
-            self.push(NAME, name, self.theme.dim(), &text);
+            self.push(NAME_WIDTH, name, self.theme.dim(), &text);
         }
     }
 
@@ -216,7 +219,7 @@ impl Sheet {
         }
         if relative.rows.is_empty() {
             spans.push(Span::styled(
-                cut(&format!("  {NONE}"), room),
+                cut(&format!("  {EMPTY_CELL}"), room),
                 self.theme.dim(),
             ));
         }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Largest number of subjects that are shown. It also limits long chains of owners.
-const MOST: usize = 500;
+const MAX_SUBJECTS: usize = 500;
 
 /// A subject among its relatives.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) fn family<'a>(
     let mut seen = HashSet::from([own]);
     let mut above = Vec::new();
     let mut at = own;
-    while above.len() < MOST
+    while above.len() < MAX_SUBJECTS
         && let Some(parent) = kin.nodes[at].parents.first().copied()
         && seen.insert(parent)
     {
@@ -80,7 +80,7 @@ pub(super) fn family<'a>(
     }
     // Depth first with an explicit stack, because a chain can be long.
     let mut stack = vec![(own, above.len())];
-    while relatives.len() < MOST
+    while relatives.len() < MAX_SUBJECTS
         && let Some((number, depth)) = stack.pop()
     {
         if number != own {
@@ -193,7 +193,7 @@ mod tests {
             .windows(2)
             .map(|two| (two[1].as_str(), two[0].as_str()))
             .collect();
-        assert_eq!(drawn("00001", &pairs).len(), MOST);
-        assert_eq!(drawn("09999", &pairs).len(), MOST + 1);
+        assert_eq!(drawn("00001", &pairs).len(), MAX_SUBJECTS);
+        assert_eq!(drawn("09999", &pairs).len(), MAX_SUBJECTS + 1);
     }
 }

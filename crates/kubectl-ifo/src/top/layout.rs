@@ -20,13 +20,13 @@ const COLUMNS: [(OperationColumn, usize); 6] = [
 ];
 
 /// The columns in the order in which they are dropped. The subject always stays.
-const DROPPED: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
+const DROP_ORDER: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
 /// Smallest width of a message. If there is less space, the column is dropped.
-const LEAST_MESSAGE: usize = 12;
+const MIN_MESSAGE_WIDTH: usize = 12;
 
 /// From this terminal width on, there are two blanks between columns. Below it, there is one.
-const ROOMY: usize = 60;
+const WIDE_TERMINAL: usize = 60;
 
 /// The columns of a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +55,9 @@ impl TopLayout {
             (Operation, widest(2, 9, 32)),
             (Namespace, widest(1, 9, 40)),
         ];
-        let gap = if width < ROOMY { 1 } else { 2 };
+        let gap = if width < WIDE_TERMINAL { 1 } else { 2 };
         let mut columns = COLUMNS.to_vec();
-        for dropped in DROPPED {
+        for dropped in DROP_ORDER {
             if total(&columns, gap) <= width {
                 break;
             }
@@ -81,7 +81,7 @@ impl TopLayout {
             *width += more;
             left -= more;
         }
-        if left >= gap + LEAST_MESSAGE {
+        if left >= gap + MIN_MESSAGE_WIDTH {
             columns.push((Message, left - gap));
         }
         Self { columns, gap }

@@ -32,7 +32,7 @@ use super::known;
 use super::list::{incomplete_line, tell_incomplete};
 use super::paint::Colors;
 use super::problem::Problem;
-use super::redraw::PROBE_EVERY;
+use super::redraw::PROBE_INTERVAL;
 use super::source::{OperationFollower, OperationSource, Served};
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
@@ -48,16 +48,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// Smallest time between two frames. It limits the work if there are many changes.
-const FRAME: Duration = Duration::from_millis(50);
+const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval at which the ages are updated.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Number of changes that are processed before keys are checked again.
-const AT_ONCE: usize = 1000;
+const MAX_CHANGES: usize = 1000;
 
 /// The hint if there is no terminal.
-const INSTEAD: &str = "for a pipe or a file use: kubectl ifo list -w";
+const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,7 +95,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || dumb {
-        return Err(Problem::Usage(format!("top needs a terminal; {INSTEAD}")));
+        return Err(Problem::Usage(format!("top needs a terminal; {PIPE_HINT}")));
     }
     let paint = args.colors.paint();
     // crossterm also reads NO_COLOR, but it does not know --color.
@@ -145,7 +145,9 @@ async fn show(
 ) -> Result<ExitCode, Problem> {
     let mut signals = end_signals().map_err(|error| broken(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
-        Problem::Usage(format!("top cannot use this terminal: {error}; {INSTEAD}"))
+        Problem::Usage(format!(
+            "top cannot use this terminal: {error}; {PIPE_HINT}"
+        ))
     })?;
     let mut keys = EventStream::new();
     let (width, height) = screen.size().map_err(|error| broken(&error))?;
@@ -160,7 +162,7 @@ async fn show(
             model.settle();
             screen.draw(&model, theme).map_err(|error| broken(&error))?;
             changed = false;
-            due = Instant::now() + FRAME;
+            due = Instant::now() + FRAME_INTERVAL;
         }
         let flow = tokio::select! {
             input = keys.next() => match input {
@@ -176,7 +178,7 @@ async fn show(
             },
             change = follower.next() => {
                 model.update(TopEvent::Change(change?));
-                for _ in 1..AT_ONCE {
+                for _ in 1..MAX_CHANGES {
                     let Some(change) = follower.next().now_or_never() else { break };
                     model.update(TopEvent::Change(change?));
                 }
@@ -200,7 +202,7 @@ async fn show(
 fn gaps(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     stream::unfold(true, move |first| async move {
         if !first {
-            sleep(PROBE_EVERY).await;
+            sleep(PROBE_INTERVAL).await;
             // The watch reports a server that does not answer.
             let _ = source.probe().await;
         }

@@ -13,7 +13,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 /// Number of completed operations that are kept after the server has deleted them. It is enough for
 /// an upgrade of a cluster. Each has some KB.
-const KEPT: usize = 1000;
+const MAX_KEPT: usize = 1000;
 
 /// Display widths of subject, namespace, operation and state.
 pub(super) type Widths = [usize; 4];
@@ -110,7 +110,7 @@ impl Rows {
         };
         self.all.insert(key.clone(), Arc::new(row));
         self.forgotten.push_back(key);
-        if self.forgotten.len() > KEPT
+        if self.forgotten.len() > MAX_KEPT
             && let Some(oldest) = self.forgotten.pop_front()
         {
             self.all.remove(&oldest);
@@ -190,17 +190,17 @@ mod tests {
     #[test]
     fn only_so_many_that_ended_stay_and_one_that_is_back_is_not_among_them() {
         let mut rows = Rows::default();
-        for number in 0..KEPT {
+        for number in 0..MAX_KEPT {
             rows.apply(operation(&format!("{number:05}"), false));
             rows.delete((None, format!("{number:05}")));
         }
         rows.apply(operation("00000", true));
-        for number in KEPT..KEPT + 2 {
+        for number in MAX_KEPT..MAX_KEPT + 2 {
             rows.apply(operation(&format!("{number:05}"), false));
             rows.delete((None, format!("{number:05}")));
         }
         let names = names(&rows, "", true);
-        assert_eq!(names.len(), KEPT + 1);
+        assert_eq!(names.len(), MAX_KEPT + 1);
         assert_eq!(names[..2], ["00000", "00002"]);
     }
 

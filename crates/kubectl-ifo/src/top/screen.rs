@@ -18,7 +18,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// True while `top` uses the terminal. It is static, because a panic can happen in any thread.
-static OURS: AtomicBool = AtomicBool::new(false);
+static IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// The alternate screen in raw mode.
 pub(super) struct Screen {
@@ -37,7 +37,7 @@ impl Screen {
                 before(panic);
             }));
         });
-        OURS.store(true, Ordering::SeqCst);
+        IN_USE.store(true, Ordering::SeqCst);
         // From here on, `restore` must run after any failure.
         let screen = Self::take();
         if screen.is_err() {
@@ -88,7 +88,7 @@ impl Drop for Screen {
 
 /// Returns an error if another thread panicked and the terminal is already restored.
 fn still_ours() -> io::Result<()> {
-    if OURS.load(Ordering::SeqCst) {
+    if IN_USE.load(Ordering::SeqCst) {
         Ok(())
     } else {
         Err(io::Error::other("it was given back in a panic"))
@@ -97,7 +97,7 @@ fn still_ours() -> io::Result<()> {
 
 /// Restores the terminal, once. Errors are ignored, because they cannot be repaired here.
 fn restore() {
-    if OURS.swap(false, Ordering::SeqCst) {
+    if IN_USE.swap(false, Ordering::SeqCst) {
         let _ = crossterm::execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }
@@ -117,7 +117,7 @@ impl Write for Whole {
     fn flush(&mut self) -> io::Result<()> {
         let frame = std::mem::take(&mut self.0);
         // ratatui shows the cursor when it is dropped, which has happened by then.
-        if !OURS.load(Ordering::SeqCst) {
+        if !IN_USE.load(Ordering::SeqCst) {
             return Ok(());
         }
         let mut out = stdout().lock();

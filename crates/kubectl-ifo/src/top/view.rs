@@ -9,7 +9,7 @@ use super::layout::TopLayout;
 use super::model::{Model, TopLink, TopOrder, TopPage};
 use super::row::TopRow;
 use super::theme::Theme;
-use crate::columns::NONE;
+use crate::columns::EMPTY_CELL;
 use crate::columns::OperationColumn::{Progress, State, Subject};
 use crate::plain_text::{cut, one_line, pad};
 use ifo_api::duration;
@@ -245,7 +245,7 @@ impl TopView<'_> {
                 column => column.text(operation, self.model.now),
             };
             let text = if text.is_empty() {
-                NONE.to_owned()
+                EMPTY_CELL.to_owned()
             } else {
                 text
             };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Largest nesting depth of resources. Many parsers accept at most 128 levels of JSON, and each
 /// resource takes two. Deeper resources are listed at this depth, with their `depth`.
-const MOST_NESTED: usize = 50;
+const MAX_NESTED: usize = 50;
 
 /// The fields of an operation, in order.
 const FIELDS: &[Field] = &[
@@ -83,9 +83,9 @@ impl<'a> Trees<'a> {
     }
 }
 
-/// Converts resources with their descendants. The recursion is at most [`MOST_NESTED`] deep.
+/// Converts resources with their descendants. The recursion is at most [`MAX_NESTED`] deep.
 fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<ResourceData<'a>> {
-    if depth < MOST_NESTED {
+    if depth < MAX_NESTED {
         let resources = numbers.iter().map(|number| {
             let children = nested(forest, &forest.branch(*number).children, depth + 1);
             resource(forest, *number, None, children)
@@ -95,7 +95,7 @@ fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<Resou
     let mut resources = Vec::new();
     let mut stack: Vec<(usize, usize)> = numbers.iter().rev().map(|it| (*it, depth)).collect();
     while let Some((number, depth)) = stack.pop() {
-        let deeper = Some(depth).filter(|depth| *depth > MOST_NESTED);
+        let deeper = Some(depth).filter(|depth| *depth > MAX_NESTED);
         resources.push(resource(forest, number, deeper, Vec::new()));
         let children = &forest.branch(number).children;
         stack.extend(children.iter().rev().map(|it| (*it, depth + 1)));

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Number of blanks between two columns.
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 
 /// Indentation of a namespace, and of a resource without a parent.
 const INDENT: usize = 2;
@@ -21,20 +21,20 @@ const TOP: &str = "    ";
 
 /// Largest number of levels that are drawn in front of a resource. For a deeper resource, a mark
 /// replaces the outer levels. Each level takes as many columns as [`TOP`].
-const MOST_LEVELS: usize = 32;
-const LEAST_LEVELS: usize = 2;
-const DEEPER: &str = "  … ";
+const MAX_LEVELS: usize = 32;
+const MIN_LEVELS: usize = 2;
+const DEEPER_MARK: &str = "  … ";
 
 /// The columns that are cut on a narrow screen, in this order, with the width that remains. The
 /// state (`Failing 32%`) is cut after the names, and its first word (`Blocked`) last.
-const CUT: [(usize, usize); 7] = [
+const CUT_ORDER: [(usize, usize); 7] = [
     (0, 20),
     (1 + OPERATION, 8),
     (0, 10),
-    (1 + HOW, 8),
+    (1 + STATE, 8),
     (0, 8),
     (1 + OPERATION, 4),
-    (1 + HOW, 7),
+    (1 + STATE, 7),
 ];
 
 /// Heading in place of a namespace for cluster-scoped resources.
@@ -91,8 +91,8 @@ fn resources<'a>(
 ) {
     let most = match style.screen {
         // Half of the screen is for the bars, and half for the names.
-        Some(screen) => (screen / 2 / TOP.len()).clamp(LEAST_LEVELS, MOST_LEVELS),
-        None => MOST_LEVELS,
+        Some(screen) => (screen / 2 / TOP.len()).clamp(MIN_LEVELS, MAX_LEVELS),
+        None => MAX_LEVELS,
     };
     // For each level above: true if another resource follows on that level.
     let mut open: Vec<bool> = Vec::new();
@@ -103,7 +103,7 @@ fn resources<'a>(
         // The bars of the levels above. The first level has no bar.
         let above = open.get(1..).unwrap_or_default();
         let hidden = depth.saturating_sub(most);
-        let mut bars = if hidden > 0 { DEEPER } else { TOP }.to_owned();
+        let mut bars = if hidden > 0 { DEEPER_MARK } else { TOP }.to_owned();
         bars.extend(
             above
                 .iter()
@@ -156,7 +156,7 @@ fn name(who: Who<'_>, item: Option<&str>, heading: Option<&str>) -> String {
 
 /// Formats the cells that have the colour of the state.
 const OPERATION: usize = 0;
-const HOW: usize = 2;
+const STATE: usize = 2;
 
 fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String> {
     let mut cells = vec![
@@ -203,9 +203,9 @@ fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: TextStyle) -> Vec<
         }
     }
     if let Some(screen) = style.width() {
-        for (column, least) in CUT {
+        for (column, least) in CUT_ORDER {
             let columns = widths.iter().filter(|width| **width > 0).count();
-            let total = widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
+            let total = widths.iter().sum::<usize>() + COLUMN_GAP * columns.saturating_sub(1);
             let excess = total.saturating_sub(screen);
             if let Some(width) = widths.get_mut(column) {
                 *width -= excess.min(width.saturating_sub(least));
@@ -252,23 +252,23 @@ fn line(
             let mut blanks = width.saturating_sub(subject.width());
             let columns = cells.iter().zip(&widths[1..]).enumerate();
             for (column, (cell, width)) in columns.filter(|(_, (_, width))| **width > 0) {
-                let room = screen.saturating_sub(used + GAP);
+                let room = screen.saturating_sub(used + COLUMN_GAP);
                 let most = room.min(*width);
                 let cell = match cell.rsplit_once(' ') {
                     // The state without the progress.
-                    Some((state, _)) if column == HOW && cell.width() > most => cut(state, most),
+                    Some((state, _)) if column == STATE && cell.width() > most => cut(state, most),
                     _ => cut(cell, most),
                 };
-                blanks += GAP;
+                blanks += COLUMN_GAP;
                 if !cell.is_empty() {
                     text.push_str(&pad("", std::mem::take(&mut blanks)));
                     text.push_str(&match column {
-                        OPERATION | HOW => paint.state(&operation.state, &cell),
+                        OPERATION | STATE => paint.state(&operation.state, &cell),
                         _ => cell.clone(),
                     });
                 }
                 blanks += width.saturating_sub(cell.width());
-                used += GAP + width;
+                used += COLUMN_GAP + width;
             }
         }
     }

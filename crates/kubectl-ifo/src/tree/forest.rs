@@ -55,7 +55,7 @@ impl<'a> Forest<'a> {
             .map(|node| node.parents.first().copied())
             .collect();
         let parents = without_cycles(parents);
-        Growth::new(kin, meant, false).grow(&parents)
+        ForestBuilder::new(kin, meant, false).grow(&parents)
     }
 
     /// Builds the trees of `tops` and their descendants, with the operations for which `meant` is
@@ -79,7 +79,7 @@ impl<'a> Forest<'a> {
                 parents[*number] = *nearest;
             }
         }
-        let mut growth = Growth::new(kin, meant, true);
+        let mut growth = ForestBuilder::new(kin, meant, true);
         for number in 0..kin.nodes.len() {
             if !found.contains_key(&number) {
                 growth.operations[number].clear();
@@ -144,7 +144,7 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
 }
 
 /// Trees under construction, from the leaves up.
-struct Growth<'a, 'k> {
+struct ForestBuilder<'a, 'k> {
     kin: &'k Kin<'a>,
     /// True if resources without operations are kept whenever they have children.
     all_owners: bool,
@@ -157,7 +157,7 @@ struct Growth<'a, 'k> {
     component: Vec<&'a str>,
 }
 
-impl<'a, 'k> Growth<'a, 'k> {
+impl<'a, 'k> ForestBuilder<'a, 'k> {
     fn new(kin: &'k Kin<'a>, meant: &dyn Fn(&ListedOperation) -> bool, all_owners: bool) -> Self {
         let operations = kin.nodes.iter().map(|node| {
             let operations = node.operations.iter().copied();

@@ -14,7 +14,7 @@ use super::known;
 use super::list::{CommonArgs, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::ListedOperation;
-use super::output::{OutputShape, TextStyle, complain, print, tell, text_of};
+use super::output::{OutputShape, TextStyle, complain, print, print_error_line, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
 use super::redraw::{self, Picture, PictureContext};
@@ -27,8 +27,8 @@ use selected::Selected;
 use std::process::ExitCode;
 
 /// Largest number of owners that are looked up, because each is a request. `--for` needs fewer.
-const MOST_OWNERS: usize = 200;
-const MOST_OWNERS_FOR: usize = 2000;
+const MAX_OWNERS: usize = 200;
+const MAX_OWNERS_FOR: usize = 2000;
 
 /// The flags of `tree`.
 #[derive(Debug, Clone, clap::Args)]
@@ -84,8 +84,8 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         selected = Some(Selected::by(std::mem::replace(&mut source, all)));
     }
     let most = match args.target {
-        Some(_) => MOST_OWNERS_FOR,
-        None => MOST_OWNERS,
+        Some(_) => MAX_OWNERS_FOR,
+        None => MAX_OWNERS,
     };
     let mut view = TreeView {
         target,
@@ -110,7 +110,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     } else {
         // An empty result is reported, and data output is printed as well.
         print(&view.empty(&shown)?)?;
-        tell(&view.nothing());
+        print_error_line(&view.nothing());
     }
     tell_incomplete(&source);
     Ok(ExitCode::SUCCESS)

@@ -10,11 +10,11 @@ mod watching;
 
 use super::connect::{Connect, one_namespace};
 use super::filter::Filters;
-use super::output::{print, tell};
+use super::output::{print, print_error_line};
 use super::problem::Problem;
 use gate::{Gate, Goal, Terms};
 use ifo_api::duration;
-use progress::Live;
+use progress::ProgressOutput;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -24,7 +24,7 @@ pub(super) use watching::RuleSets;
 /// Exit code if the goal was not reached before the timeout.
 const TIMED_OUT: u8 = 1;
 /// Exit code if the answer is unknown.
-const CANNOT_TELL: u8 = 3;
+const UNKNOWN: u8 = 3;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
@@ -136,7 +136,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         seen: false,
         began_busy: false,
         // A single check has no progress.
-        live: Live::new(args.quiet || once),
+        live: ProgressOutput::new(args.quiet || once),
     };
     let waited = waiting.until_the_end(args, once);
     let end = match deadline {
@@ -169,8 +169,8 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
             ExitCode::from(TIMED_OUT)
         }
         WaitEnd::CannotTell(why) => {
-            tell(&format!("unknown: {why}"));
-            ExitCode::from(CANNOT_TELL)
+            print_error_line(&format!("unknown: {why}"));
+            ExitCode::from(UNKNOWN)
         }
     })
 }

@@ -1,7 +1,7 @@
 //! The progress messages of a waiting command.
 
 use super::gate::{Gate, GateVerdict, Goal};
-use super::waiting::LOOK_EVERY;
+use super::waiting::CHECK_INTERVAL;
 use crate::clock;
 use crate::columns;
 use crate::operation::ListedOperation;
@@ -71,14 +71,14 @@ pub(super) fn but_ignored(gate: &Gate) -> String {
 
 /// The progress output. On a terminal it is one line that changes. Otherwise, each new fact gets a
 /// line, at most one in ten seconds.
-pub(super) struct Live {
+pub(super) struct ProgressOutput {
     terminal: bool,
     quiet: bool,
     last: String,
     told: Option<Instant>,
 }
 
-impl Live {
+impl ProgressOutput {
     pub(super) fn new(quiet: bool) -> Self {
         Self {
             terminal: std::io::stderr().is_terminal(),
@@ -93,7 +93,7 @@ impl Live {
         if self.terminal {
             Duration::from_secs(1)
         } else {
-            LOOK_EVERY
+            CHECK_INTERVAL
         }
     }
 
@@ -130,7 +130,10 @@ impl Live {
             let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
         } else {
             // A change of the age alone is not printed.
-            if self.told.is_some_and(|told| told.elapsed() < LOOK_EVERY) {
+            if self
+                .told
+                .is_some_and(|told| told.elapsed() < CHECK_INTERVAL)
+            {
                 return;
             }
             let _ = writeln!(out, "{text}");

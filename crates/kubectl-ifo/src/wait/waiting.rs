@@ -3,8 +3,8 @@
 //! Input: the operations and rule sets of the cluster. Output: the end of the wait, and its reason.
 
 use super::gate::{Gate, GateVerdict, Goal};
-use super::progress::{Live, but_ignored, count, never_begun};
-use super::watching::{RuleSets, Sight, sight_without_rule_sets};
+use super::progress::{ProgressOutput, but_ignored, count, never_begun};
+use super::watching::{DetectionCheck, RuleSets, sight_without_rule_sets};
 use super::{WaitArgs, WaitEnd};
 use crate::clock;
 use crate::columns::{self, Table};
@@ -12,22 +12,22 @@ use crate::filter::Filters;
 use crate::kinds::Kinds;
 use crate::known::{self, Remark};
 use crate::operation::ListedOperation;
-use crate::output::{TextStyle, tell};
+use crate::output::{TextStyle, print_error_line};
 use crate::problem::Problem;
 use crate::source::{OperationChange, OperationFollower, OperationSource, Served};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Interval at which the rule sets are checked during the wait.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which an unreachable server is tried again.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest accepted gap. A restart of the server, with its first sync, is shorter.
-const PATIENCE: Duration = Duration::from_mins(1);
+const MAX_GAP: Duration = Duration::from_mins(1);
 /// The reason for which custom resources cannot show that no operation is in flight.
-const UNATTENDED: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
+const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
 /// Largest number of operations that a message names at the timeout.
-const NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// A running wait.
 pub(super) struct OperationWait {
@@ -43,7 +43,7 @@ pub(super) struct OperationWait {
     pub(super) seen: bool,
     /// True if a relevant operation was active in the first list.
     pub(super) began_busy: bool,
-    pub(super) live: Live,
+    pub(super) live: ProgressOutput,
 }
 
 impl OperationWait {
@@ -58,7 +58,7 @@ impl OperationWait {
             match OperationSource::find(server.clone(), self.filters.clone(), false).await {
                 Ok((source, listed)) => {
                     if !args.quiet {
-                        source.note();
+                        source.print_note();
                     }
                     break (source, listed);
                 }
@@ -72,7 +72,7 @@ impl OperationWait {
                         return Ok(end);
                     }
                     self.show(GateVerdict::NotYet);
-                    sleep(RETRY_EVERY).await;
+                    sleep(RETRY_INTERVAL).await;
                 }
                 Err(problem) => return Err(problem),
             }
@@ -86,7 +86,7 @@ impl OperationWait {
         if source.served == Served::Crs && self.gate.terms.goal == Goal::Idle {
             // An existing custom resource is or was true. A missing one proves nothing, because no
             // status changes if the process that writes it is killed.
-            return Ok(WaitEnd::CannotTell(UNATTENDED.to_owned()));
+            return Ok(WaitEnd::CannotTell(NOT_DETECTING.to_owned()));
         }
         if let Some(end) = self.begin(listed, once) {
             return Ok(end);
@@ -112,19 +112,19 @@ impl OperationWait {
         loop {
             let busy = self.is_busy();
             let every = if self.doubt().is_some() && !busy {
-                RETRY_EVERY
+                RETRY_INTERVAL
             } else {
-                LOOK_EVERY
+                CHECK_INTERVAL
             };
             if looked.is_none_or(|at| at.elapsed() >= every) {
                 // One active operation is enough to know that the goal is not reached.
-                if let Some(end) = self.look(source).await?
+                if let Some(end) = self.check_once(source).await?
                     && !busy
                 {
                     return Ok(end);
                 }
                 if let Some((why, since)) = &self.broken
-                    && since.elapsed() >= PATIENCE
+                    && since.elapsed() >= MAX_GAP
                 {
                     return Ok(WaitEnd::CannotTell(why.clone()));
                 }
@@ -140,7 +140,7 @@ impl OperationWait {
                 // a quiet cluster. The rule sets are read after the list, so their status covers
                 // the whole list.
                 let confirmed = self.confirmed(source).await?;
-                if confirmed && let Some(end) = self.look(source).await? {
+                if confirmed && let Some(end) = self.check_once(source).await? {
                     return Ok(end);
                 }
                 if confirmed && self.why_not.is_none() {
@@ -153,7 +153,7 @@ impl OperationWait {
             let look_at = looked.map_or(now, |at| at + every);
             let wake = match verdict {
                 GateVerdict::HoldsAt(at) => at.min(look_at),
-                GateVerdict::Holds => look_at.min(now + RETRY_EVERY),
+                GateVerdict::Holds => look_at.min(now + RETRY_INTERVAL),
                 GateVerdict::NotYet => look_at,
             };
             self.take_until(&mut follower, wake.min(now + self.live.every()))
@@ -214,7 +214,7 @@ impl OperationWait {
             return Ok(WaitEnd::TimedOut);
         }
         // The rule sets are read after the list, so their status covers the whole list.
-        if let Some(end) = self.look(source).await? {
+        if let Some(end) = self.check_once(source).await? {
             return Ok(end);
         }
         if let Some((why, _)) = &self.why_not {
@@ -262,7 +262,7 @@ impl OperationWait {
     }
 
     /// Checks if the rule sets work.
-    async fn look(&mut self, source: &OperationSource) -> Result<Option<WaitEnd>, Problem> {
+    async fn check_once(&mut self, source: &OperationSource) -> Result<Option<WaitEnd>, Problem> {
         if source.served == Served::Crs {
             // Custom resources do not show if targets are watched, so `idle` is never reported.
             self.seen = true;
@@ -276,25 +276,25 @@ impl OperationWait {
                 | Problem::Busy(_)
                 | Problem::Unreachable { .. }
                 | Problem::TimedOut(_)),
-            ) => Sight::Dim(problem.to_string()),
+            ) => DetectionCheck::Impaired(problem.to_string()),
             Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
             Err(problem) => return Err(problem),
         };
         Ok(match sight {
-            Sight::Clear => {
+            DetectionCheck::Clear => {
                 self.seen = true;
                 self.why_not = None;
                 None
             }
-            Sight::Blind(why) => {
+            DetectionCheck::Impossible(why) => {
                 self.why_not = Some((why.clone(), Instant::now()));
                 Some(WaitEnd::CannotTell(why))
             }
-            Sight::Dim(why) => self.cannot_tell(why),
+            DetectionCheck::Impaired(why) => self.cannot_tell(why),
         })
     }
 
-    async fn ask(&self, source: &OperationSource) -> Result<Sight, Problem> {
+    async fn ask(&self, source: &OperationSource) -> Result<DetectionCheck, Problem> {
         let rule_sets = RuleSets::read(&source.server).await;
         if let Ok(rule_sets) = &rule_sets
             && let Some(unknown) = rule_sets.unknown(&self.ignored)
@@ -322,7 +322,7 @@ impl OperationWait {
             .take()
             .map_or_else(Instant::now, |(_, since)| since);
         self.why_not = Some((why.clone(), since));
-        (since.elapsed() >= PATIENCE).then_some(WaitEnd::CannotTell(why))
+        (since.elapsed() >= MAX_GAP).then_some(WaitEnd::CannotTell(why))
     }
 
     /// Returns true if a fresh list has the same operations as the watch.
@@ -368,15 +368,15 @@ impl OperationWait {
 
     /// Reports that the goal was not reached, with the operations that prevent it.
     pub(super) fn tell_why_not_so(&self, once: bool) {
-        tell(&format!("{}: {}", self.not_so(once), self.why_not_so()));
-        let active: Vec<ListedOperation> = self.gate.active().take(NAMED).cloned().collect();
+        print_error_line(&format!("{}: {}", self.not_so(once), self.why_not_so()));
+        let active: Vec<ListedOperation> = self.gate.active().take(MAX_NAMED).cloned().collect();
         if !active.is_empty() {
             let now = clock::now();
             let style = TextStyle {
                 screen: columns::screen(),
                 ..TextStyle::default()
             };
-            tell(Table::text(&active, now, style).trim_end());
+            print_error_line(Table::text(&active, now, style).trim_end());
         }
     }
 

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 const INVALID_TARGET: &str = "InvalidTarget";
 
 /// Largest number of rule sets that a message names.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// The rule sets, with the fields that are used here.
 #[derive(Debug, Deserialize)]
@@ -56,13 +56,13 @@ struct ListedRule {
 
 /// Tells if operations that match the filters would be detected.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum DetectionCheck {
     /// All of them would be detected.
     Clear,
     /// Some would not be detected, and this does not change without a user's action.
-    Blind(String),
+    Impossible(String),
     /// Some would not be detected at present.
-    Dim(String),
+    Impaired(String),
 }
 
 impl RuleSets {
@@ -80,15 +80,15 @@ impl RuleSets {
         filters: &Filters,
         completeness: &ListCompleteness,
         ignored: &[String],
-    ) -> Sight {
+    ) -> DetectionCheck {
         if self.items.is_empty() {
-            return Sight::Blind(format!(
+            return DetectionCheck::Impossible(format!(
                 "no OperationRuleSet is installed, so no operation can be detected; to install all shipped ones: \
                  kubectl apply -k {HOME}/rules"
             ));
         }
         if let Some(unseen) = self.unseen(filters) {
-            return Sight::Blind(unseen);
+            return DetectionCheck::Impossible(unseen);
         }
         let relevant: Vec<&ListedRuleSet> =
             self.items.iter().filter(|it| it.finds(filters)).collect();
@@ -99,9 +99,9 @@ impl RuleSets {
             .filter(|it| !it.is_without_group())
             .collect();
         if served.is_empty() {
-            return Sight::Blind(format!(
+            return DetectionCheck::Impossible(format!(
                 "the cluster serves none of the resources of {}",
-                first_names(relevant.iter().map(|it| it.name()), NAMED)
+                first_names(relevant.iter().map(|it| it.name()), MAX_NAMED)
             ));
         }
         let counted: Vec<&ListedRuleSet> = served
@@ -109,22 +109,24 @@ impl RuleSets {
             .filter(|it| !ignored.iter().any(|name| name == it.name()))
             .collect();
         if counted.is_empty() {
-            return Sight::Blind(
+            return DetectionCheck::Impossible(
                 "all rule sets that detect such operations are ignored".to_owned(),
             );
         }
         let unseen = counted.iter().filter(|it| !it.is_current());
         let unseen: Vec<&str> = unseen.map(|it| it.name()).collect();
         if !unseen.is_empty() {
-            let unseen = first_names(unseen.into_iter(), NAMED);
-            return Sight::Dim(format!("the server has not seen rule set {unseen} yet"));
+            let unseen = first_names(unseen.into_iter(), MAX_NAMED);
+            return DetectionCheck::Impaired(format!(
+                "the server has not seen rule set {unseen} yet"
+            ));
         }
         match completeness {
             ListCompleteness::Incomplete(Incomplete::NotWorking(sets)) => {
                 not_working(sets, &counted, ignored)
             }
-            ListCompleteness::Incomplete(other) => Sight::Dim(other.to_string()),
-            ListCompleteness::Complete => Sight::Clear,
+            ListCompleteness::Incomplete(other) => DetectionCheck::Impaired(other.to_string()),
+            ListCompleteness::Complete => DetectionCheck::Clear,
             ListCompleteness::NotStated => not_ready(&counted),
         }
     }
@@ -142,33 +144,39 @@ pub(crate) fn sight_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,
     refused: &Problem,
-) -> Sight {
+) -> DetectionCheck {
     let only_namespace = filters.within(None).are_none();
     match completeness {
-        ListCompleteness::Incomplete(incomplete) => Sight::Dim(incomplete.to_string()),
-        ListCompleteness::Complete if only_namespace => Sight::Clear,
-        ListCompleteness::Complete => Sight::Blind(format!(
+        ListCompleteness::Incomplete(incomplete) => {
+            DetectionCheck::Impaired(incomplete.to_string())
+        }
+        ListCompleteness::Complete if only_namespace => DetectionCheck::Clear,
+        ListCompleteness::Complete => DetectionCheck::Impossible(format!(
             "{refused}; without that, only --namespace can be used as a filter"
         )),
-        ListCompleteness::NotStated => Sight::Blind(refused.to_string()),
+        ListCompleteness::NotStated => DetectionCheck::Impossible(refused.to_string()),
     }
 }
 
 /// An older server does not report if its lists are complete. Then the status of the rule sets
 /// decides.
-fn not_ready(counted: &[&ListedRuleSet]) -> Sight {
+fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     let mut reasons = counted
         .iter()
         .filter(|it| it.ready().is_none_or(|ready| ready.status != "True"))
         .map(|it| format!("{}{}", it.name(), it.why()));
     match reasons.next() {
-        None => Sight::Clear,
-        Some(first) => Sight::Dim(format!("a rule set is not working: {first}")),
+        None => DetectionCheck::Clear,
+        Some(first) => DetectionCheck::Impaired(format!("a rule set is not working: {first}")),
     }
 }
 
 /// Decides from the rule sets that do not work. Only rule sets in `counted` matter.
-fn not_working(sets: &NotWorking, counted: &[&ListedRuleSet], ignored: &[String]) -> Sight {
+fn not_working(
+    sets: &NotWorking,
+    counted: &[&ListedRuleSet],
+    ignored: &[String],
+) -> DetectionCheck {
     let mut reasons = Vec::new();
     for named in &sets.named {
         let own = counted.iter().find(|it| it.name() == named.name);
@@ -183,14 +191,14 @@ fn not_working(sets: &NotWorking, counted: &[&ListedRuleSet], ignored: &[String]
         reasons.push(format!("{unnamed} more"));
     }
     if reasons.is_empty() {
-        return Sight::Clear;
+        return DetectionCheck::Clear;
     }
     let ignoring = if ignored.is_empty() {
         "; wait without them: --ignore-rule-set NAME"
     } else {
         ""
     };
-    Sight::Dim(format!(
+    DetectionCheck::Impaired(format!(
         "rule sets are not working: {}; see: kubectl get {}.{GROUP}{ignoring}",
         reasons.join(", "),
         ruleset::PLURAL
@@ -402,7 +410,7 @@ mod tests {
         rule_set
     }
 
-    fn sight(items: &[Value], filters: &Filters) -> Sight {
+    fn sight(items: &[Value], filters: &Filters) -> DetectionCheck {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
         rule_sets.sight(filters, &ListCompleteness::Complete, &[])
     }
@@ -417,10 +425,16 @@ mod tests {
     #[test]
     fn without_rule_sets_nothing_can_be_told() {
         let all = Filters::default();
-        assert!(matches!(sight(&[], &all), Sight::Blind(_)));
+        assert!(matches!(sight(&[], &all), DetectionCheck::Impossible(_)));
         let watching = rule_set("a", "True", "Watching");
-        assert_eq!(sight(std::slice::from_ref(&watching), &all), Sight::Clear);
-        assert!(matches!(sight(&[watching], &of("other")), Sight::Blind(_)));
+        assert_eq!(
+            sight(std::slice::from_ref(&watching), &all),
+            DetectionCheck::Clear
+        );
+        assert!(matches!(
+            sight(&[watching], &of("other")),
+            DetectionCheck::Impossible(_)
+        ));
     }
 
     /// The server's statement that rule sets do not work.
@@ -436,7 +450,12 @@ mod tests {
         })
     }
 
-    fn warned(items: &[Value], filters: &Filters, warning: &Incomplete, ignored: &[&str]) -> Sight {
+    fn warned(
+        items: &[Value],
+        filters: &Filters,
+        warning: &Incomplete,
+        ignored: &[&str],
+    ) -> DetectionCheck {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
         let ignored: Vec<String> = ignored.iter().map(|&it| it.to_owned()).collect();
         rule_sets.sight(
@@ -453,7 +472,7 @@ mod tests {
             rule_set("b", "False", "EvaluationFailed"),
         ];
         let all = Filters::default();
-        let Sight::Dim(why) = warned(&items, &all, &warning(1, &["b"]), &[]) else {
+        let DetectionCheck::Impaired(why) = warned(&items, &all, &warning(1, &["b"]), &[]) else {
             panic!("b does not work");
         };
         assert!(
@@ -462,11 +481,11 @@ mod tests {
         );
         assert!(why.contains("--ignore-rule-set"), "{why}");
         // Only the server knows the namespaces, so the same status outside them does not count.
-        assert_eq!(sight(&items, &all), Sight::Clear);
+        assert_eq!(sight(&items, &all), DetectionCheck::Clear);
         // This rule set detects no such operation.
         assert_eq!(
             warned(&items, &of("A"), &warning(1, &["b"]), &[]),
-            Sight::Clear
+            DetectionCheck::Clear
         );
     }
 
@@ -478,8 +497,10 @@ mod tests {
         ];
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
         let said = |filters: &Filters| rule_sets.sight(filters, &ListCompleteness::NotStated, &[]);
-        assert_eq!(said(&of("a")), Sight::Clear);
-        assert!(matches!(said(&of("b")), Sight::Dim(why) if why.contains("b: because")));
+        assert_eq!(said(&of("a")), DetectionCheck::Clear);
+        assert!(
+            matches!(said(&of("b")), DetectionCheck::Impaired(why) if why.contains("b: because"))
+        );
     }
 
     #[test]
@@ -491,15 +512,15 @@ mod tests {
         let all = Filters::default();
         assert_eq!(
             warned(&items, &all, &warning(1, &["b"]), &["b"]),
-            Sight::Clear
+            DetectionCheck::Clear
         );
         let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
-        assert!(matches!(both, Sight::Dim(why) if why.contains("working: a (")));
+        assert!(matches!(both, DetectionCheck::Impaired(why) if why.contains("working: a (")));
         // A rule set without a name cannot be ignored by name.
         let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
-        assert!(matches!(more, Sight::Dim(why) if why.contains("2 more")));
+        assert!(matches!(more, DetectionCheck::Impaired(why) if why.contains("2 more")));
         let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);
-        assert!(matches!(none, Sight::Blind(why) if why.contains("are ignored")));
+        assert!(matches!(none, DetectionCheck::Impossible(why) if why.contains("are ignored")));
     }
 
     #[test]
@@ -518,15 +539,21 @@ mod tests {
             sight_without_rule_sets(filters, said, &refused)
         };
         let complete = ListCompleteness::Complete;
-        assert_eq!(sight(&own, &complete), Sight::Clear);
+        assert_eq!(sight(&own, &complete), DetectionCheck::Clear);
         let incomplete = ListCompleteness::Incomplete(warning(1, &[]));
-        assert!(matches!(sight(&own, &incomplete), Sight::Dim(_)));
+        assert!(matches!(
+            sight(&own, &incomplete),
+            DetectionCheck::Impaired(_)
+        ));
         // The name may be a typing error.
-        assert!(matches!(sight(&of("kubvirt"), &complete), Sight::Blind(_)));
+        assert!(matches!(
+            sight(&of("kubvirt"), &complete),
+            DetectionCheck::Impossible(_)
+        ));
         // An older server sends no warnings.
         assert!(matches!(
             sight(&own, &ListCompleteness::NotStated),
-            Sight::Blind(_)
+            DetectionCheck::Impossible(_)
         ));
     }
 
@@ -536,12 +563,12 @@ mod tests {
         stale["metadata"]["generation"] = json!(3);
         assert!(matches!(
             sight(&[stale], &Filters::default()),
-            Sight::Dim(_)
+            DetectionCheck::Impaired(_)
         ));
         let unseen = json!({"metadata": {"name": "a", "generation": 1}, "spec": {"component": "a", "rules": []}});
         assert!(matches!(
             sight(&[unseen], &Filters::default()),
-            Sight::Dim(_)
+            DetectionCheck::Impaired(_)
         ));
     }
 
@@ -550,8 +577,14 @@ mod tests {
         let missing = without_target("a");
         let watching = rule_set("b", "True", "Watching");
         let all = Filters::default();
-        assert_eq!(sight(&[missing.clone(), watching], &all), Sight::Clear);
-        assert!(matches!(sight(&[missing], &all), Sight::Blind(_)));
+        assert_eq!(
+            sight(&[missing.clone(), watching], &all),
+            DetectionCheck::Clear
+        );
+        assert!(matches!(
+            sight(&[missing], &all),
+            DetectionCheck::Impossible(_)
+        ));
     }
 
     #[test]
@@ -561,7 +594,7 @@ mod tests {
             refused["status"]["conditions"][1]["reason"] = json!(reason);
             let items = [refused, rule_set("b", "True", "Watching")];
             let told = warned(&items, &of("a"), &warning(1, &["a"]), &[]);
-            assert!(matches!(told, Sight::Dim(_)), "{reason}");
+            assert!(matches!(told, DetectionCheck::Impaired(_)), "{reason}");
         }
     }
 
@@ -589,7 +622,11 @@ mod tests {
             "ifo.kubevirt.io/correlation-group=x",
             "",
         ] {
-            assert_eq!(sight(&items, &by(selector)), Sight::Clear, "{selector}");
+            assert_eq!(
+                sight(&items, &by(selector)),
+                DetectionCheck::Clear,
+                "{selector}"
+            );
         }
         for (selector, key) in [
             (
@@ -602,7 +639,7 @@ mod tests {
                 "ifo.kubevirt.io/correlation-role",
             ),
         ] {
-            let Sight::Blind(why) = sight(&items, &by(selector)) else {
+            let DetectionCheck::Impossible(why) = sight(&items, &by(selector)) else {
                 panic!("nothing has {key}");
             };
             assert!(why.contains(&format!("{key:?}")), "{why}");
@@ -612,7 +649,10 @@ mod tests {
             component,
             ..by("team=x")
         };
-        assert!(matches!(sight(&items, &others), Sight::Blind(_)));
+        assert!(matches!(
+            sight(&items, &others),
+            DetectionCheck::Impossible(_)
+        ));
     }
 
     #[test]
@@ -622,15 +662,21 @@ mod tests {
             kind: kinds.iter().map(|it| it.parse().unwrap()).collect(),
             ..Filters::default()
         };
-        assert_eq!(sight(&items, &chosen(&["VirtualMachine"])), Sight::Clear);
+        assert_eq!(
+            sight(&items, &chosen(&["VirtualMachine"])),
+            DetectionCheck::Clear
+        );
         for kinds in [&["Pod"][..], &["VirtualMachine", "Pod"]] {
-            let Sight::Blind(why) = sight(&items, &chosen(kinds)) else {
+            let DetectionCheck::Impossible(why) = sight(&items, &chosen(kinds)) else {
                 panic!("nobody looks at pods");
             };
             assert!(why.contains("check --kind Pod"), "{why}");
         }
         let mut both = of("a");
         both.component.push("b".to_owned());
-        assert!(matches!(sight(&items, &both), Sight::Blind(_)));
+        assert!(matches!(
+            sight(&items, &both),
+            DetectionCheck::Impossible(_)
+        ));
     }
 }

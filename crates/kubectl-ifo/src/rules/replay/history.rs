@@ -39,10 +39,10 @@ struct Moment {
 }
 
 /// The fields of a moment, in order.
-const SHOWN: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
+const MOMENT_FIELDS: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
 
 fn shown<S: Serializer>(operation: &ListedOperation, serializer: S) -> Result<S::Ok, S::Error> {
-    operation.whole_data(SHOWN).serialize(serializer)
+    operation.whole_data(MOMENT_FIELDS).serialize(serializer)
 }
 
 /// The history of an operation in JSON and YAML.
@@ -68,20 +68,20 @@ struct RunData<'a> {
 const EXPRESSION: &str = "Expression";
 
 /// The fields before the rule set.
-const IDENTITY: &[Field] = &[Field::Subject, Field::Operation, Field::Item];
+const FIRST_FIELDS: &[Field] = &[Field::Subject, Field::Operation, Field::Item];
 
 /// The fields after the times.
-const END: &[Field] = &[Field::State, Field::Reason];
+const LAST_FIELDS: &[Field] = &[Field::State, Field::Reason];
 
 impl Serialize for Run {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let last = self.operation();
         let data = RunData {
-            identity: self.first.operation.whole_data(IDENTITY),
+            identity: self.first.operation.whole_data(FIRST_FIELDS),
             rule_set: &last.rule_set,
             started: self.started,
             completed: self.completed,
-            end: last.whole_data(END),
+            end: last.whole_data(LAST_FIELDS),
             messages: self.messages(),
             changes: self.moments().count(),
             timeline: self.moments().collect(),
