@@ -18,7 +18,7 @@
 
 mod authority;
 mod bundle;
-mod own;
+mod own_certificate;
 mod secret;
 mod serving;
 
@@ -27,7 +27,7 @@ mod tests;
 
 pub use authority::{Authority, Certified};
 pub use bundle::CaBundle;
-pub use own::OwnCertificate;
+pub use own_certificate::OwnCertificate;
 pub use secret::{SECRET_NAME, load_or_create};
 pub use serving::{ServingCertificate, server_config};
 

@@ -1,6 +1,6 @@
 //! One object at one version: its JSON, encoded once, and the facts that readers need.
 
-use super::pack::Packed;
+use super::compression::Packed;
 use super::{Key, Rv};
 use ifo_engine::track::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts};
 use serde::de::Error as _;

@@ -21,9 +21,9 @@
 //! **The writer waits for no client.** Writer and readers share two locks: one of the ring, and one
 //! of the changed part of the map. A reader holds each lock only while it copies references.
 
+mod compression;
 mod cursor;
 mod entry;
-mod pack;
 mod reader;
 mod ring;
 mod scope;

@@ -9,8 +9,8 @@
 //! minutes. So watches are spread over several connections ("lanes"), and other requests have a
 //! connection of their own.
 
-use super::bounded::{Bounded, ConnectWithin};
-use super::buffered::BufferedConnector;
+use super::read_ahead::BufferedConnector;
+use super::time_limits::{Bounded, ConnectWithin};
 use http::Uri;
 use hyper_util::{
     client::{

@@ -4,8 +4,9 @@
 //! is modified, and an object that no file contains any more is deleted.
 
 use super::{
-    Feed, Raw, Resolve, inline,
-    scan::{Content, Scanner},
+    Feed, Raw, Resolve,
+    folder_scan::{Content, Scanner},
+    inline,
 };
 use crate::telemetry::Metrics;
 use futures::{

@@ -14,16 +14,16 @@ mod discovery;
 mod files;
 
 mod backoff;
-mod bounded;
 mod budget;
-mod buffered;
 mod envelope;
+mod folder_scan;
 mod follow;
 mod input;
 mod lines;
 mod page;
+mod read_ahead;
 mod request;
-mod scan;
+mod time_limits;
 
 pub use client::{ConnectError, ConnectOptions, Connection, connect};
 pub use cluster::ClusterFeed;

@@ -21,11 +21,11 @@
 mod convert;
 mod explanation;
 mod failure;
-mod look;
-mod pace;
+mod persisted_condition;
 mod queue;
+mod rate_limit;
 mod store;
-mod verdict;
+mod written_state;
 
 #[cfg(test)]
 mod tests;
@@ -35,9 +35,9 @@ pub(crate) use tests::fake;
 pub use convert::{from_cr, to_cr};
 pub use explanation::Explanation;
 pub use failure::StoreFailure;
+pub use persisted_condition::{PersistVerdict, keep_condition};
 pub use queue::{AtStop, PersistSettings, Unread};
 pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
-pub use verdict::{PersistVerdict, keep_condition};
 
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexReader, ListScope, ReadVersion};
@@ -47,14 +47,14 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use look::Look;
+use persisted_condition::Judge;
 use queue::{Done, Job, ListedResource, Next, Queue, StoredState, WantedState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use verdict::Judge;
+use written_state::Look;
 
 /// Interval at which the metrics of the queue are updated, if it has changed. An update counts all
 /// records.
@@ -157,7 +157,7 @@ impl Persist {
                 continue; // The newest state is always available.
             };
             let all = entries.into_iter().filter_map(|entry| {
-                let (name, look) = look::of_entry(&entry)?;
+                let (name, look) = written_state::of_entry(&entry)?;
                 Some((name, entry, look))
             });
             queue.reset(all.collect(), Instant::now());
@@ -230,9 +230,14 @@ impl Persist {
 fn follow(queue: &mut Queue, changes: &[IndexChange]) {
     let now = Instant::now();
     for change in changes {
-        let before = || change.before.as_ref().and_then(|it| look::of_entry(it));
+        let before = || {
+            change
+                .before
+                .as_ref()
+                .and_then(|it| written_state::of_entry(it))
+        };
         if let Some(entry) = &change.after {
-            if let Some((name, look)) = look::of_entry(entry) {
+            if let Some((name, look)) = written_state::of_entry(entry) {
                 queue.live(&name, entry, look, now);
             }
         } else if let Some((name, _)) = before() {
@@ -246,11 +251,11 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
         (WantedState::Live(entry, look, _), StoredState::Absent) => {
-            let revision = store.create(&look::cr_of(entry)?).await?;
+            let revision = store.create(&written_state::cr_of(entry)?).await?;
             Ok(Done::Written(Some((*look, revision))))
         }
         (WantedState::Live(entry, look, _), StoredState::Present(old, revision, _)) => {
-            let wanted = look::cr_of(entry)?;
+            let wanted = written_state::cr_of(entry)?;
             let mut gone = Vec::new();
             // The label keys differ, so find the labels that must be removed.
             if old.labels != look.labels {
@@ -266,7 +271,7 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
                 return Ok(Done::Read(None));
             };
             let live_uid = |cr: &InFlightOperation| Some(cr.status.as_ref()?.live_uid.clone());
-            let is_same = live_uid(&cr) == live_uid(&look::cr_of(entry)?);
+            let is_same = live_uid(&cr) == live_uid(&written_state::cr_of(entry)?);
             match state_of(&cr).filter(|_| is_same) {
                 Some(state) => Ok(Done::Read(Some(state))),
                 None => Err(StoreFailure::Invalid("another object has its name".into())),

@@ -12,9 +12,9 @@
 //! each orphan. An orphan has a record only while it waits for its write.
 
 use super::failure::StoreFailure;
-use super::look::Look;
-use super::pace::{self, WritePace};
+use super::rate_limit::{self, WritePace};
 use super::store::Revision;
+use super::written_state::Look;
 use crate::clock;
 use crate::index::IndexEntry;
 use ifo_api::live::Phase;
@@ -297,7 +297,7 @@ impl Queue {
             Err(failure) => self.failed(failure, now),
         }
         let most = if self.stopping.is_some() {
-            pace::MAX_DRAINING_DELAY
+            rate_limit::MAX_DRAINING_DELAY
         } else {
             self.settings.requeue
         };

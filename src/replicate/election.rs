@@ -20,11 +20,11 @@
 
 mod announce;
 mod decision;
-mod known;
+mod lease_knowledge;
 mod wait;
 
 use self::decision::ElectionDecision;
-use self::known::{RESERVED_AHEAD, SeenLease, micros, wall};
+use self::lease_knowledge::{RESERVED_AHEAD, SeenLease, micros, wall};
 use self::wait::ElectionEvent;
 use super::leadership::Grant;
 use super::record::LeaseRecord;

@@ -10,7 +10,7 @@
 //! check and the action after it. So the leader also reserves the versions that it issues. See
 //! [`Leadership::reserved`].
 
-mod covered;
+mod completeness;
 mod election;
 mod http;
 mod leadership;
@@ -27,7 +27,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use covered::Covered;
+pub use completeness::Covered;
 pub use election::{Election, Replica};
 pub use http::{HttpLinks, PeerCredentials};
 pub use leadership::{Leader, Leadership, Standing, Term};

@@ -4,11 +4,11 @@
 
 mod controller;
 mod coverage;
-mod held;
 mod lookups;
 mod registry;
 mod report;
 mod status;
+mod status_cache;
 mod target;
 mod writes;
 

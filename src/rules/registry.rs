@@ -2,9 +2,9 @@
 //! The registry has no I/O and no clock.
 
 use super::StatusWrite;
-use super::held::HeldStatus;
 use super::report::{self, Facts, Report, Reported, RuleSetState};
 use super::status::{self, RuleSetHealth, Watch};
+use super::status_cache::HeldStatus;
 use super::target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};

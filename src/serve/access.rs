@@ -4,10 +4,10 @@
 mod entry;
 
 use self::entry::{Entered, enter};
+use super::concurrency_limit::RequestPlace;
 use super::delivery::Delivery;
 use super::gzip;
 use super::negotiate::negotiate_error;
-use super::places::RequestPlace;
 use super::request::{self, Asked, Query};
 use super::request_log::RequestLogLine;
 use super::respond::{SelfDefence, overload};

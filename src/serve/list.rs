@@ -30,10 +30,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-mod pace;
+mod list_turns;
 mod yaml;
 
-pub use self::pace::ListPace;
+pub use self::list_turns::ListPace;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};

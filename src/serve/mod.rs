@@ -22,6 +22,7 @@
 mod accept;
 mod access;
 mod completeness;
+mod concurrency_limit;
 mod connections;
 mod delivery;
 pub mod discovery;
@@ -32,14 +33,13 @@ pub mod fuzzing;
 mod get;
 mod gzip;
 mod health;
-mod lines;
+mod line_cache;
 mod list;
 pub mod listen;
 mod negotiate;
 pub mod openapi;
 mod options;
-mod peer;
-mod places;
+mod peer_requests;
 mod probes;
 mod quoted;
 mod request;
@@ -69,9 +69,9 @@ use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use concurrency_limit::Places;
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
-use places::Places;
 use request::{Asked, Query, Request};
 use respond::{indent, plain};
 use std::sync::Arc;
@@ -208,14 +208,17 @@ pub fn router(server: Server) -> Router {
         arriving: Semaphore::new(MAX_AUTHENTICATING),
         requests: Places::new(server.limits.requests, server.limits.requests.div_ceil(2)),
         watches: Places::new(server.limits.watches, server.limits.watches_per_user),
-        replicas: Places::new(peer::MAX_FOLLOWER_STREAMS, peer::MAX_FOLLOWER_STREAMS),
+        replicas: Places::new(
+            peer_requests::MAX_FOLLOWER_STREAMS,
+            peer_requests::MAX_FOLLOWER_STREAMS,
+        ),
         refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
         open: Arc::new(Semaphore::new(MAX_PUBLIC)),
         server,
     });
     let routes = Router::new()
         .merge(probes::routes())
-        .merge(peer::routes())
+        .merge(peer_requests::routes())
         .merge(discovery)
         .merge(openapi)
         .fallback(answer)
@@ -273,7 +276,7 @@ async fn resource(
         // A custom resource without this subresource answers the same to all verbs.
         return Err(resource.no_object(&request.name));
     }
-    let term = peer::term_of(shared, headers)?;
+    let term = peer_requests::term_of(shared, headers)?;
     let is_open = shared.server.health.synced();
     if is_open && reads_newest(request, &admitted.query) {
         shared.server.view.confirm().await;

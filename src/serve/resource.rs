@@ -2,7 +2,7 @@
 //! the objects. The other modules work with any such description. The two existing descriptions are
 //! at the end of this file.
 
-use super::lines::LineCache;
+use super::line_cache::LineCache;
 use super::status::ErrorStatus;
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};

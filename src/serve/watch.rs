@@ -2,13 +2,13 @@
 //! fill up. A slow client falls behind, and gets an error when the ring no longer has its next
 //! change. Only the initial state is kept for a watch, and only for as long as a list may take.
 
-mod course;
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
+mod lifetime;
 #[cfg(test)]
 mod tests;
 
-use self::course::{Course, WatchStart};
+use self::lifetime::{Course, WatchStart};
 use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};

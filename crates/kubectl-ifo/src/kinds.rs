@@ -13,10 +13,10 @@
 //! the kind of an owner reference, one more request asks for its API version. A kube-apiserver
 //! before 1.26 answers only this request.
 
-use super::nearest::nearest;
 use super::operation::ListedSubject;
 use super::server::ApiServer;
 use super::source::escape;
+use super::suggestion::nearest;
 use ifo_api::Gvr;
 use ifo_client::kinds::{KindName, group, group_and_version, is_plural};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};

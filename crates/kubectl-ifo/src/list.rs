@@ -1,13 +1,13 @@
 //! `kubectl ifo list` and `get`: print operations once, or as they change.
 
+use super::colors::{Colors, Paint};
 use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
+use super::filter_check;
 use super::kinds::Kinds;
-use super::known;
 use super::operation::{ListedOperation, own_name};
 use super::output::{Format, OutputShape, TextStyle, complain, print, print_error_line, text_of};
-use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::source::{OperationChange, OperationSource, Served};
@@ -120,7 +120,7 @@ async fn show(
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {
-        known::check_aloud(&filters, &source, &operations).await?;
+        filter_check::check_aloud(&filters, &source, &operations).await?;
     }
     let names: Vec<&str> = names.iter().map(|it| own_name(it).unwrap_or(it)).collect();
     let named =
@@ -263,7 +263,7 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
         ));
     }
     // If a filter cannot match anything, that is the better explanation.
-    match known::check(filters, source, &all).await {
+    match filter_check::check(filters, source, &all).await {
         Err(problem) => problem,
         Ok(_) => Problem::NotFound(format!(
             "there is no operation {name:?}; see: kubectl ifo list -A -O name"

@@ -4,9 +4,9 @@
 //! Input: operations. Output: the owners that the user may read. An owner that cannot be read stays
 //! unknown, and is requested once.
 
-use super::kin::{Kin, Who};
 use super::kinds::Kinds;
 use super::operation::{ListedOperation, ListedSubject};
+use super::ownership::{Kin, Who};
 use super::server::ApiServer;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

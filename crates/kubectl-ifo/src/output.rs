@@ -3,7 +3,7 @@
 //! Input: rows, values and problems. Output: text on standard output, and one line for each problem
 //! on standard error.
 
-use super::paint::Paint;
+use super::colors::Paint;
 use super::plain_text::one_line;
 use super::problem::Problem;
 use clap::ValueEnum;

@@ -119,7 +119,7 @@ impl ApiServer {
         for _ in 0..MAX_SYNC_RETRIES {
             match self.once(uri, resource, namespace).await {
                 Err(Problem::NotSynced | Problem::Busy(_)) => {
-                    tokio::time::sleep(SYNC_RETRY_INTERVAL).await
+                    tokio::time::sleep(SYNC_RETRY_INTERVAL).await;
                 }
                 answer => return answer,
             }

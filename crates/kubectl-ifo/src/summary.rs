@@ -1,13 +1,13 @@
 //! `kubectl ifo summary`: counts the operations, and names those that need attention.
 
+use super::colors::Paint;
 use super::columns::{self, Table};
 use super::filter::Filters;
+use super::filter_check;
 use super::kinds::Kinds;
-use super::known;
 use super::list::{CommonArgs, tell_incomplete};
 use super::operation::{Field, ListedOperation, OperationData};
 use super::output::{OutputShape, TextStyle, print, table, text_of};
-use super::paint::Paint;
 use super::plain_text::{self};
 use super::problem::Problem;
 use super::redraw::{self, Picture, PictureContext};
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         sort,
     };
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
-    known::check_aloud(&filters, &source, &operations).await?;
+    filter_check::check_aloud(&filters, &source, &operations).await?;
     if args.common.output.watch {
         return redraw::run(&source, operations, shape, view).await;
     }

@@ -4,10 +4,10 @@
 //! Output: a decision for each resource.
 
 use super::filter::Filters;
-use super::kin::Who;
+use super::filter_check;
 use super::kinds::{ChosenKind, Kinds};
-use super::known;
 use super::operation::{ListedOperation, ListedSubject};
+use super::ownership::Who;
 use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
@@ -79,7 +79,7 @@ impl TargetName {
             kind: vec![self.kind.clone()],
             ..Filters::default()
         };
-        let checked = known::check(&filters, source, listed).await;
+        let checked = filter_check::check(&filters, source, listed).await;
         checked.err().map(|problem| problem.to_string())
     }
 }

@@ -6,8 +6,8 @@
 use super::record::{Record, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
-use crate::persist::look::Look;
 use crate::persist::store::Revision;
+use crate::persist::written_state::Look;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
 use std::collections::HashSet;

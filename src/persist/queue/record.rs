@@ -4,9 +4,9 @@
 use super::{AtStop, Done, PersistSettings};
 use crate::index::IndexEntry;
 use crate::persist::failure::StoreFailure;
-use crate::persist::look::Look;
-use crate::persist::pace;
+use crate::persist::rate_limit;
 use crate::persist::store::Revision;
+use crate::persist::written_state::Look;
 use ifo_api::live::Phase;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl Record {
         ) {
             self.stored = StoredState::Unknown;
         }
-        self.not_before = Some(now + pace::delay(self.failures, most));
+        self.not_before = Some(now + rate_limit::delay(self.failures, most));
         self.failures = self.failures.saturating_add(1);
     }
 

@@ -726,7 +726,7 @@ async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each
         let job = bench.job().expect("it has another try");
         bench.fail(&job, &invalid);
         assert!(!bench.queue.is_drained());
-        bench.now += pace::MAX_DRAINING_DELAY;
+        bench.now += rate_limit::MAX_DRAINING_DELAY;
     }
     assert_eq!(bench.pass(seconds(1)), 1);
     assert!(bench.queue.is_drained());

@@ -3,9 +3,9 @@
 use super::{Seat, method_name, refusal};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
+use crate::serve::concurrency_limit::RequestPlace;
 use crate::serve::connections::{self, Class, ConnectionRefused};
-use crate::serve::peer;
-use crate::serve::places::RequestPlace;
+use crate::serve::peer_requests;
 use crate::serve::quoted::{Quoted, clip};
 use crate::serve::request::{Asked, Query, Request as ResourceRequest};
 use crate::serve::request_log::RequestLogLine;
@@ -77,10 +77,10 @@ pub(super) async fn enter(
     })?;
     line.sent_by(&user);
     drop(arriving);
-    let replica = peer::is_from_replica(&parts.headers);
+    let replica = peer_requests::is_from_replica(&parts.headers);
     if replica {
         // This check precedes the use of a place that is reserved for replicas.
-        authorize(shared, &user, &peer::attributes(), (parts, query)).await?;
+        authorize(shared, &user, &peer_requests::attributes(), (parts, query)).await?;
     }
     if !probe {
         let class = if replica {

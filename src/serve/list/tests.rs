@@ -1,6 +1,6 @@
 //! How lists share the processor.
 
-use super::pace::ENTRIES_PER_TURN;
+use super::list_turns::ENTRIES_PER_TURN;
 use crate::index::{CommitVersion, Key, Write};
 use crate::serve::tests::{Fixture, operation, request};
 use http::StatusCode;

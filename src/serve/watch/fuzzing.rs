@@ -1,7 +1,7 @@
 //! What holds for the options of every watch.
 
 use super::Options;
-use super::course::{Course, MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchStart};
+use super::lifetime::{Course, MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::request::Query;

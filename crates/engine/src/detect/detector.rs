@@ -3,7 +3,7 @@
 
 use super::evaluate::{self, Allowances};
 use super::metadata::PartialMetadata;
-use super::unknown::UnknownObjects;
+use super::unknown_objects::UnknownObjects;
 use super::{Evaluation, FeedEvent, Subject};
 use crate::rules::{EvaluationError, RuleBook};
 use crate::{ClockReading, Meter};

@@ -18,7 +18,7 @@ mod detector;
 mod evaluate;
 mod metadata;
 mod subject;
-mod unknown;
+mod unknown_objects;
 
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,9 @@
 //! No operation completes here because it is not detected, because subjects and rules are read
 //! later.
 
-use super::end::End;
-use super::ledger::OperationId;
+use super::end_reason::End;
 use super::operation::Restored;
+use super::shared_state::OperationId;
 use super::subject::Tracked;
 use super::tracker::Tracker;
 use crate::ClockReading;

@@ -4,12 +4,12 @@
 //! operation. The methods take `&mut self`, so two events of one subject cannot race.
 
 mod arbitrate;
-mod end;
+mod end_reason;
 mod expiring;
 mod facts;
 mod initial_state;
-mod ledger;
 mod operation;
+mod shared_state;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ pub use restored::{Restored, UNCLAIMED};
 pub use state::{Observed, Yielded};
 
 use super::arbitrate::What;
-use super::end::End;
+use super::end_reason::End;
 use crate::ClockReading;
 use crate::detect::{Says, Subject};
 use crate::rules::{CompiledRule, RuleSet};

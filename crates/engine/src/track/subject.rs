@@ -6,9 +6,9 @@ mod restored;
 mod step;
 
 use super::arbitrate::{self, Contender, What};
-use super::end::End;
-use super::ledger::Identity;
+use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
+use super::shared_state::Identity;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};

@@ -1,8 +1,8 @@
 //! The tracker with its subjects. Each call has the time as an argument, so tests need no waits.
 
-use super::end::End;
-use super::ledger::{DELETED_TTL, Identity, Ledger, MAX_DELETED};
+use super::end_reason::End;
 use super::operation::SubjectView;
+use super::shared_state::{DELETED_TTL, Identity, Ledger, MAX_DELETED};
 use super::subject::{SubjectStep, Tracked};
 use super::{Message, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};

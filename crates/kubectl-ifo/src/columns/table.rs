@@ -8,9 +8,9 @@ mod tests;
 
 use super::OperationColumn::{self, Age, Message, Namespace, Operation, Progress, State, Subject};
 use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL};
+use crate::colors::Paint;
 use crate::operation::ListedOperation;
 use crate::output::{COLUMN_GAP, TextStyle};
-use crate::paint::Paint;
 use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;

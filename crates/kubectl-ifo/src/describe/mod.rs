@@ -11,16 +11,16 @@ mod rule;
 mod tests;
 mod text;
 
+use super::colors::Colors;
 use super::connect::Connect;
 use super::filter::Filters;
-use super::kin::Kin;
+use super::filter_check;
 use super::kinds::Kinds;
-use super::known;
 use super::list::objects;
 use super::lookup::Lookup;
 use super::operation::{ListedOperation, own_name};
 use super::output::{OutputShape, complain, print};
-use super::paint::Colors;
+use super::ownership::Kin;
 use super::problem::Problem;
 use super::server::ApiServer;
 use super::source::OperationSource;
@@ -74,7 +74,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
     let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
-    known::check_aloud(&filters, &source, &operations).await?;
+    filter_check::check_aloud(&filters, &source, &operations).await?;
     let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<usize> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();

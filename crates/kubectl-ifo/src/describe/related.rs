@@ -1,7 +1,7 @@
 //! Finds the operations that are related to an operation.
 
-use crate::kin::{Kin, KinNode};
 use crate::operation::ListedOperation;
+use crate::ownership::{Kin, KinNode};
 use std::collections::BTreeSet;
 
 /// A related operation.

@@ -1,8 +1,8 @@
 use super::rule::DescribedRule;
 use super::{Account, related, text};
-use crate::kin::Kin;
+use crate::colors::Paint;
 use crate::operation::{ListedOperation, own_name};
-use crate::paint::Paint;
+use crate::ownership::Kin;
 use crate::sample::{now, on, subject};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@
 //! far as owners and groups in operations show them.
 
 use super::row::TopRow;
-use crate::kin::Kin;
 use crate::operation::OperationKey;
+use crate::ownership::Kin;
 use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -25,12 +25,12 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
+use super::colors::Colors;
 use super::connect::Connect;
 use super::filter::Filters;
+use super::filter_check;
 use super::kinds::Kinds;
-use super::known;
 use super::list::{incomplete_line, tell_incomplete};
-use super::paint::Colors;
 use super::problem::Problem;
 use super::redraw::PROBE_INTERVAL;
 use super::source::{OperationFollower, OperationSource, Served};
@@ -106,7 +106,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
     // The screen covers messages of this phase. They are printed again when the command ends.
-    known::check_aloud(&filters, &source, &listed).await?;
+    filter_check::check_aloud(&filters, &source, &listed).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow(None)?;
     let model = Model::new(about, args.sort_by, filters.all_phases, clock::now());

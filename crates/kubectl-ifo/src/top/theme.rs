@@ -1,6 +1,6 @@
 //! The styles of `top`, for ratatui. They are the same as those of `list`.
 
-use crate::paint::{Paint, of_state};
+use crate::colors::{Paint, of_state};
 use anstyle::{AnsiColor, Effects};
 use ratatui::style::{Color, Modifier, Style};
 

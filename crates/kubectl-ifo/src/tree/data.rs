@@ -1,8 +1,8 @@
 //! Trees as data, for `--output json|yaml`.
 
 use super::forest::Forest;
-use crate::kin::Who;
 use crate::operation::{Field, OperationData};
+use crate::ownership::Who;
 use crate::source::IncompleteData;
 use serde::Serialize;
 

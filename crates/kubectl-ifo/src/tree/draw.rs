@@ -5,9 +5,9 @@
 
 use super::forest::Forest;
 use crate::columns::{self};
-use crate::kin::Who;
 use crate::operation::ListedOperation;
 use crate::output::TextStyle;
+use crate::ownership::Who;
 use crate::plain_text::{cut, one_line, pad};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;

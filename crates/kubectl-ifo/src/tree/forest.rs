@@ -4,8 +4,8 @@
 //! resources. Every resource occurs once, even if owners form a cycle. There is no recursion, so
 //! the depth is not limited.
 
-use crate::kin::{Kin, Who};
 use crate::operation::ListedOperation;
+use crate::ownership::{Kin, Who};
 use std::collections::{BTreeMap, HashMap};
 
 /// Operations by component and namespace.

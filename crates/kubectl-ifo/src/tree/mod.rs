@@ -7,15 +7,15 @@ mod selected;
 #[cfg(test)]
 mod tests;
 
+use super::colors::Paint;
 use super::filter::Filters;
-use super::kin::Kin;
+use super::filter_check;
 use super::kinds::Kinds;
-use super::known;
 use super::list::{CommonArgs, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::ListedOperation;
 use super::output::{OutputShape, TextStyle, complain, print, print_error_line, text_of};
-use super::paint::Paint;
+use super::ownership::Kin;
 use super::problem::Problem;
 use super::redraw::{self, Picture, PictureContext};
 use super::sort::SortBy;
@@ -72,7 +72,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     };
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
-    known::check_aloud(&filters, &source, &operations).await?;
+    filter_check::check_aloud(&filters, &source, &operations).await?;
     let unknown = match &target {
         Some(target) => target.unknown(&source, &operations).await,
         None => None,

@@ -3,23 +3,23 @@
 //! It succeeds when the goal is reached. It never succeeds because of missing data: an empty list
 //! counts only while the rule sets are being watched and the list has no gap.
 
+mod detection_check;
 mod gate;
 mod progress;
-mod waiting;
-mod watching;
+mod wait_loop;
 
 use super::connect::{Connect, one_namespace};
 use super::filter::Filters;
 use super::output::{print, print_error_line};
 use super::problem::Problem;
+pub(super) use detection_check::RuleSets;
 use gate::{Gate, Goal, Terms};
 use ifo_api::duration;
 use progress::ProgressOutput;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
-use waiting::OperationWait;
-pub(super) use watching::RuleSets;
+use wait_loop::OperationWait;
 
 /// Exit code if the goal was not reached before the timeout.
 const TIMED_OUT: u8 = 1;

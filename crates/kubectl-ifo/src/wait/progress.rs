@@ -1,7 +1,7 @@
 //! The progress messages of a waiting command.
 
 use super::gate::{Gate, GateVerdict, Goal};
-use super::waiting::CHECK_INTERVAL;
+use super::wait_loop::CHECK_INTERVAL;
 use crate::clock;
 use crate::columns;
 use crate::operation::ListedOperation;

@@ -2,14 +2,14 @@
 //! [`Evaluation`] with the detected operations, their values, and the failures. It has no side
 //! effects except counters of failures.
 
-mod allowance;
-mod ask;
+mod evaluator;
+mod rule_set_budget;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::allowance::Allowances;
+pub(super) use self::rule_set_budget::Allowances;
 
-use self::ask::Asking;
+use self::evaluator::Asking;
 use super::{Nameless, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, Labels, RuleBook, RuleSet};

@@ -3,7 +3,7 @@
 use super::{SubjectStep, Tracked};
 use crate::ClockReading;
 use crate::rules::{Bookless, CompiledRule, RuleBook};
-use crate::track::end::End;
+use crate::track::end_reason::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
 use ifo_api::Gvr;
 use jiff::{SignedDuration, Timestamp};

@@ -2,8 +2,8 @@
 //! change of an operation in this step needs.
 
 use crate::ClockReading;
-use crate::track::ledger::Ledger;
 use crate::track::operation::{Observed, OperationStart};
+use crate::track::shared_state::Ledger;
 use crate::track::tracker::Books;
 
 /// One step of a subject: an evaluation, a timer, new rules, or a change of its feeds.

@@ -3,7 +3,7 @@
 //! Input: the schema of a resource, and a path. Output: the field of the path that no object can
 //! have.
 
-use crate::nearest::nearest;
+use crate::suggestion::nearest;
 use ifo_cel::PathStep;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;

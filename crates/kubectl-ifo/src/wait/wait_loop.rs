@@ -2,15 +2,15 @@
 //!
 //! Input: the operations and rule sets of the cluster. Output: the end of the wait, and its reason.
 
+use super::detection_check::{DetectionCheck, RuleSets, sight_without_rule_sets};
 use super::gate::{Gate, GateVerdict, Goal};
 use super::progress::{ProgressOutput, but_ignored, count, never_begun};
-use super::watching::{DetectionCheck, RuleSets, sight_without_rule_sets};
 use super::{WaitArgs, WaitEnd};
 use crate::clock;
 use crate::columns::{self, Table};
 use crate::filter::Filters;
+use crate::filter_check::{self, Remark};
 use crate::kinds::Kinds;
-use crate::known::{self, Remark};
 use crate::operation::ListedOperation;
 use crate::output::{TextStyle, print_error_line};
 use crate::problem::Problem;
@@ -77,7 +77,7 @@ impl OperationWait {
                 Err(problem) => return Err(problem),
             }
         };
-        let remarks = known::check(&self.filters, &source, &listed).await?;
+        let remarks = filter_check::check(&self.filters, &source, &listed).await?;
         // No rule set detects the value of a filter. The answer after the list is then "unknown".
         let is_unchecked = |it: &&Remark| matches!(it, Remark::Unchecked(_));
         if !args.quiet {

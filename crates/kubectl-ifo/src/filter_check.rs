@@ -14,11 +14,11 @@
 
 use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
-use super::nearest::nearest;
 use super::operation::ListedOperation;
 use super::output::{OutputShape, complain};
 use super::problem::Problem;
 use super::source::{OperationSource, escape, namespaces};
+use super::suggestion::nearest;
 use super::wait::RuleSets;
 use clap::ValueEnum as _;
 use tokio::sync::OnceCell;

@@ -2,7 +2,7 @@
 
 use super::Write;
 use super::arbitrate::What;
-use super::end::End;
+use super::end_reason::End;
 use super::expiring::Expiring;
 use super::facts::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
