@@ -1,7 +1,7 @@
-//! The real binary, without a cluster: what a person sees who starts `ifo-apiserver
-//! demo`, and what hostile input does to it.
+//! Tests of `ifo-apiserver demo` with the real binary: its output, and its reaction to invalid
+//! input.
 
-// A folder and its files are spoken of as one thing, and cases stand in a table.
+// Some tests check all cases of a table in one function.
 #![allow(clippy::unused_self, clippy::type_complexity)]
 
 mod binaries;

@@ -1,4 +1,4 @@
-//! A folder of manifests in place of a cluster.
+//! Tests of the demo with a folder of manifests.
 
 use super::harness::{Demo, Folders, RULE_SETS, condition, eventually, rule_set, vm};
 use serde_json::Value;
@@ -12,20 +12,20 @@ async fn operations_follow_the_files_of_a_folder() {
     folders.vm("web", "Running");
     let demo = Demo::start(&folders.args()).await;
     demo.shows(&[]).await;
-    // Replaced at once, as editors do.
+    // The file is replaced in one step, as editors do.
     folders.vm("web", "Starting");
     demo.shows(&["web Starting"]).await;
-    // Written in place, in two steps, the first of which is no whole object.
+    // The file is written in place in two steps. After the first one it has no complete object.
     let file = folders.objects.join("db.yaml");
     std::fs::write(&file, "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\n").unwrap();
     std::fs::write(&file, vm("db", "Starting")).unwrap();
     demo.shows(&["db Starting", "web Starting"]).await;
     std::fs::write(&file, vm("db", "Running")).unwrap();
     demo.shows(&["web Starting"]).await;
-    // Gone with its file.
+    // The objects are deleted with their file.
     std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();
     demo.shows(&[]).await;
-    // A folder within, with a list.
+    // A subfolder with a list.
     std::fs::create_dir(folders.objects.join("more")).unwrap();
     let list = r#"{"apiVersion":"v1","kind":"List","items":[
         {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"a"},"status":{"printableStatus":"Starting"}},
@@ -66,7 +66,7 @@ async fn a_bad_file_is_named_with_its_place_and_the_rest_goes_on() {
     demo.logged(&["binary.yaml", "UTF-8"]).await;
     demo.logged(&["half.yaml", "document 2", "apiVersion"])
         .await;
-    // An object whose file becomes bad stays as it was, and is back with it.
+    // While the file is invalid, the object is unchanged. A valid file updates it.
     folders.put(&folders.objects, "web.yaml", "- nonsense");
     demo.logged(&["web.yaml", "not an object"]).await;
     folders.vm("db", "Starting");
@@ -75,8 +75,8 @@ async fn a_bad_file_is_named_with_its_place_and_the_rest_goes_on() {
     demo.shows(&["db Starting"]).await;
 }
 
-/// Waits until the rule set `name`, as `kubectl get ors` shows it, has `status` in its
-/// condition `kind`.
+/// Waits until the condition `kind` of the rule set `name` has `status` in the output of `kubectl
+/// get ors`.
 async fn until(demo: &Demo, name: &str, kind: &str, status: &str) -> Value {
     eventually(&format!("{kind}={status} of {name}"), async || {
         let all = demo.items(RULE_SETS).await;
@@ -155,7 +155,7 @@ async fn a_bad_rule_set_tells_its_author_and_does_not_disturb_the_others() {
     demo.logged(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
         .await;
 
-    // Mended, each is ready and detects, without a restart and without the others.
+    // After the correction, each rule set is ready and detects, without a restart.
     folders.rule_set("syntax", "Mended", STARTING);
     demo.shows(&["web Mended", "web Starting"]).await;
     let mended = until(&demo, "syntax", "Ready", "True").await;

@@ -1,4 +1,4 @@
-//! A demo that runs, and what a client needs to talk to it.
+//! A running demo, and a client for it.
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -11,11 +11,11 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long anything may take to happen: far above what it does, since the machine may
-/// be busy. No test waits for it unless it fails.
+/// Time limit of every wait. It is far longer than any wait, because the machine may be busy. Only
+/// a failing test reaches it.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
-/// How often to look whether it has happened.
+/// Interval at which a condition is checked.
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// The operations of all namespaces.
@@ -24,7 +24,7 @@ pub const OPERATIONS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperat
 /// The rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
-/// What a process has written so far, in lines.
+/// The lines that a process has written so far.
 #[derive(Clone, Default)]
 pub struct Written(Arc<Mutex<Vec<String>>>);
 
@@ -46,7 +46,7 @@ impl Written {
     }
 }
 
-/// A demo that runs; it is killed when this is dropped.
+/// A running demo. Dropping it kills the process.
 pub struct Demo {
     child: Child,
     out: Written,
@@ -57,7 +57,7 @@ pub struct Demo {
     _folder: Option<tempfile::TempDir>,
 }
 
-/// The binary, with nothing of this process's environment that would configure it.
+/// The binary, without variables of this process that would configure it.
 pub fn binary(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ifo-apiserver"));
     command
@@ -78,7 +78,7 @@ impl Demo {
         Self::launch(&kubeconfig, Some(folder), args).await
     }
 
-    /// The same, with this kubeconfig, where there may be one already.
+    /// The same with this kubeconfig. The file may exist already.
     pub async fn start_at(kubeconfig: &Path, args: &[&str]) -> Self {
         Self::launch(kubeconfig, None, args).await
     }
@@ -89,7 +89,7 @@ impl Demo {
         let out = Written::of(child.stdout.take().unwrap());
         let log = Written::of(child.stderr.take().unwrap());
         let started = Instant::now();
-        // The commands to try, which are printed after the kubeconfig is written.
+        // The introduction is printed after the kubeconfig is written.
         while out.lines().is_empty() {
             assert!(
                 started.elapsed() < DEADLINE && child.try_wait().unwrap().is_none(),
@@ -113,7 +113,7 @@ impl Demo {
         }
     }
 
-    /// A client of another user: that of this context of the kubeconfig.
+    /// A client for another user, who belongs to this context of the kubeconfig.
     pub async fn client_of(&self, context: &str) -> Client {
         let read = Kubeconfig::read_from(&self.kubeconfig).unwrap();
         let options = KubeConfigOptions {
@@ -124,22 +124,22 @@ impl Demo {
         Client::try_from(config.unwrap()).unwrap()
     }
 
-    /// Its process.
+    /// The process of the demo.
     pub fn id(&self) -> u32 {
         self.child.id().expect("it runs")
     }
 
-    /// What it has said to the terminal.
+    /// The lines on its standard output.
     pub fn said(&self) -> String {
         self.out.lines().join("\n")
     }
 
-    /// What it has logged.
+    /// The lines of its log.
     pub fn log(&self) -> Vec<String> {
         self.log.lines()
     }
 
-    /// The first line of the log in which all of `parts` are.
+    /// The first line of the log that contains all `parts`.
     pub async fn logged(&self, parts: &[&str]) -> String {
         eventually(&format!("{parts:?} in the log"), async || {
             let found = |line: &String| parts.iter().all(|part| line.contains(part));
@@ -148,29 +148,29 @@ impl Demo {
         .await
     }
 
-    /// The answer to a GET with the token; JSON.
+    /// Sends a GET with the token. Returns the JSON answer.
     pub async fn get(&self, path: &str) -> Result<Value, kube::Error> {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         self.client.request(request).await
     }
 
-    /// The operations, once data is served.
+    /// The operations, after data is served.
     pub async fn operations(&self) -> Vec<Value> {
         self.items(OPERATIONS).await
     }
 
-    /// The items of a list, once data is served.
+    /// The items of a list, after data is served.
     pub async fn items(&self, path: &str) -> Vec<Value> {
         eventually("a list", async || match self.get(path).await {
             Ok(list) => Some(list["items"].as_array().unwrap().clone()),
-            // Not everything has been read yet.
+            // The targets have not been read completely.
             Err(kube::Error::Api(status)) if status.code == 429 => None,
             Err(error) => panic!("{path}: {error}"),
         })
         .await
     }
 
-    /// Waits until the operations that are under way, as `subject operation`, are these.
+    /// Waits until the operations in flight are these. Each has the form `subject operation`.
     pub async fn shows(&self, expected: &[&str]) {
         let mut last = Vec::new();
         let started = Instant::now();
@@ -185,7 +185,7 @@ impl Demo {
         panic!("{last:?} and not {expected:?}; log: {:#?}", self.log());
     }
 
-    /// A line per object or event of a watch, as they come.
+    /// Returns one line for each object or event of a watch.
     pub async fn watch(&self, path: &str, accept: &str) -> Watch {
         let request = http::Request::get(path)
             .header("accept", accept)
@@ -207,7 +207,7 @@ impl Demo {
         signal(self.id(), name);
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub async fn ended(&mut self) -> ExitStatus {
         ended(&mut self.child).await
     }
@@ -223,7 +223,7 @@ pub fn signal(process: u32, name: &str) {
     assert!(sent.success());
 }
 
-/// Waits for the end of a process.
+/// Waits until a process ends.
 pub async fn ended(child: &mut Child) -> ExitStatus {
     timeout(DEADLINE, child.wait())
         .await
@@ -247,7 +247,7 @@ pub async fn catches_signals(child: &Child) {
     .await;
 }
 
-/// `subject operation` of an operation that is not over.
+/// Formats `subject operation` of an operation in flight. None if it has completed.
 pub fn active(operation: &Value) -> Option<String> {
     let text = |pointer: &str| operation.pointer(pointer)?.as_str();
     (text("/status/phase")? == "Active").then(|| {
@@ -273,7 +273,7 @@ impl Watch {
     }
 }
 
-/// What `look` finds at last.
+/// Waits for a result of `look`.
 pub async fn eventually<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -305,7 +305,7 @@ impl Folders {
         folders
     }
 
-    /// Arguments for [`Demo::start`], with a debounce that keeps a test short.
+    /// Arguments for [`Demo::start`], with a short debounce period.
     pub fn args(&self) -> [&str; 5] {
         [
             "--objects",
@@ -316,9 +316,9 @@ impl Folders {
         ]
     }
 
-    /// Replaces a file at once, as editors do.
+    /// Replaces a file in one step, as editors do.
     pub fn put(&self, folder: &Path, name: &str, text: &str) {
-        // Not a name that counts as a manifest's.
+        // The name must not be that of a manifest.
         let temporary = folder.join(format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
         std::fs::rename(&temporary, folder.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! The built-in scenes, as kubectl asks for them.
+//! Tests of the built-in scenes with kubectl.
 
 use super::harness::{Demo, OPERATIONS, RULE_SETS, condition, eventually};
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ async fn the_demo_shows_operations_and_rule_sets_to_whoever_has_its_kubeconfig()
     })
     .await;
 
-    // Several kinds of operations within seconds.
+    // Several kinds of operations appear within seconds.
     eventually("operations of several kinds", async || {
         let operations = demo.operations().await;
         let names: BTreeSet<_> = operations
@@ -51,14 +51,14 @@ async fn the_demo_shows_operations_and_rule_sets_to_whoever_has_its_kubeconfig()
         .unwrap();
     assert_eq!(live.resources[0].kind, "InFlightOperation");
 
-    // `kubectl get ifos -A -w`: what there is, and then what changes, as rows of a table.
+    // `kubectl get ifos -A -w` prints the current state and then the changes, as rows of a table.
     let mut watch = demo.watch(&format!("{OPERATIONS}?watch=true"), TABLE).await;
     for n in 0..15 {
         let event = watch.next().await.expect("the watch goes on");
         let table = &event["object"];
         assert_eq!(table["kind"], "Table", "{event}");
         assert_eq!(table["rows"].as_array().unwrap().len(), 1);
-        // Only the first one names the columns.
+        // Only the first table contains the columns.
         assert_eq!(table["columnDefinitions"].is_null(), n > 0, "{n}: {event}");
     }
 }
@@ -140,7 +140,7 @@ async fn the_second_user_may_read_one_namespace_alone() {
         eventually("an answer", async || {
             match viewer.request_text(request.clone()).await {
                 Ok(_) => Some(200),
-                // Not everything has been read yet.
+                // The targets have not been read completely.
                 Err(kube::Error::Api(status)) if status.code == 429 => None,
                 Err(kube::Error::Api(status)) => Some(status.code),
                 Err(error) => panic!("{path}: {error}"),
@@ -206,7 +206,7 @@ async fn a_signal_ends_the_demo_and_its_watches_cleanly() {
             .watch(&format!("{path}&labelSelector=none=such"), TABLE)
             .await;
         demo.signal(signal);
-        // Until the end of the stream, and no event of it is an error.
+        // The stream ends without an error event.
         while let Some(event) = watch.next().await {
             assert_ne!(event["type"], "ERROR", "{event}");
         }

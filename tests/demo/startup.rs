@@ -1,9 +1,9 @@
-//! What is wrong at the start is said in one line.
+//! Tests of errors at the start. Each is reported in one line.
 
 use super::harness::{DEADLINE, Demo, Folders, binary};
 use tokio::time::timeout;
 
-/// Exit code and standard error of a start that fails.
+/// Returns the exit code and standard error of a start that fails.
 async fn refused(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = binary(args);
     command.envs(env.iter().copied());

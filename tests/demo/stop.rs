@@ -1,4 +1,4 @@
-//! How a demo stops, and what it leaves behind.
+//! Tests of stopping the demo, and of the files that remain.
 
 use super::harness::{Demo, Written, binary, catches_signals, ended, signal};
 
@@ -29,7 +29,7 @@ async fn a_signal_during_the_start_ends_a_demo_and_leaves_no_file() {
         let log = Written::of(child.stderr.take().unwrap());
         catches_signals(&child).await;
         signal(child.id().unwrap(), name);
-        // A signal that nothing catches ends a process without a code.
+        // A process that a signal ends without a handler has no exit code.
         let code = ended(&mut child).await.code();
         let log = log.lines();
         assert_eq!(code, Some(0), "{name}: {log:#?}");

@@ -1,4 +1,4 @@
-//! Who may see what, through kube-apiserver and without it.
+//! Tests of authorization, through kube-apiserver and directly.
 
 use crate::harness::{
     Caller, Events, OPERATION, World, event_types, eventually, migrating, shared, so, text,
@@ -72,7 +72,7 @@ fn a_user_with_a_role_binding_in_one_namespace_sees_operations_there_and_nowhere
         }
         let theirs = format!("{}/{operation}", OPERATION.path(Some(other)));
         user.get(&theirs).await.refused(403);
-        // The operations on cluster-scoped subjects are not for everybody either.
+        // Users need a right for the operations on cluster-scoped subjects, too.
         user.get(&OPERATION.path(Some("ifo-system")))
             .await
             .refused(403);
@@ -127,7 +127,7 @@ fn forged_headers_make_nobody_an_administrator() {
         }
         let watch = format!("{path}?watch=1");
         stranger.get_with(&watch, &forged).await.refused(403);
-        // Through kube-apiserver they are not even passed on.
+        // kube-apiserver does not even forward these requests.
         let name = format!("{}-user", world.namespace("forged").await);
         let user = world.user(&name);
         let message = user.get_with(&path, &forged).await.refused(403);
@@ -209,7 +209,7 @@ fn the_front_proxy_speaks_for_the_user_it_names() {
             ("X-Remote-Group", "system:masters"),
         ];
         proxy.get_with(&OPERATION.path(None), &masters).await.ok();
-        // The certificate alone is nobody's: its authority is not that of users.
+        // A certificate of this authority belongs to no user.
         proxy.get(&path).await.refused(401);
     });
 }

@@ -1,5 +1,5 @@
-//! What clients make of the API: discovery, documentation, pages, writes that are refused.
-//! The informers and all that kubectl prints have folders of their own.
+//! Tests of the API with clients: discovery, OpenAPI, pages, and refused writes. Informers and
+//! kubectl have their own folders.
 
 use crate::harness::{
     OPERATION, VM, World, eventually, migrating, same_but_for_gaps, shared, so, text,
@@ -65,7 +65,7 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
 #[test]
 fn kubectl_explain_describes_every_field() {
     shared(async |world| {
-        // kube-apiserver fetches the documentation some time after the registration.
+        // kube-apiserver reads the OpenAPI document some time after the registration.
         let status = eventually("operations are documented", async || {
             world.kubectl(&["explain", "ifo.status"]).await
         })
@@ -198,7 +198,7 @@ fn lists_come_in_pages_at_one_version_and_a_watch_goes_on_from_there() {
         };
         only(&first, &operations[0]);
         let version = text(&first, "/metadata/resourceVersion").to_owned();
-        // A change between the pages is not in the second.
+        // A change between the pages does not appear in the second page.
         world.machine(namespace, "c", "Migrating").await;
         let three = [("a", "Migrating"), ("b", "Migrating"), ("c", "Migrating")];
         let now = world.until_operations(namespace, &three).await;
@@ -255,7 +255,7 @@ fn the_manifests_are_accepted_without_a_warning() {
                 "--warnings-as-errors",
             ];
             if let Err(error) = world.kubectl(&args).await {
-                // What the harness has installed already is there.
+                // The harness has already installed this object.
                 let other = error
                     .lines()
                     .filter(|line| line.contains("rror") || line.contains("arning"))

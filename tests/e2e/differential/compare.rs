@@ -1,4 +1,4 @@
-//! Finds where two masked answers differ, takes away what is meant, and reports the rest.
+//! Compares two masked answers, removes intended differences, and reports the others.
 
 use super::exchange::Pair;
 use super::meant::{MEANT, Meant};
@@ -6,31 +6,32 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Differences of one request that are shown; what follows is counted.
+/// Number of differences of one request that are shown. The others are counted.
 const SHOWN: usize = 8;
-/// Characters of a value that are shown.
+/// Number of characters of a value that are shown.
 const WIDTH: usize = 300;
 
-/// One place at which two answers differ.
+/// A difference between two answers.
 #[derive(Debug)]
 struct Difference {
-    /// Such as `body.items[0].status.phase`.
+    /// The path, such as `body.items[0].status.phase`.
     at: String,
     live: String,
     custom: String,
 }
 
-/// All that was found so far.
+/// The results so far.
 pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// Meant differences, and the requests in which they occurred, if those are named.
+    /// The intended differences, with the requests in which they occurred if the entry names
+    /// requests.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
 impl Comparison {
-    /// Nothing yet.
+    /// Creates empty results.
     pub fn new() -> Self {
         Self {
             requests: 0,
@@ -40,7 +41,7 @@ impl Comparison {
         }
     }
 
-    /// Whether the answers to the request of this name differ in nothing but what is meant.
+    /// Returns true if the answers to the request of this name have only intended differences.
     pub fn agrees(&mut self, request: &str, pair: &Pair) -> bool {
         self.not_meant(request, pair).is_empty()
     }
@@ -61,7 +62,7 @@ impl Comparison {
         found
     }
 
-    /// Counts the answers to the request of this name, and reports how they differ.
+    /// Counts the answers to the request of this name, and reports their differences.
     pub fn add(&mut self, request: &str, pair: &Pair) {
         self.requests += 1;
         let found = self.not_meant(request, pair);
@@ -82,12 +83,12 @@ impl Comparison {
         }
     }
 
-    /// Whether no answers so far differ in anything but what is meant.
+    /// Returns true if there are only intended differences so far.
     pub fn all_agree(&self) -> bool {
         self.failed == 0
     }
 
-    /// Fails unless every difference was meant, and every meant one was found.
+    /// Fails if there is an unintended difference, or if an intended one was not found.
     pub fn verdict(mut self) {
         for entry in MEANT {
             for request in entry.requests {
@@ -111,7 +112,7 @@ impl Comparison {
     }
 }
 
-/// The name in the entry's list that fits the request, if it covers the difference.
+/// The name in the entry's list that matches the request, if the entry covers the difference.
 fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Option<&'static str> {
     let named = entry.requests.iter().find(|it| fits(it, request))?;
     let covered = entry.at.iter().any(|at| fits(at, &difference.at))
@@ -120,7 +121,7 @@ fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Opti
     covered.then_some(named)
 }
 
-/// Whether a text fits a pattern, in which `…` stands for anything.
+/// Returns true if a text matches a pattern, in which `…` matches any text.
 fn fits(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('…');
     let first = parts.next().unwrap_or_default();

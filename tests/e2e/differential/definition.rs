@@ -1,5 +1,5 @@
-//! The definition of the custom resource, derived from what the live one says of itself:
-//! schema, columns and, as far as a custom resource may have them, selectable fields.
+//! Derives the CRD of the custom resource from the live resource: its schema, its columns and, as
+//! far as a CRD supports them, its selectable fields.
 
 use crate::harness::{CRD, Kind, OPERATION, World, eventually, so, text};
 use kube::core::schema::StructuralSchemaRewriter;
@@ -13,7 +13,7 @@ pub const TWIN: Kind = Kind {
     plural: OPERATION.plural,
 };
 
-/// The selectable fields that the custom resource has too; 8 are all that it may have.
+/// The selectable fields that the CRD also has. A CRD can have at most 8.
 const FIELDS: [&str; 8] = [
     "spec.operation",
     "spec.component",
@@ -25,7 +25,7 @@ const FIELDS: [&str; 8] = [
     "status.state",
 ];
 
-/// Where the cells of the columns after Name come from.
+/// The fields of the columns after Name.
 const COLUMNS: [(&str, &str); 13] = [
     ("Kind", ".spec.subject.kind"),
     ("Subject", ".spec.subject.name"),
@@ -42,7 +42,7 @@ const COLUMNS: [(&str, &str); 13] = [
     ("Completed", ".status.completed"),
 ];
 
-/// What is not known is left out, and never null.
+// Unknown values are left out. They are never null.
 fn without_null(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -54,8 +54,8 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// Makes the definition, waits until objects can be had, and returns a version before the
-/// first of them.
+/// Creates the CRD, and waits until its objects can be listed. Returns a version before the first
+/// object.
 pub async fn define(world: &World) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
@@ -68,7 +68,7 @@ pub async fn define(world: &World) -> String {
         .into_root_schema_for::<ifo_api::live::InFlightOperation>();
     let mut schema = schema.to_value();
     schema["properties"]["metadata"] = json!({"type": "object"});
-    // As many of the others, kube-apiserver makes them itself.
+    // kube-apiserver creates the other selectable fields itself.
     if let Some(root) = schema.as_object_mut() {
         root.remove("$schema");
         root.remove("title");

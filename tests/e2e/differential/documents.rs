@@ -1,5 +1,5 @@
-//! What both say of themselves: aggregated discovery and OpenAPI. These documents are of
-//! the whole cluster, or of a group; what is compared are the parts about the two.
+//! Compares aggregated discovery and OpenAPI. These documents cover the whole cluster or a group,
+//! and only the parts about the two resources are compared.
 
 use super::compare::Comparison;
 use super::exchange::Pair;
@@ -13,14 +13,15 @@ use tokio::time::Instant;
 /// Aggregated discovery, in the form of 1.30 and later.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// How deep schemas refer to others: the last is the condition of an operation's status.
+/// Largest depth of references between schemas. The deepest one is the condition of an operation's
+/// status.
 const DEPTH: usize = 12;
 
-/// The pause between two reads: building them is work for kube-apiserver.
+/// Pause between two reads, because kube-apiserver builds the documents for each.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Compares all of them, when they agree: kube-apiserver brings them up to date in the
-/// background, and asks other servers once a minute.
+/// Waits until the documents agree. kube-apiserver updates them in the background, and asks other
+/// servers once a minute.
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
     let mut agree =
@@ -36,12 +37,12 @@ pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     }
 }
 
-/// Whether the custom resource's part is there; if so, so must be the live one's.
+/// Returns true if the part of the custom resource exists. Then the live part must exist, too.
 fn is_there(pair: &Pair) -> bool {
     ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
 
-/// All of them, as they are now.
+/// The current documents.
 async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     let headers = [("Accept", DISCOVERY)];
     let discovery = twin.caller().get_with("/apis", &headers).await.ok();
@@ -104,7 +105,7 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Descriptions count as such: each has its own words, except for where they are missing.
+/// Descriptions are only compared for existence, because each resource has its own texts.
 fn without_words(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -122,7 +123,7 @@ fn without_words(value: &mut Value) {
     }
 }
 
-/// The name of a group as it stands in paths, names of schemas, operations and tags.
+/// The name of a group in paths, schema names, operations and tags.
 fn forms(group: &str) -> [String; 4] {
     let parts: Vec<&str> = group.rsplit('.').collect();
     let capital = |word: &&str| word[..1].to_ascii_uppercase() + &word[1..];
@@ -131,7 +132,7 @@ fn forms(group: &str) -> [String; 4] {
     [group.to_owned(), parts.join("."), word, small]
 }
 
-/// The schema of the kind, with all that it refers to in its place.
+/// The schema of the kind with all references resolved.
 fn schema(document: &Value, schemas: &str, side: &Side) -> Value {
     let all = document.pointer(schemas).and_then(Value::as_object);
     let is_own = |schema: &Value| {
@@ -152,7 +153,7 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
             let target = reference.and_then(|it| document.pointer(it.trim_start_matches('#')));
             if let Some(target) = target.filter(|_| depth > 0) {
                 let mut whole = resolved(document, target, depth - 1);
-                // What stands beside a reference is about this place.
+                // The fields beside a reference belong to this position.
                 for (name, value) in fields.iter().filter(|(name, _)| *name != "$ref") {
                     whole[name] = value.clone();
                 }
@@ -165,7 +166,7 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
             if let Some(Value::Array(required)) = fields.get_mut("required") {
                 required.sort_by_key(ToString::to_string);
             }
-            // All of one is that one.
+            // An `allOf` with one element is that element.
             let only = fields.get("allOf").and_then(Value::as_array);
             if let Some([one]) = only.map(Vec::as_slice) {
                 let one = one.clone();
@@ -181,7 +182,7 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
     }
 }
 
-/// For each path which methods there are, and of GET its parameters and answers.
+/// For each path, the methods, and the parameters and answers of GET.
 fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     let prefix = format!("/apis/{}/v1alpha1/", side.group);
     let all = document["paths"].as_object().into_iter().flatten();
@@ -208,7 +209,7 @@ fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     Value::Object(described.collect())
 }
 
-/// References as the kind that they mean.
+/// Replaces references by the kind to which they point.
 fn plain(value: &mut Value, schemas: &str) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(|it| plain(it, schemas)),

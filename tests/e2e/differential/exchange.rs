@@ -1,4 +1,4 @@
-//! Requests as they are on the wire, and answers with all that a client sees of them.
+//! Sends requests without a client library, and returns complete answers.
 
 use super::masks;
 use super::side::Side;
@@ -14,7 +14,7 @@ use std::io::Read as _;
 /// A request of the table.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The line that it was read from: its name.
+    /// The line of the table. It is also the name of the request.
     pub line: String,
     method: Method,
     path: String,
@@ -25,13 +25,13 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
-    /// In the order of their names.
+    /// Sorted by name.
     pub headers: Vec<(String, String)>,
     /// The body, decompressed.
     pub text: String,
 }
 
-/// What both answered, masked: the live resource and the custom one.
+/// The masked answers of the live resource and the custom resource.
 #[derive(Debug)]
 pub struct Pair {
     pub live: Value,
@@ -39,7 +39,7 @@ pub struct Pair {
 }
 
 impl Request {
-    /// Reads a line of the table.
+    /// Parses a line of the table.
     pub fn parse(line: &str) -> Self {
         let mut parts = line.split(" | ");
         let target = parts.next().expect("a line has a first part");
@@ -56,7 +56,7 @@ impl Request {
         }
     }
 
-    /// As it is sent to one side.
+    /// Returns the request for one side.
     pub fn to(&self, side: &Side) -> http::Request<Body> {
         let mut request = http::Request::builder()
             .method(&self.method)
@@ -84,14 +84,14 @@ impl Request {
             .unwrap_or_else(|error| panic!("{}: {error}", self.line))
     }
 
-    /// Path and headers, for one side.
+    /// Path and headers for one side.
     pub fn parts(&self, side: &Side) -> (String, Vec<(&str, &str)>) {
         let headers = self.headers.iter();
         let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
         (side.expand(&self.path), headers.collect())
     }
 
-    /// An option of the path, for one side.
+    /// An option of the path for one side.
     pub fn option(&self, side: &Side, name: &str) -> Option<String> {
         let path = side.expand(&self.path);
         let (_, query) = path.split_once('?')?;
@@ -101,7 +101,7 @@ impl Request {
     }
 }
 
-/// Sends a request to both sides at once.
+/// Sends a request to both sides at the same time.
 pub async fn both(twin: &Twin, request: &Request) -> Pair {
     let of = async |side: &Side| {
         let answer = send(twin.caller(), request.to(side)).await;
@@ -114,7 +114,7 @@ pub async fn both(twin: &Twin, request: &Request) -> Pair {
     Pair { live, custom }
 }
 
-/// Sends a request, and reads the answer to its end; an error is of the connection.
+/// Sends a request and reads the whole answer. An error is an error of the connection.
 async fn send(caller: &Caller, request: http::Request<Body>) -> Result<Answer, String> {
     let whole = async {
         let answer = caller.client.send(request).await;

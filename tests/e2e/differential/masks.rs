@@ -1,6 +1,6 @@
-//! Answers without what must differ: uids, resourceVersions, times and the group's name.
-//! Of a resourceVersion stays what it means: which change it is of, or how it stands to
-//! what was asked for and to the versions of the items.
+//! Masks the parts of answers that must differ: UIDs, resourceVersions, times and the name of the
+//! group. A resourceVersion is replaced by its meaning: the change to which it belongs, or its
+//! relation to the requested version and to the versions of the items.
 
 use super::exchange::{Answer, Request};
 use super::side::Side;
@@ -10,8 +10,8 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// Headers that say nothing about the answer, or differ for each one, and those that say
-/// whether rule sets work: other tests have rule sets that do not.
+/// Headers that are not compared. They differ for each answer, or depend on other tests with rule
+/// sets that do not work.
 const IGNORED: [&str; 5] = [
     "date",
     "content-length",
@@ -19,21 +19,22 @@ const IGNORED: [&str; 5] = [
     "transfer-encoding",
     "warning",
 ];
-/// Headers whose values differ for each answer; that they are there counts.
+/// Headers of which only the existence is compared.
 const RANDOM: [&str; 3] = [
     "audit-id",
     "x-kubernetes-pf-flowschema-uid",
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
-/// Seconds that a watch must last to get a bookmark, two seconds before its end, for sure.
+/// Smallest duration of a watch that always gets a bookmark, which is sent two seconds before its
+/// end.
 const LONG_ENOUGH: u64 = 5;
 
-/// Columns of tables whose cells are times.
+/// Columns of tables that contain times.
 const AGE: usize = 7;
 const STARTED: usize = 12;
 
-/// An answer as it is compared.
+/// An answer in the form in which it is compared.
 pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -> Value {
     let yaml = kind(&answer).starts_with("application/yaml");
     let json = kind(&answer).starts_with("application/json");
@@ -70,7 +71,7 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
         "layout": {
             "one line": if is_watch { None } else { Some(lines == 1) },
             "ends its last line": answer.text.is_empty() || answer.text.ends_with('\n'),
-            // Of YAML only the values count: there are many ways to write them.
+            // For YAML only the values are compared, because there are several ways to write them.
             "indent": if json && !is_watch { indent } else { None },
         },
         "body": body,
@@ -85,7 +86,7 @@ fn kind(answer: &Answer) -> &str {
     kind.map_or("", |(_, value)| value)
 }
 
-/// Whether a line of an answer is an event of a watch.
+/// Returns true if a line of an answer is an event of a watch.
 fn is_event(line: &str) -> bool {
     line.starts_with("{\"type\":\"")
 }
@@ -107,23 +108,23 @@ fn headers(headers: Vec<(String, String)>) -> Value {
     Value::Object(out)
 }
 
-/// What masks one answer.
+/// The masks of one answer.
 pub struct Mask<'a> {
     pub request: &'a Request,
     pub side: &'a Side,
-    /// The first of the namespaces that count; the others' names begin with it.
+    /// The first compared namespace. The names of the others begin with its name.
     pub namespace: &'a str,
 }
 
 impl Mask<'_> {
-    /// The body of an answer that is no watch.
+    /// Masks the body of an answer that is not a watch.
     fn whole(&self, mut body: Value) -> Value {
         for list in ["items", "rows"] {
             if let Some(all) = body.get_mut(list).and_then(Value::as_array_mut) {
                 all.retain(|item| self.is_ours(item));
             }
         }
-        // What kube-apiserver fills for a single row is the row's own version.
+        // kube-apiserver sets the version of a single row's table to the version of the row.
         let list = body.get("items").is_some() || body.get("rows").is_some();
         let of_one = self.request.line.contains("{one}");
         if list && !of_one {
@@ -134,7 +135,7 @@ impl Mask<'_> {
         body
     }
 
-    /// The events of a watch.
+    /// Masks the events of a watch.
     pub fn events(&self, mut events: Vec<Value>) -> Value {
         events.retain(|event| self.is_ours(&event["object"]));
         let mut newest = 0;
@@ -143,7 +144,7 @@ impl Mask<'_> {
             .map(|it| it["object"]["columnDefinitions"].clone());
         let columns = columns.unwrap_or_default();
         for (number, event) in events.iter_mut().enumerate() {
-            // Watchers that share what is encoded may get them again.
+            // Watchers that share encoded events can get them twice.
             if let Some(again) = event.pointer_mut("/object/columnDefinitions")
                 && number > 0
                 && (again.is_null() || *again == columns)
@@ -159,7 +160,7 @@ impl Mask<'_> {
             self.walk("", event);
         }
         events.retain(|event| self.counts(event));
-        // Upstream sends one or two before the end.
+        // kube-apiserver sends one or two bookmarks before the end.
         events.dedup_by(|next, last| {
             let bookmarks = next["type"] == "BOOKMARK" && last["type"] == "BOOKMARK";
             bookmarks
@@ -169,9 +170,8 @@ impl Mask<'_> {
         Value::Array(events)
     }
 
-    /// Whether an event is compared: a bookmark of a watch that is too short for it comes
-    /// or does not come, as upstream's clock of whole seconds has it, and those of a long
-    /// one come at any time.
+    /// Returns true if an event is compared. Bookmarks of short watches depend on kube-apiserver's
+    /// clock, which has whole seconds. Those of long watches come at any time.
     fn counts(&self, event: &Value) -> bool {
         let seconds = self.request.option(self.side, "timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
@@ -180,7 +180,7 @@ impl Mask<'_> {
             || seconds.is_some_and(|seconds| seconds >= LONG_ENOUGH)
     }
 
-    /// A bookmark's version is at least that of all before it.
+    /// Checks that the version of a bookmark is not below earlier versions.
     fn bookmark(object: &mut Value, newest: u64) {
         let stands = |version: &mut Value| {
             let number = version.as_str().and_then(|it| it.parse::<u64>().ok());
@@ -200,8 +200,8 @@ impl Mask<'_> {
         }
     }
 
-    /// Whether an item, a row or the object of an event is in one of the namespaces that
-    /// count, or in none.
+    /// Returns true if an item, a row or the object of an event is in a compared namespace, or
+    /// cluster-scoped.
     fn is_ours(&self, item: &Value) -> bool {
         ["/metadata/namespace", "/object/metadata/namespace"]
             .into_iter()
@@ -209,7 +209,7 @@ impl Mask<'_> {
             .all(|namespace| namespace.starts_with(self.namespace))
     }
 
-    /// How the version of a list stands to that asked for and to those of its items.
+    /// The relation of a list's version to the requested version and to the versions of its items.
     fn stands(&self, metadata: &Value, items: &[u64]) -> String {
         let Some(version) = metadata["resourceVersion"].as_str() else {
             return "none".to_owned();
@@ -283,7 +283,8 @@ impl Mask<'_> {
                     *version = json!("of the list");
                 }
                 if let Some(start) = token["start"].as_str() {
-                    // Upstream's watch cache leaves it out, upstream's etcd does not.
+                    // kube-apiserver leaves it out if it answers from its watch cache, but not if
+                    // it answers from etcd.
                     token["start"] = json!(start.trim_start_matches('/'));
                 }
                 token.to_string()
@@ -292,11 +293,11 @@ impl Mask<'_> {
         }
     }
 
-    /// A message or anything else.
+    /// A message or another text.
     fn text(&self, text: &str) -> String {
         let text = text.replace(self.side.group, "GROUP");
         let mut text = NUMBERS.replace_all(&text, "${1}N").into_owned();
-        // In messages, what was asked for stands between quotes.
+        // Messages quote the requested value.
         for version in ["before", "now"] {
             let quoted = format!("\"{}\"", self.side.value(version));
             text = text.replace(&quoted, &format!("\"{version}\""));
@@ -305,15 +306,15 @@ impl Mask<'_> {
     }
 }
 
-/// Ages as kubectl prints them.
+/// Ages in the format of kubectl.
 static AGES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(\d+[smhdy]){1,2}$").expect("a valid expression"));
 
-/// The present or the oldest version in messages.
+/// The current or oldest version in messages.
 static NUMBERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(current: |\()\d+").expect("a valid expression"));
 
-/// The versions of all items, rows or of the object itself.
+/// The versions of all items, rows or of the object.
 fn versions(body: &Value) -> Vec<u64> {
     let mut items: Vec<&Value> = vec![body];
     for list in ["items", "rows"] {
@@ -330,7 +331,7 @@ fn versions(body: &Value) -> Vec<u64> {
     items.iter().filter_map(version).collect()
 }
 
-/// What is in a continue token; null if it is none.
+/// The content of a continue token. Null for other texts.
 pub fn token(text: &str) -> Value {
     let bytes = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()

@@ -1,26 +1,26 @@
-//! Differences that are meant, each with its reason. Every request that an entry names
-//! must really show it; the test fails on one that does not.
+//! The intended differences, each with its reason. Each request that an entry names must show the
+//! difference. Otherwise the test fails.
 
-/// A difference that is meant.
+/// An intended difference.
 pub struct Meant {
-    /// What it is, in short.
+    /// A short name.
     pub name: &'static str,
-    /// Why it is so.
+    /// The reason.
     pub reason: &'static str,
-    /// The requests that show it; `…` stands for anything.
+    /// The requests that show it. `…` matches any text.
     pub requests: &'static [&'static str],
-    /// Where in the answers.
+    /// The position in the answers.
     pub at: &'static [&'static str],
-    /// Part of what the live resource has there.
+    /// Part of the value of the live resource.
     pub live: &'static str,
-    /// Part of what the custom one has there.
+    /// Part of the value of the custom resource.
     pub custom: &'static str,
 }
 
-/// Everywhere in the answers.
+/// Any position in the answers.
 const ALL: &[&str] = &["…"];
 
-/// All of them.
+/// All entries.
 pub const MEANT: &[Meant] = &[
     Meant {
         name: "managedFields",

@@ -1,6 +1,5 @@
-//! Makes each change of the live resource to the custom resource too, one after the other,
-//! so that both have the same history. A watch gap of the server changes operations as
-//! well; such changes are copied like all others.
+//! Copies each change of the live resource to the custom resource, in order, so that both have the
+//! same history. Changes that a watch gap of the server causes are also copied.
 
 use super::definition::TWIN;
 use super::side::Side;
@@ -10,29 +9,29 @@ use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Changes that are copied at once.
+/// Number of changes that are copied at the same time.
 const AT_ONCE: usize = 32;
 
-/// The watches of both resources, and how far the copies are.
+/// The watches of both resources, and the progress of the copies.
 pub struct Mirror {
     world: &'static World,
-    /// The label selector, as an option of a path, of the operations that are copied.
+    /// The label selector for the operations that are copied, as an option of a path.
     selector: String,
     /// The namespace with many operations.
     many: String,
     live: Events,
     custom: Events,
-    /// How many changes of the live resource were made to the custom resource.
+    /// Number of changes of the live resource that were copied.
     copied: usize,
-    /// What the live resource's changes up to there amount to.
+    /// The state of the live resource after these changes.
     told: Folded,
-    /// How often each original was copied, by its uid, and its copy's last resourceVersion.
+    /// By UID of the original: the number of its copies, and the last resourceVersion of its copy.
     copies: BTreeMap<String, (usize, Value)>,
 }
 
 impl Mirror {
-    /// Watches operations whose label `twin` is that of one of these rule sets. The second
-    /// is of a namespace with many operations, and is named after it.
+    /// Watches operations whose label `twin` is the name of one of these rule sets. The second rule
+    /// set belongs to a namespace with many operations, and has its name.
     pub async fn start(world: &'static World, few: &str, many: &str) -> Self {
         let selector = format!("labelSelector=twin%20in%20({few},{many})");
         let watch = async |kind: &Kind| {
@@ -52,7 +51,7 @@ impl Mirror {
         }
     }
 
-    /// Waits until the operations, by uid, are as wanted, and copies the changes up to then.
+    /// Waits until the operations are as expected, by UID, and copies all changes until then.
     pub async fn until(
         &mut self,
         sides: [&Side; 2],
@@ -66,8 +65,7 @@ impl Mirror {
         .await;
     }
 
-    /// Waits until the copies are what a list of the live resource shows; how many changes
-    /// have led there.
+    /// Waits until the copies equal a list of the live resource. Returns the number of changes.
     pub async fn in_step(&mut self, sides: [&Side; 2]) -> usize {
         let path = format!("{}?{}", OPERATION.path(None), self.selector);
         eventually("the copies are as the originals", async || {
@@ -86,7 +84,7 @@ impl Mirror {
         .await
     }
 
-    /// Copies the changes that the watch has told so far.
+    /// Copies the changes that the watch has delivered so far.
     pub async fn catch_up(&mut self, sides: [&Side; 2]) {
         let new = self.live.now(|events| events[self.copied..].to_vec());
         let mut rest = new.as_slice();
@@ -111,8 +109,8 @@ impl Mirror {
         }
     }
 
-    /// How many of these changes are copied at once. The order of changes counts, but for
-    /// those of different objects in the namespace with many.
+    /// Number of these changes that can be copied at the same time. The order matters, except
+    /// between different objects in the namespace with many operations.
     fn batch(&self, events: &[Value]) -> usize {
         let mut names = BTreeSet::new();
         let independent = events.iter().take(AT_ONCE).take_while(|event| {
@@ -122,7 +120,7 @@ impl Mirror {
         independent.count().max(1)
     }
 
-    /// Notes which change the versions of an original and its new copy are of.
+    /// Records the change to which the versions of an original and its copy belong.
     fn note(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
         self.told.add(event);
         let live = &event["object"];
@@ -140,7 +138,7 @@ impl Mirror {
         self.copied += 1;
     }
 
-    /// Makes a change of the live resource to the custom resource.
+    /// Copies a change to the custom resource.
     async fn copy(&self, event: &Value) {
         let admin = &self.world.admin;
         let object = &event["object"];
@@ -169,7 +167,7 @@ impl Mirror {
         }
     }
 
-    /// The first thing that is found in the changes so far.
+    /// Returns the first result of the search in the changes so far.
     pub fn find<T>(&self, find: impl FnMut(&Value) -> Option<T>) -> Option<T> {
         self.live.now(|events| events.iter().find_map(find))
     }

@@ -1,7 +1,7 @@
-//! The differential test: a custom resource with the schema and the objects of the live
-//! kind stands beside it, and every request of a table is sent to both through the same
-//! kube-apiserver. Whatever the two answer differently must be listed in [`meant`], with
-//! its reason, or the test fails and shows it.
+//! The differential test. A custom resource has the same schema and objects as the live resource.
+//! Every request of a table is sent to both through the same kube-apiserver. Each difference
+//! between the answers must be listed in [`meant`] with its reason. Otherwise the test fails and
+//! shows it.
 //!
 //! ```text
 //! definition, twin, mirror: CRD, subjects, copies ─▶ two sides with the same objects
@@ -30,17 +30,16 @@ use futures::StreamExt as _;
 use tokio::time::Instant;
 use twin::Twin;
 
-/// Requests under way at once to each side: few enough for a small machine to answer in
-/// time, and many enough that those which wait do so together.
+/// Number of concurrent requests to each side. A small machine can answer them in time, and waiting
+/// requests wait at the same time.
 const AT_ONCE: usize = 100;
 
-/// How often a request is sent again at least, with no other beside it, whose answers
-/// differ; on a busy machine more often, until the deadline. Some answers of kube-apiserver
-/// depend on which of two deadlines it notices first. What the two really answer
-/// differently they always do.
+/// Smallest number of repetitions of a request whose answers differ. They are sent alone. On a busy
+/// machine there are more, until the deadline. Some answers of kube-apiserver depend on which of
+/// two deadlines it notices first. Real differences appear in every repetition.
 const AGAIN: usize = 3;
 
-/// How often all of it is done if the past that the requests are about expires meanwhile.
+/// Number of attempts of the whole test, if versions that the requests need expire during it.
 const ATTEMPTS: usize = 3;
 
 #[test]
@@ -68,8 +67,8 @@ fn a_client_cannot_tell_the_live_kind_from_a_custom_resource() {
     });
 }
 
-/// Sends the requests of the table, and compares their answers. Those that differ are sent
-/// again: all at once as long as that makes some of them agree, then one by one.
+/// Sends the requests of the table, and compares their answers. Requests whose answers differ are
+/// repeated: all together as long as some of them then agree, and after that one by one.
 async fn requests(twin: &Twin, comparison: &mut Comparison) {
     let mut left = table::all();
     loop {
@@ -94,7 +93,7 @@ async fn requests(twin: &Twin, comparison: &mut Comparison) {
     }
 }
 
-/// Sends requests at once, and returns those whose answers differ.
+/// Sends requests concurrently, and returns those whose answers differ.
 async fn disagreeing(
     twin: &Twin,
     comparison: &mut Comparison,

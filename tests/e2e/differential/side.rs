@@ -1,22 +1,22 @@
-//! One of the two: the live resource, or the custom one. Knows what the placeholders of
-//! requests stand for on its side, and which resourceVersion is which change there.
+//! One of the two sides: the live resource or the custom resource. It has the values of the
+//! placeholders in requests, and the change to which each resourceVersion belongs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// What differs between the two.
+/// The values that differ between the two sides.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// API group.
     pub group: &'static str,
     /// Placeholders by name.
     values: BTreeMap<String, String>,
-    /// `subject#number` of the change that has a resourceVersion.
+    /// By resourceVersion: `subject#number` of the change.
     versions: RefCell<BTreeMap<String, String>>,
 }
 
 impl Side {
-    /// With the paths of a group, and those of objects in a namespace.
+    /// Adds the placeholders for the paths of a group, and of objects in a namespace.
     pub fn new(group: &'static str, namespace: &str) -> Self {
         let gv = format!("/apis/{group}/v1alpha1");
         let list = |namespace: &str| format!("{gv}/namespaces/{namespace}/inflightoperations");
@@ -30,7 +30,7 @@ impl Side {
             ("missing", format!("{}/nope", list(namespace))),
             ("mine", format!("labelSelector=twin%3D{namespace}")),
             ("long", "x".repeat(64)),
-            // Later than all that will be for some thousand years, on either side.
+            // A version that neither side reaches in the next thousand years.
             ("future", "99999999999999999".to_owned()),
             ("gv", gv),
         ];
@@ -42,19 +42,19 @@ impl Side {
         }
     }
 
-    /// Gives a placeholder its value.
+    /// Sets the value of a placeholder.
     pub fn set(&mut self, name: &str, value: String) {
         self.values.insert(name.to_owned(), value);
     }
 
-    /// The value of a placeholder.
+    /// Returns the value of a placeholder.
     pub fn value(&self, name: &str) -> &str {
         self.values
             .get(name)
             .unwrap_or_else(|| panic!("{{{name}}} stands for nothing"))
     }
 
-    /// A text with values in the place of its placeholders.
+    /// Replaces the placeholders in a text.
     pub fn expand(&self, template: &str) -> String {
         let mut out = String::new();
         let mut rest = template;
@@ -67,14 +67,14 @@ impl Side {
         out + rest
     }
 
-    /// Notes which change has a resourceVersion.
+    /// Records the change to which a resourceVersion belongs.
     pub fn note(&self, version: &str, change: String) {
         self.versions
             .borrow_mut()
             .insert(version.to_owned(), change);
     }
 
-    /// Which change has this resourceVersion.
+    /// Returns the change to which this resourceVersion belongs.
     pub fn change(&self, version: &str) -> Option<String> {
         self.versions.borrow().get(version).cloned()
     }

@@ -1,4 +1,4 @@
-//! Watches that are there while things change: the events of both sides, one by one.
+//! Compares watches that are open during changes, event by event.
 
 use super::compare::Comparison;
 use super::exchange::{Pair, Request};
@@ -8,15 +8,15 @@ use super::twin::Twin;
 use crate::harness::Events;
 use serde_json::Value;
 
-/// The subject of the last operation that is started; with its appearance all streams
-/// have seen what there is to see.
+/// The subject of the last operation that is started. When it appears, all streams have received
+/// all events.
 pub const LAST: &str = "last";
 
 const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "Accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
-/// Options and headers of the streams; all but the first of each kind select, and all
-/// selections hold the last operation.
+/// Options and headers of the streams. All streams except the first of each kind have a selector,
+/// and every selector matches the last operation.
 fn requests() -> Vec<Request> {
     let start = "resourceVersion={before}";
     let initial =
@@ -61,7 +61,7 @@ fn requests() -> Vec<Request> {
     lines.iter().map(|line| Request::parse(line)).collect()
 }
 
-/// Watches that have been opened, on both sides.
+/// The open watches on both sides.
 pub struct Streams(Vec<(Request, Events, Events)>);
 
 /// Opens all watches.
@@ -81,7 +81,7 @@ pub async fn open(twin: &Twin) -> Streams {
 }
 
 impl Streams {
-    /// Compares what came, up to the last operation.
+    /// Compares the events up to the last operation.
     pub async fn compare(self, twin: &Twin, comparison: &mut Comparison) {
         for (request, mut live, mut custom) in self.0 {
             let all = async |side: &Side, events: &mut Events| {
@@ -105,7 +105,7 @@ impl Streams {
     }
 }
 
-/// Whether an event, in whatever form, is of the last operation.
+/// Returns true if an event, in any format, is about the last operation.
 fn is_last(event: &Value) -> bool {
     let name = ["/object/metadata/name", "/object/rows/0/cells/0"]
         .into_iter()

@@ -1,8 +1,7 @@
-//! The table of requests, as files of one request a line.
+//! The table of requests: files with one request per line.
 //!
-//! `METHOD PATH | Header: value | …`; placeholders in braces stand for what is different
-//! for each side or run, see [`super::side::Side`]. A line is also the name of its
-//! request.
+//! A line is `METHOD PATH | Header: value | …`. Placeholders in braces stand for values that differ
+//! for each side or run (see [`super::side::Side`]). The line is also the name of its request.
 
 use super::exchange::Request;
 use std::collections::BTreeSet;

@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Objects in the namespace with many large ones, and the size of each one's message in
-/// bytes: together well above 128 KiB, from which on answers are compressed.
+/// Number of objects in the namespace with many large objects, and the size of each message in
+/// bytes. Together they are well above 128 KiB, so their lists are compressed.
 const FAT: (usize, usize) = (220, 700);
 
 /// Both resources, with the same objects.
 pub struct Twin {
     world: &'static World,
-    /// The first of the namespaces; the names of the others begin with it.
+    /// The first namespace. The names of the other namespaces begin with its name.
     namespace: &'static str,
     pub live: Side,
     pub custom: Side,
@@ -29,8 +29,8 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// Makes four namespaces, whose names begin alike. `oldest` is a version before the
-    /// first object of the custom resource.
+    /// Creates four namespaces with similar names. `oldest` is a version before the first object of
+    /// the custom resource.
     pub async fn create(world: &'static World, oldest: String) -> Self {
         let namespace = world.namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
@@ -51,18 +51,18 @@ impl Twin {
         }
     }
 
-    /// The first of the namespaces.
+    /// The first namespace.
     pub fn namespace(&self) -> &'static str {
         self.namespace
     }
 
-    /// Who asks.
+    /// The user who sends the requests.
     pub fn caller(&self) -> &'static Caller {
         &self.world.admin
     }
 
-    /// Starts operations, and copies them: in the order of their keys, `twin-1-b` comes
-    /// before `twin-1`.
+    /// Starts operations and copies them in the order of their keys: `twin-1-b` comes before
+    /// `twin-1`.
     pub async fn fill(&mut self) {
         let namespace = self.namespace;
         let here = [
@@ -136,22 +136,22 @@ impl Twin {
         }
     }
 
-    /// Changes of all kinds, so that there are versions to go back to.
+    /// Makes changes of all kinds, so that there are earlier versions to read.
     pub async fn transitions(&mut self) {
         let here = self.namespace;
         self.start(here, "e", json!({"nodeName": "node-1", "size": "3"}))
             .await;
         self.change(here, "a", json!({"progress": 60})).await;
-        // Leaves one field selection and enters another one.
+        // The change moves the object from one field selection to another.
         self.change(here, "b", json!({"state": "Failing"})).await;
-        // The same with label selections, if labels follow the subject.
+        // The same for label selections, because labels depend on the subject.
         self.change(here, "c", json!({"message": "moved", "nodeName": "node-1"}))
             .await;
         self.change(here, "b", json!({"state": "Progressing"}))
             .await;
         let other = format!("{here}-b");
         self.change(&other, "z", json!({"progress": 99})).await;
-        // Settle, complete and are deleted.
+        // These operations settle, complete and are deleted.
         for subject in ["d", "b"] {
             let name = self.name_of(subject).await;
             let status = json!({"printableStatus": "Running"});
@@ -163,7 +163,7 @@ impl Twin {
             .await;
         }
         self.change(here, "c", json!({"state": "Failing"})).await;
-        // Fits all selections that streams have, so that it ends them.
+        // This operation matches the selectors of all streams, so it ends them.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
@@ -175,9 +175,8 @@ impl Twin {
         self.make_other().await;
     }
 
-    /// Makes a custom object that no request is about. kube-apiserver sends a watch no
-    /// bookmark unless it has seen something newer than what the watch began with; the live
-    /// resource always sends one.
+    /// Creates a custom object that no request is about. kube-apiserver sends a watch a bookmark
+    /// only if there is a version after the start of the watch. The live resource always sends one.
     async fn make_other(&self) {
         let mut object: Value = self.custom.value("object").parse().expect("it is JSON");
         object["metadata"] = json!({"name": self.namespace, "namespace": "default"});
@@ -185,8 +184,8 @@ impl Twin {
         self.world.admin.post(&all, &object).await.ok();
     }
 
-    /// Makes the versions before the custom resource's first object unavailable, as they
-    /// are after five minutes by themselves.
+    /// Makes the versions before the custom resource's first object unavailable. Without it, this
+    /// happens after five minutes.
     pub async fn expire(&self) {
         let log = self.world.control_plane.state.dir.join("etcd.log");
         let log = std::fs::read_to_string(log).expect("etcd writes a log");
@@ -200,13 +199,13 @@ impl Twin {
         let etcd = Caller::new(kube::Config::new(url.parse().expect("it is a URI")));
         let compaction = json!({"revision": self.oldest, "physical": true});
         let answer = etcd.post("/v3/kv/compaction", &compaction).await;
-        // kube-apiserver compacts too, every five minutes.
+        // kube-apiserver also compacts etcd every five minutes.
         let earlier = answer.text.contains("revision has been compacted");
         assert!(answer.code == 200 || earlier, "{answer:?}");
     }
 
-    /// Whether both still have the version from before the transitions: kube-apiserver and
-    /// the server keep the past for some minutes only.
+    /// Returns true if both sides still have the version before the transitions. kube-apiserver and
+    /// the server keep old versions only for some minutes.
     pub async fn remembers(&self) -> bool {
         for side in [&self.live, &self.custom] {
             let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
@@ -224,7 +223,7 @@ impl Twin {
         true
     }
 
-    /// Copies changes for ever.
+    /// Copies changes. Never ends.
     pub async fn follow(&self) {
         loop {
             let mut mirror = self.mirror.lock().await;
@@ -234,14 +233,14 @@ impl Twin {
         }
     }
 
-    /// Waits until both have the same objects; how many changes have led there.
+    /// Waits until both sides have the same objects. Returns the number of changes.
     pub async fn in_step(&self) -> usize {
         let mut mirror = self.mirror.lock().await;
         mirror.in_step([&self.live, &self.custom]).await
     }
 
-    /// Does something when both have the same objects, and again if one of these changed
-    /// before it was done.
+    /// Runs `what` while both sides have the same objects. If one of these objects has changed
+    /// meanwhile, it runs again.
     pub async fn undisturbed<T>(&self, mut what: impl AsyncFnMut() -> T) -> T {
         eventually("nothing changes for a while", async || {
             let before = self.in_step().await;
@@ -276,20 +275,20 @@ impl Twin {
         self.world.create(&VM, Some(namespace), &machine).await;
     }
 
-    /// Starts an operation on a new subject, and copies it.
+    /// Starts an operation on a new subject and copies it.
     async fn start(&mut self, namespace: &str, name: &str, mut status: Value) {
         status["printableStatus"] = json!("Migrating");
         self.machine(namespace, name, status.clone()).await;
         self.until_shown(namespace, name, &status).await;
     }
 
-    /// Changes an operation by its subject, and copies that.
+    /// Changes an operation through its subject and copies it.
     async fn change(&mut self, namespace: &str, name: &str, status: Value) {
         self.set_status(namespace, name, status.clone()).await;
         self.until_shown(namespace, name, &status).await;
     }
 
-    /// Waits until an operation shows this much of its subject's status.
+    /// Waits until an operation shows these fields of its subject's status.
     async fn until_shown(&self, namespace: &str, subject: &str, status: &Value) {
         let shown = |operation: &Value| {
             let fields = ["message", "progress", "state"].into_iter();
@@ -333,7 +332,7 @@ impl Twin {
         name.expect("the operation was started")
     }
 
-    /// Both lists of the first namespace, with options.
+    /// Lists the first namespace on both sides, with these options.
     async fn lists(&self, options: &str) -> [Value; 2] {
         let namespace = Some(self.namespace);
         let live = OPERATION.path(namespace) + options;
@@ -343,7 +342,7 @@ impl Twin {
     }
 }
 
-/// Continue tokens that something is wrong with.
+/// Invalid continue tokens.
 fn tokens(side: &mut Side, good: &str) {
     let good = token(good);
     let mut changed = |name: &str, field: &str, value: Value| {

@@ -1,4 +1,4 @@
-//! Requests as they are on the wire, and their answers.
+//! Sends requests and returns complete answers.
 
 use http::{HeaderName, HeaderValue, Method, Request};
 use http_body_util::BodyExt as _;
@@ -6,13 +6,13 @@ use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::Value;
 
-/// Somebody who sends requests to one server: kube-apiserver, or ours directly.
+/// A client for one server: kube-apiserver, or the server under test.
 #[derive(Clone)]
 pub struct Caller {
     pub client: Client,
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
@@ -34,7 +34,7 @@ impl Answer {
         self.body
     }
 
-    /// The message of a failure with this code.
+    /// Returns the message of a failure. Fails if the code differs from this one.
     #[track_caller]
     pub fn refused(self, code: u16) -> String {
         assert_eq!(self.code, code, "{}", self.text);
@@ -46,14 +46,14 @@ impl Answer {
 }
 
 impl Caller {
-    /// With a configuration as it is, without retries.
+    /// Creates a client with this configuration, without retries.
     pub fn new(mut config: Config) -> Self {
         config.default_retry = false;
         let client = Client::try_from(config).expect("a configuration made by the tests is valid");
         Self { client }
     }
 
-    /// Sends a request, and reads the answer whole. An error is of the connection.
+    /// Sends a request and reads the whole answer. An error is an error of the connection.
     pub async fn try_send(&self, request: Request<Body>) -> Result<Answer, String> {
         let answer = self
             .client
@@ -72,7 +72,7 @@ impl Caller {
         Ok(Answer { code, text, body })
     }
 
-    /// As [`Self::try_send`], of a server that is known to be there.
+    /// The same as [`Self::try_send`], for a server that is running.
     pub async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Answer {
         let request = Request::builder()
             .method(method)
@@ -85,7 +85,7 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// GET with more headers.
+    /// Sends a GET with additional headers.
     pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::get(path)
             .body(Body::empty())
@@ -101,32 +101,32 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// GET of a server that may be away. An error is of the connection.
+    /// Sends a GET to a server that may be stopped. An error is an error of the connection.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let request = Request::get(path).body(Body::empty());
         self.try_send(request.expect("tests send valid requests"))
             .await
     }
 
-    /// GET.
+    /// Sends a GET.
     pub async fn get(&self, path: &str) -> Answer {
         self.get_with(path, &[]).await
     }
 
-    /// POST of a JSON object.
+    /// Sends a POST with a JSON object.
     pub async fn post(&self, path: &str, object: &Value) -> Answer {
         self.send(Method::POST, path, "application/json", object.to_string())
             .await
     }
 
-    /// PATCH with a JSON merge patch.
+    /// Sends a PATCH with a JSON merge patch.
     pub async fn merge(&self, path: &str, patch: &Value) -> Answer {
         let kind = "application/merge-patch+json";
         self.send(Method::PATCH, path, kind, patch.to_string())
             .await
     }
 
-    /// DELETE.
+    /// Sends a DELETE.
     pub async fn delete(&self, path: &str) -> Answer {
         self.send(Method::DELETE, path, "application/json", String::new())
             .await

@@ -1,4 +1,4 @@
-//! The control plane of `tests/control-plane`, started once.
+//! Starts the control plane of `tests/control-plane`, once per test process.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 
-/// Where everything of a control plane is, as it says itself.
+/// The addresses and paths of a control plane, as it prints them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
@@ -25,7 +25,7 @@ pub struct State {
     pub client_ca_key: PathBuf,
 }
 
-/// A running control plane. It ends when this process does, with its standard input.
+/// A running control plane. It ends with this process, because its standard input is then closed.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub state: State,
@@ -36,8 +36,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Builds and starts it; an error says why it cannot be had on this machine. `name` is
-    /// its folder in `IFO_E2E_DIR`, if that is set.
+    /// Builds and starts it. The error is the reason for which it cannot run on this machine.
+    /// `name` is its folder in `IFO_E2E_DIR`, if the variable is set.
     pub async fn start(name: &str) -> Result<Self, String> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/build");
         let built = Command::new(&build)
@@ -67,7 +67,7 @@ impl ControlPlane {
         let stdout = child.stdout.take().expect("it is piped");
         let mut lines = BufReader::new(stdout).lines();
         let line = lines.next_line().await.expect("pipes can be read");
-        // Its own reason is on standard error already.
+        // The build has printed the reason to standard error.
         let line = line.expect("the control plane starts");
         let state: State = serde_json::from_str(&line).expect("its first line is its state");
         assert!(

@@ -1,11 +1,11 @@
-//! What the events of a watch of operations tell: what a client knows after them, and which
-//! of them only tell of watch gaps.
+//! Interprets the events of a watch of operations: the state of a client after them, and the events
+//! that only report watch gaps.
 
 use super::{condition, text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The types of the events on the object of this name, in order, without those of watch
+/// Returns the types of the events on the object of this name, in order, without events about watch
 /// gaps.
 pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
     without_gaps(events)
@@ -15,9 +15,8 @@ pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The events without those that only tell of a watch gap of the server: that it is not
-/// known any more whether an operation is detected, or that it is known again. On a busy
-/// machine there may be gaps at any time.
+/// Removes events that only report a watch gap of the server: the detection of an operation becomes
+/// unknown or known again. On a busy machine, gaps can occur at any time.
 pub fn without_gaps(events: &[Value]) -> Vec<&Value> {
     let mut last: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut others = Vec::new();
@@ -36,12 +35,12 @@ pub fn without_gaps(events: &[Value]) -> Vec<&Value> {
     others
 }
 
-/// Whether it is not known now whether an operation is detected.
+/// Returns true if the detection of an operation is unknown.
 pub fn is_in_gap(operation: &Value) -> bool {
     condition(operation, "Detected")["status"] == "Unknown"
 }
 
-/// Whether nothing but watch gaps can have made one of these out of the other.
+/// Returns true if the two states differ only because of watch gaps.
 pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     let without = |operation: &Value| {
         let mut operation = operation.clone();
@@ -58,19 +57,19 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     without(one) == without(other)
 }
 
-/// What a client knows after the events of a watch. The watch selects by nothing that
-/// changes in an object, such as its state.
+/// The state of a client after the events of a watch. The watch must not select by fields that
+/// change.
 #[derive(Debug, Default)]
 pub struct Folded {
-    /// The objects that are there, by uid.
+    /// The existing objects by UID.
     pub objects: BTreeMap<String, Value>,
-    /// The uids of those that were deleted.
+    /// The UIDs of deleted objects.
     deleted: BTreeSet<String>,
     newest: u64,
 }
 
 impl Folded {
-    /// After all of these events.
+    /// Returns the state after all these events.
     #[track_caller]
     pub fn of(events: &[Value]) -> Self {
         let mut folded = Self::default();
@@ -80,9 +79,9 @@ impl Folded {
         folded
     }
 
-    /// After one more event. Fails if the events contradict each other: the resourceVersion
-    /// rises with each event, an object is added once, changes only between that and its
-    /// deletion, and no event leaves an object as it was.
+    /// Applies one more event. Fails if the events contradict each other. The resourceVersion must
+    /// increase with each event. An object is added once, and changes only before its deletion.
+    /// Each event must change its object.
     #[track_caller]
     pub fn add(&mut self, event: &Value) {
         let object = &event["object"];
@@ -121,7 +120,7 @@ fn version(object: &Value) -> u64 {
     version.parse().expect("a resourceVersion is a number")
 }
 
-/// Whether two objects differ in nothing but their resourceVersion.
+/// Returns true if two objects differ only in their resourceVersion.
 fn differ_in_version_alone(one: &Value, other: &Value) -> bool {
     let same = |one: &Value, other: &Value, but: &str| match (one.as_object(), other.as_object()) {
         (Some(one), Some(other)) => {
@@ -134,7 +133,7 @@ fn differ_in_version_alone(one: &Value, other: &Value) -> bool {
     same(one, other, "metadata") && same(&one["metadata"], &other["metadata"], "resourceVersion")
 }
 
-/// An operation that is as these three say.
+/// An operation with these three values.
 fn event(kind: &str, version: u64, state: &str, detected: &str) -> Value {
     json!({"type": kind, "object": {
         "metadata": {"uid": "1", "name": "a", "resourceVersion": version.to_string()},
@@ -156,7 +155,7 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         event("MODIFIED", 6, "Settling", "Unknown"),
         event("MODIFIED", 7, "Progressing", "Unknown"),
         event("MODIFIED", 8, "Progressing", "True"),
-        // Without a gap it says nothing new, and should not have come.
+        // Without a gap, the event would change nothing, so it must not be sent.
         event("MODIFIED", 9, "Progressing", "True"),
         event("DELETED", 10, "Progressing", "True"),
     ];
@@ -186,7 +185,7 @@ fn events_that_contradict_each_other_are_found() {
         &[added, deleted, event("ADDED", 4, "Progressing", "True")],
     ] {
         let mut bad = bad.to_vec();
-        // No wonder that nothing but the version differs.
+        // This event is expected to change only the version.
         for event in &mut bad {
             event["object"]["status"]["lastDetected"].take();
         }

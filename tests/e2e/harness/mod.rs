@@ -1,5 +1,5 @@
-//! What the tests stand on. Enters: a test as an async closure. Leaves: the same, run
-//! against the shared [`World`], with the server's log beside it when it fails.
+//! Runs the end-to-end tests. Input: a test as an async closure. Output: its result with the shared
+//! [`World`]. If the test fails, the log of the server is printed.
 
 mod api;
 mod control_plane;
@@ -32,21 +32,20 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-/// How long a condition may take to come true before its test fails. Nothing is
-/// measured by it: it is far above what a slow and busy machine needs, and above the minute
-/// after which a server compares once more what it has written.
+/// Time limit of a condition. It measures nothing and is far longer than a slow and busy machine
+/// needs. It is also longer than one minute, after which a server compares its writes again.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
-/// How often a condition is looked at.
+/// Interval at which a condition is checked.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Clients belong to the runtime that they were made on, so there is one for all tests.
+/// A client belongs to the runtime on which it was created, so all tests share one runtime.
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Runtime::new().expect("a runtime needs threads and an epoll only"));
 
 static WORLD: OnceLock<Setup> = OnceLock::new();
 
-/// Held for reading by tests that share the world, for writing by those that disrupt it.
+/// Tests that share the world hold a read lock. Tests that disrupt it hold the write lock.
 static TURNS: RwLock<()> = RwLock::new(());
 
 enum Setup {
@@ -55,7 +54,7 @@ enum Setup {
     Failed(String),
 }
 
-/// Runs a test beside others.
+/// Runs a test concurrently with others.
 pub fn shared(test: impl AsyncFnOnce(&'static World)) {
     if let Some(world) = world() {
         let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +62,7 @@ pub fn shared(test: impl AsyncFnOnce(&'static World)) {
     }
 }
 
-/// Runs a test that stops or restarts what the others use.
+/// Runs a test that stops or restarts shared parts.
 pub fn alone(test: impl AsyncFnOnce(&'static World)) {
     if let Some(world) = world() {
         let _turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +74,7 @@ pub fn alone(test: impl AsyncFnOnce(&'static World)) {
     }
 }
 
-/// Runs a test on a control plane of its own, on which nothing is installed.
+/// Runs a test on its own control plane, on which nothing is installed.
 pub fn apart(name: &str, test: impl AsyncFnOnce(&ControlPlane)) {
     RUNTIME.block_on(async {
         match ControlPlane::start(name).await {
@@ -93,7 +92,7 @@ fn run(world: &'static World, test: impl AsyncFnOnce(&'static World)) {
     }
 }
 
-/// The world, or None if the test is to be skipped.
+/// Returns the world. None if the test is skipped.
 fn world() -> Option<&'static World> {
     let setup = WORLD.get_or_init(|| {
         catch_unwind(|| RUNTIME.block_on(World::start())).map_or_else(
@@ -111,7 +110,7 @@ fn world() -> Option<&'static World> {
     }
 }
 
-/// Says loudly that the test of this thread is skipped, or fails where none may be.
+/// Prints that the test of this thread is skipped, or fails if tests must not be skipped.
 pub fn skip(why: &str) {
     let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     assert!(
@@ -120,8 +119,7 @@ pub fn skip(why: &str) {
     );
     let test = std::thread::current();
     let name = test.name().unwrap_or("an end-to-end test").to_owned();
-    // Not eprintln, which the test harness keeps to itself when tests pass. A lost line
-    // is no reason to fail.
+    // The test harness hides the output of eprintln if a test passes. A failed write is ignored.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
@@ -133,8 +131,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Looks again and again until it is as it should be; an error says what is there
-/// instead.
+/// Repeats a check until it succeeds. The error describes the actual state.
 pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -151,7 +148,7 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, 
     }
 }
 
-/// `Ok` if so, else what was seen.
+/// Returns `Ok` if the condition is true, else the actual state.
 pub fn so(is: bool, seen: impl std::fmt::Debug) -> Result<(), String> {
     if is { Ok(()) } else { Err(format!("{seen:?}")) }
 }

@@ -1,4 +1,4 @@
-//! The kinds of objects that tests handle, and short ways to write them down.
+//! The kinds of objects in tests, and functions to create them.
 
 use serde_json::{Value, json};
 
@@ -10,15 +10,15 @@ pub struct Kind {
     pub plural: &'static str,
 }
 
-/// A kind that `deploy/targets-default` lets the server watch, as namespaced subjects.
+/// A namespaced kind that `deploy/targets-default` lets the server watch.
 pub const VM: Kind = kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines");
-/// Another one.
+/// Another such kind.
 pub const VMI: Kind = kind(
     "kubevirt.io/v1",
     "VirtualMachineInstance",
     "virtualmachineinstances",
 );
-/// A built-in kind whose objects are in no namespace.
+/// A built-in cluster-scoped kind.
 pub const NODE: Kind = kind("v1", "Node", "nodes");
 /// Rule sets.
 pub const RULE_SET: Kind = kind(
@@ -26,13 +26,13 @@ pub const RULE_SET: Kind = kind(
     "OperationRuleSet",
     "operationrulesets",
 );
-/// What the server under test serves.
+/// The resource of the server under test.
 pub const OPERATION: Kind = kind(
     "live.ifo.kubevirt.io/v1alpha1",
     "InFlightOperation",
     "inflightoperations",
 );
-/// Definitions of resources.
+/// Definitions of custom resources.
 pub const CRD: Kind = kind(
     "apiextensions.k8s.io/v1",
     "CustomResourceDefinition",
@@ -48,7 +48,7 @@ const fn kind(api_version: &'static str, kind: &'static str, plural: &'static st
 }
 
 impl Kind {
-    /// Path of all objects, or of those in a namespace.
+    /// Path of all objects, or of the objects in a namespace.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.api_version.contains('/') {
             "/apis"
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A definition of a kind without a schema, so that any object of it is accepted.
+/// A CRD without a schema, so that any object is accepted.
 pub fn crd(of: &Kind, scope: &str) -> Value {
     let (group, version) = of.group_version();
     json!({
@@ -86,7 +86,7 @@ pub fn crd(of: &Kind, scope: &str) -> Value {
     })
 }
 
-/// A rule set, with one operation for each expression.
+/// A rule set with one operation for each expression.
 pub fn rule_set(name: &str, target: &Kind, rules: &[(&str, &str)]) -> Value {
     let (group, version) = target.group_version();
     let rules: Vec<Value> = rules
@@ -104,7 +104,7 @@ pub fn rule_set(name: &str, target: &Kind, rules: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A rule set that detects machines that are migrating, in one namespace, named after it.
+/// A rule set for migrating machines in one namespace. It has the name of the namespace.
 pub fn migrating(namespace: &str) -> Value {
     let rule = "object.status.printableStatus == 'Migrating'";
     let mut rule_set = rule_set(namespace, &VM, &[("Migrating", rule)]);
@@ -121,7 +121,7 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(NONE)
 }
 
-/// The string at a JSON pointer; empty if there is none.
+/// The string at a JSON pointer. Empty if it does not exist.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object
         .pointer(pointer)

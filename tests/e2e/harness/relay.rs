@@ -1,6 +1,5 @@
-//! A relay between a server under test and the kube-apiserver, which a test can cut. With
-//! `IFO_E2E_GAPS` it breaks all connections from time to time, as happens to the watches of an
-//! overloaded machine.
+//! A relay between a server under test and the kube-apiserver. A test can interrupt it. With
+//! `IFO_E2E_GAPS` it breaks all connections periodically, which simulates an overloaded machine.
 
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,17 +7,17 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// How long connections are refused in a gap: longer than the 2 s that the server waits for
-/// a watch before it counts a gap (`PATIENCE` in `src/observe/follow.rs`).
+/// Time for which connections are refused in a gap. It is longer than the 2 s after which the
+/// server counts a gap (`OPEN_TIMEOUT` in `src/observe/follow.rs`).
 const AWAY: Duration = Duration::from_secs(3);
 
-/// The state of the way through a relay.
+/// The state of a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Link {
     Open,
-    /// All connections break, and new ones are closed at once.
+    /// All connections break, and new connections are closed at once.
     Refused,
-    /// Connections stay open, and no byte passes, as if every packet were dropped.
+    /// Connections stay open, but no byte passes, as if every packet were dropped.
     Silent,
 }
 
@@ -51,7 +50,7 @@ impl Relay {
         }
     }
 
-    /// Cuts or heals the way.
+    /// Interrupts or restores the relay.
     pub fn set(&self, link: Link) {
         self.link.send_replace(link);
     }
@@ -67,7 +66,7 @@ impl Relay {
     }
 }
 
-/// Carries one connection until either side closes it, or the way refuses it.
+/// Transfers the bytes of one connection until either side closes it, or the relay refuses it.
 async fn carry(client: TcpStream, target: String, mut link: watch::Receiver<Link>) {
     let refused = link.clone();
     let carried = async move {
@@ -91,11 +90,11 @@ async fn carry(client: TcpStream, target: String, mut link: watch::Receiver<Link
 }
 
 async fn until_refused(mut link: watch::Receiver<Link>) {
-    // An error is the end of the test.
+    // An error means that the test has ended.
     let _ = link.wait_for(|link| *link == Link::Refused).await;
 }
 
-/// Waits until bytes may pass. None at the end of the test.
+/// Waits until bytes may pass. None if the test has ended.
 async fn passable(link: &mut watch::Receiver<Link>) -> Option<()> {
     link.wait_for(|link| *link != Link::Silent).await.ok()?;
     Some(())

@@ -1,4 +1,4 @@
-//! The server under test, started as its Deployment in `deploy/` would start it.
+//! The server under test, started like its Deployment in `deploy/`.
 
 use super::{Caller, eventually};
 use kube::Config;
@@ -10,28 +10,28 @@ use std::process::{ExitStatus, Stdio};
 use tokio::process::{Child, ChildStdin, Command};
 use uuid::Uuid;
 
-/// Settings that make the tests quick; what they say is of no importance to any test.
+/// Settings that make the tests faster. No test depends on their values.
 const SETTINGS: [(&str, &str); 3] = [
     ("DEBOUNCE_THRESHOLD", "3s"),
     ("K8S_INFORMER_RESYNC", "1s"),
     ("REQUEUE_INTERVAL", "5s"),
 ];
 
-/// Becomes the server, and ends it when standard input does: with the test process,
-/// however that ends.
+/// A shell script that becomes the server, and ends it when standard input is closed. So the server
+/// ends with the test process.
 const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
 (while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null"#;
 
-/// A shorter lease than the Deployment's, because a first start lasts as long as one lease.
+/// A shorter lease than in the Deployment, because the first start takes as long as one lease.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=500ms",
 ];
 
-/// The server in a Pod of the Deployment. A restart is that of the container: the Pod keeps
-/// its UID.
+/// The server in a Pod of the Deployment. A restart restarts the container, so the Pod keeps its
+/// UID.
 #[derive(Debug)]
 pub struct Server {
     pod: Pod,
@@ -44,7 +44,7 @@ pub struct Server {
 #[derive(Clone, Debug)]
 pub struct Image {
     pub program: PathBuf,
-    /// The server always listens on loopback, too.
+    /// Address of the Pod. The server also listens on loopback.
     pub ip: IpAddr,
 }
 
@@ -58,7 +58,7 @@ impl Default for Image {
     }
 }
 
-/// The part of a Pod that the tests take over from Kubernetes.
+/// The part of a Pod that the tests implement instead of Kubernetes.
 #[derive(Debug)]
 struct Pod {
     /// The folder of the log and of the port file.
@@ -103,7 +103,7 @@ impl Server {
         server
     }
 
-    /// Starts the container again, on the port that the Service knows.
+    /// Restarts the container on the port that the Service uses.
     pub async fn start_again(&mut self, kubeconfig: &Path) {
         let _ = std::fs::remove_file(self.pod.dir.join("port"));
         self.child = self.pod.spawn(kubeconfig, self.port);
@@ -112,12 +112,12 @@ impl Server {
         self.ready().await;
     }
 
-    /// Whether the process is there.
+    /// Returns true if the process is running.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end, as a kubelet does, and waits until it has.
+    /// Sends SIGTERM as a kubelet does, and waits for the end.
     pub async fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM").await;
         let grace = self.child.wait();
@@ -134,7 +134,7 @@ impl Server {
         assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
     }
 
-    /// Ends it without asking.
+    /// Kills the process.
     pub async fn kill(&mut self) {
         let killed = self.child.kill().await;
         killed.expect("a child can be killed and waited for");
@@ -160,14 +160,14 @@ impl Server {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// What the Deployment limits its memory to, in bytes.
+    /// The memory limit of the Deployment in bytes.
     pub fn memory_limit(&self) -> u64 {
         let limit = super::text(&self.pod.container, "/resources/limits/memory");
         let mebibytes = limit.strip_suffix("Mi").expect("the limit is in Mi");
         mebibytes.parse::<u64>().expect("a number") << 20
     }
 
-    /// A caller without credentials that, as a kubelet, does not ask who the server is.
+    /// A client without credentials that, like a kubelet, does not verify the server.
     pub fn stranger(&self) -> Config {
         let mut config = Config::new(self.url().parse().expect("it is a URI"));
         config.accept_invalid_certs = true;
@@ -231,7 +231,7 @@ impl Pod {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
         let env = self.environment();
-        // The image's entry point is the binary; `command` would replace it.
+        // The image's entry point is the binary. A `command` in the Deployment would replace it.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let expanded = words.iter().filter_map(Value::as_str);
@@ -287,7 +287,7 @@ impl Pod {
                 (Some(value), _) => expand(value, &env),
                 (None, "metadata.namespace") => self.namespace.clone(),
                 (None, "metadata.uid") => self.uid.to_string(),
-                // The server makes its advertised address from this and its own port.
+                // The server derives its advertised address from this address and its own port.
                 (None, "status.podIP") => self.image.ip.to_string(),
                 (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
             };
@@ -297,20 +297,20 @@ impl Pod {
     }
 }
 
-/// The file with the token that a replica shows to the others, which the kubelet projects in
-/// a Pod. It is in the folder of the kubeconfig.
+/// The file with the token for other replicas. In a Pod, the kubelet projects it. Here it is in the
+/// folder of the kubeconfig.
 pub fn peer_token(kubeconfig: &Path) -> PathBuf {
     kubeconfig.with_file_name("peer-token")
 }
 
-/// Puts variables in the place of `$(NAME)`, as the kubelet does.
+/// Replaces `$(NAME)` by variables, as the kubelet does.
 fn expand(word: &str, env: &BTreeMap<String, String>) -> String {
     env.iter().fold(word.to_owned(), |word, (name, value)| {
         word.replace(&format!("$({name})"), value)
     })
 }
 
-/// A kubeconfig for whoever has this token.
+/// A kubeconfig with this token.
 pub fn kubeconfig(server: &str, ca: &Path, token: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",

@@ -1,4 +1,4 @@
-//! What comes in over time: lines of a command, events of a watch.
+//! Collects lines of a command or events of a watch over time.
 
 use super::{Caller, DEADLINE};
 use futures::{AsyncBufReadExt as _, StreamExt as _};
@@ -11,14 +11,14 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// All that has come in so far, and whether that was all.
+/// The items so far, and true if there are no more.
 #[derive(Debug)]
 struct Seen<T> {
     items: Vec<T>,
     ended: bool,
 }
 
-/// Something that is written to as long as it is kept.
+/// A source that is read as long as this value exists.
 #[derive(Debug)]
 pub struct Collected<T> {
     what: String,
@@ -40,7 +40,7 @@ impl<T> Drop for Collected<T> {
 }
 
 impl<T: std::fmt::Debug> Collected<T> {
-    /// Waits until `find` finds what it looks for in all that has come in so far.
+    /// Waits until `find` returns a result for the items so far.
     pub async fn until<R>(&mut self, what: &str, mut find: impl FnMut(&[T]) -> Option<R>) -> R {
         let waited = tokio::time::timeout(DEADLINE, async {
             loop {
@@ -53,7 +53,7 @@ impl<T: std::fmt::Debug> Collected<T> {
                         return None;
                     }
                 }
-                // The sender may be gone, after its last word.
+                // The sender may have ended after its last item.
                 if self.seen.changed().await.is_err() {
                     return find(&self.seen.borrow().items);
                 }
@@ -71,18 +71,18 @@ impl<T: std::fmt::Debug> Collected<T> {
         }
     }
 
-    /// What `find` finds in all that has come in so far.
+    /// Applies `find` to the items so far.
     pub fn now<R>(&self, find: impl FnOnce(&[T]) -> R) -> R {
         find(&self.seen.borrow().items)
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the source.
     pub async fn ended(&mut self) {
         let end = self.seen.wait_for(|seen| seen.ended);
         let waited = tokio::time::timeout(DEADLINE, end).await;
         assert!(waited.is_ok(), "{} does not end", self.what);
         if let Some(child) = &mut self.child {
-            // It has closed its output; its status is not of interest.
+            // The command has closed its output. Its exit status does not matter.
             let _ = child.wait().await;
         }
     }
@@ -97,8 +97,8 @@ impl<T: std::fmt::Debug> Collected<T> {
 }
 
 impl Lines {
-    /// Runs a command and collects the lines of its standard output; it is killed when
-    /// this is dropped.
+    /// Runs a command and collects the lines of its standard output. Dropping this value kills the
+    /// command.
     pub fn of(program: &Path, args: &[&str]) -> Self {
         let mut child = Command::new(program)
             .args(args)
@@ -126,13 +126,13 @@ impl Lines {
 }
 
 impl Events {
-    /// Watches a path, whose query should hold `watch=1`. Returns when the server has
-    /// accepted the watch; an error is its refusal.
+    /// Watches a path, whose query must contain `watch=1`. Returns when the server has accepted the
+    /// watch. The error is its refusal.
     pub async fn of(caller: &Caller, path: &str) -> Result<Self, String> {
         Self::with(caller, path, &[]).await
     }
 
-    /// As [`Self::of`], with more headers.
+    /// The same as [`Self::of`], with additional headers.
     pub async fn with(
         caller: &Caller,
         path: &str,

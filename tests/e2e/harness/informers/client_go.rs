@@ -17,7 +17,7 @@ pub struct ClientGo {
     _child: Child,
 }
 
-/// What it says of itself.
+/// The state that it prints.
 #[derive(Debug, Deserialize)]
 struct Answer {
     synced: bool,
@@ -30,7 +30,7 @@ struct Answer {
     requests: Requests,
 }
 
-/// How often it asked for what.
+/// The number of requests of each type.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Requests {
     pub list: u32,
@@ -48,12 +48,12 @@ where
 }
 
 impl ClientGo {
-    /// Starts one that streams its initial state, or lists it.
+    /// Starts an informer that streams its initial state, or lists it.
     pub fn start(control_plane: &ControlPlane, streaming: bool) -> Self {
         let state = &control_plane.state;
         let (group, version) = OPERATION.group_version();
         let name = if streaming { "streaming" } else { "listing" };
-        // It complains loudly during an outage, as it should.
+        // It prints many errors during an outage, as expected.
         let log = File::create(state.dir.join(format!("informer-{name}.log")));
         let mut child = Command::new(&control_plane.informer)
             .arg(&state.kubeconfig)
@@ -73,7 +73,7 @@ impl ClientGo {
         }
     }
 
-    /// How often it has asked for what.
+    /// The number of requests of each type.
     pub async fn requests(&mut self) -> Requests {
         self.answer().await.requests
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// A running reflector, which recovers by itself.
+/// A running reflector, which recovers from errors.
 pub struct KubeRs {
     name: String,
     store: Store<DynamicObject>,
@@ -28,7 +28,7 @@ impl Drop for KubeRs {
 }
 
 impl KubeRs {
-    /// Starts one that streams its initial state, or lists it.
+    /// Starts a reflector that streams its initial state, or lists it.
     pub fn start(caller: &Caller, streaming: bool) -> Self {
         let (group, version) = OPERATION.group_version();
         let kind = GroupVersionKind::gvk(group, version, OPERATION.kind);
@@ -38,7 +38,7 @@ impl KubeRs {
         let (name, config) = if streaming {
             ("streaming", config.streaming_lists())
         } else {
-            // Several pages.
+            // The list has several pages.
             ("listing", config.page_size(7))
         };
         let writer = reflector::store::Writer::new(resource);
@@ -50,7 +50,7 @@ impl KubeRs {
                 .default_backoff()
                 .boxed();
             while let Some(event) = events.next().await {
-                // After an error it goes on by itself.
+                // The watcher continues after an error.
                 if let Ok(event) = event {
                     let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
                     told.hear(event);
@@ -89,15 +89,15 @@ fn by_key(object: &DynamicObject) -> (String, Value) {
     (key(&object), object)
 }
 
-/// One that believes what it is told, and remembers what it should not have been told.
+/// Applies all events to its state, and records events that violate a guarantee.
 #[derive(Default)]
 struct Witness {
     synced: bool,
     told: Objects,
-    /// The state to be, while it comes in.
+    /// The initial state while it is being received.
     coming: Option<Objects>,
     deleted: BTreeSet<String>,
-    /// The highest resourceVersion of each key, dead or alive.
+    /// The highest resourceVersion of each key, including deleted objects.
     newest: BTreeMap<String, u64>,
     broken: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Informers of two libraries, which most programs see a cluster through, and the comparison
-//! of their stores with a list.
+//! Informers of two libraries that most programs use, and the comparison of their stores with a
+//! list.
 
 mod client_go;
 mod kube_rs;
@@ -14,18 +14,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects by `namespace/name`.
 pub type Objects = BTreeMap<String, Value>;
 
-/// What an informer holds for true.
+/// The state of an informer.
 #[derive(Debug)]
 pub struct Belief {
-    /// Whether the initial state is there.
+    /// True if the initial state is complete.
     pub synced: bool,
     /// The objects in its store.
     pub store: Objects,
-    /// What its events alone amount to.
+    /// The state that results from its events.
     pub told: Objects,
-    /// Uids of the objects whose end was told by an event.
+    /// UIDs of the objects whose deletion was reported by an event.
     pub deleted: BTreeSet<String>,
-    /// Promises that were not kept, such as that no resourceVersion falls.
+    /// Violated guarantees, such as a resourceVersion that decreases.
     pub broken: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub fn key(object: &Value) -> String {
     format!("{}/{}", text(object, namespace), text(object, name))
 }
 
-/// All operations, by a list.
+/// Lists all operations.
 pub async fn truth(admin: &Caller) -> Result<Objects, String> {
     let answer = admin.try_get(&OPERATION.path(None)).await?;
     so(answer.code == 200, &answer)?;
@@ -50,7 +50,7 @@ pub async fn truth(admin: &Caller) -> Result<Objects, String> {
     Ok(items.iter().map(|it| (key(it), it.clone())).collect())
 }
 
-/// Where they differ, in short.
+/// Describes the differences briefly.
 pub fn compare(what: &str, held: &Objects, truth: &Objects) -> Result<(), String> {
     let keys: BTreeSet<&String> = held.keys().chain(truth.keys()).collect();
     let differences: Vec<String> = keys
@@ -65,14 +65,14 @@ pub fn compare(what: &str, held: &Objects, truth: &Objects) -> Result<(), String
     so(differences.is_empty(), (what, differences))
 }
 
-/// Waits until an informer believes what is true, and has no complaints.
+/// Waits until the state of an informer is correct, and it has no violations.
 pub async fn agrees(admin: &Caller, informer: &mut impl Informer) -> Belief {
     let belief = agrees_at_last(admin, informer).await;
     assert_eq!(belief.broken, [""; 0], "{}", informer.name());
     belief
 }
 
-/// Waits until an informer believes what is true, whatever it was told before.
+/// Waits until the state of an informer is correct. Earlier violations are ignored.
 pub async fn agrees_at_last(admin: &Caller, informer: &mut impl Informer) -> Belief {
     let name = informer.name().to_owned();
     eventually(&format!("{name} holds what is there"), async || {
