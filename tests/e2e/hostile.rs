@@ -1,4 +1,4 @@
-//! Rule sets, subjects and requests that were made to do harm.
+//! Tests with rule sets, subjects and requests that are designed to do harm.
 
 mod connections;
 mod memory;
@@ -8,11 +8,11 @@ mod wire;
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
 
-/// Expressions that cost far more than they look, each at most the 4,096 characters
-/// that the schema lets through.
+/// Expressions with an unexpectedly high cost. Each has at most the 4,096 characters that the
+/// schema accepts.
 fn hostile() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
-    // 10 to the 12th steps.
+    // 10^12 steps.
     let nested = (0..12).fold("false".to_owned(), |inner, depth| {
         format!("{ten}.exists(x{depth}, {inner})")
     });
@@ -76,7 +76,7 @@ fn a_hundred_hostile_rule_sets_at_once_get_clear_answers_and_disturb_nobody() {
         });
         futures::future::join_all(requests).await;
 
-        // Another rule set of the same target goes on meanwhile.
+        // Another rule set of the same target keeps working.
         world.machine(good, "a", "Migrating").await;
         world.until_operations(good, &[("a", "Migrating")]).await;
 
@@ -94,7 +94,7 @@ fn a_hundred_hostile_rule_sets_at_once_get_clear_answers_and_disturb_nobody() {
                 assert!(message.len() < 2000, "{message}");
             }
         }
-        // What compiles and costs too much is stopped, and its author reads why.
+        // A rule set that compiles but costs too much is throttled, and its status says so.
         let stopped = [6, 12, 13];
         for number in stopped {
             let rule_set = world
@@ -129,16 +129,15 @@ fn a_hundred_hostile_rule_sets_at_once_get_clear_answers_and_disturb_nobody() {
     });
 }
 
-/// For a server that writes no custom resources.
+/// The settings of a server that writes no custom resources.
 const UNWRITTEN: [(&str, &str); 1] = [("PERSISTENCE", "off")];
 
-/// The most memory that a process has had resident, in bytes; 0 where that cannot be
-/// told.
+/// The peak resident memory of a process, in bytes. 0 if the system does not report it.
 pub fn peak_memory(pid: u32) -> u64 {
     resident(pid, "VmHWM:")
 }
 
-/// A number of a process's status, in bytes; 0 where that cannot be told.
+/// A number from the status of a process, in bytes. 0 if the system does not report it.
 fn resident(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let found = status.lines().find_map(|line| line.strip_prefix(name));

@@ -1,10 +1,10 @@
-//! A list that is empty because a rule does not work is not taken for a quiet cluster.
+//! Tests that an empty list is not treated as a quiet cluster if a rule does not work.
 
 use crate::harness::{VM, World, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
 use serde_json::json;
 
-/// What kubectl prints on standard error for a list of operations in a namespace.
+/// The warnings of kubectl for a list of operations in a namespace.
 async fn kubectl_warning(world: &World, namespace: &str, user: Option<&str>) -> String {
     let kubectl = &world.control_plane.state.kubectl;
     let mut command = tokio::process::Command::new(kubectl);
@@ -76,7 +76,7 @@ fn rule_that_fails_on_an_object_is_not_taken_for_quiet() {
         )
         .await;
         assert_eq!(here.code, 3, "{}", here.err);
-        // Everything is known in the other namespace.
+        // In the other namespace, all detections are known.
         let there = run(
             world,
             &["wait", "-c", namespace, "-n", elsewhere, "--timeout=3m"],
@@ -100,7 +100,7 @@ fn rule_that_fails_on_an_object_is_not_taken_for_quiet() {
         let warning = kubectl_warning(world, elsewhere, None).await;
         assert!(!warning.contains(namespace), "{warning}");
 
-        // The object changes, and can be evaluated: it is not shown by the rule any more.
+        // The object changes and can be evaluated again. The rule no longer matches it.
         world.set_status(namespace, "a", "").await;
         let patch = json!({"status": {"printableStatus": null}});
         let path = format!("{}/a", VM.path(Some(namespace)));

@@ -1,6 +1,6 @@
-//! The steps of docs/installation.md, with the real kubectl, on control planes of their own.
-//! They have no kubelet, so no Pod of the Deployment runs: that is what a missing image
-//! looks like. The tests start the server by hand instead.
+//! Tests of the steps in docs/installation.md with the real kubectl, each on a new control plane.
+//! There is no kubelet, so no Pod of the Deployment runs, as with a missing image. The tests start
+//! the server themselves.
 
 use crate::harness::{
     Caller, ControlPlane, Kind, OPERATION, RULE_SET, Server, administrator, apart, condition, crd,
@@ -49,8 +49,8 @@ impl<'a> Cluster<'a> {
         done.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Starts the server with the flags and the rights of the Deployment that is installed,
-    /// where the Service leads to.
+    /// Starts the server with the flags and rights of the installed Deployment, at the address of
+    /// the Service.
     async fn server(&self) -> Server {
         let args = ["get", "deployment", "-n", "ifo-system", "-o", "json"];
         let found = self
@@ -62,7 +62,7 @@ impl<'a> Cluster<'a> {
         let dir = &self.control_plane.state.dir;
         let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
         let account = ("ifo-system", account);
-        // Of a server before this one.
+        // Remains of an earlier server.
         let _ = std::fs::remove_file(dir.join("port"));
         kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
         let server = Server::start(dir, &deployment, &kubeconfig).await;
@@ -85,7 +85,7 @@ impl<'a> Cluster<'a> {
         server
     }
 
-    /// Registers the server. Its port is that of this machine.
+    /// Registers the server with its port on this machine.
     async fn register(&self, server: &Server) {
         self.with_folder("apply", "apiservice").await;
         let port = json!({"spec": {"service": {"port": server.port()}}});
@@ -106,7 +106,7 @@ impl<'a> Cluster<'a> {
         .await;
     }
 
-    /// Creates a namespace and deletes it: kubectl waits until it is gone.
+    /// Creates and deletes a namespace. kubectl waits for the deletion.
     async fn a_namespace_can_be_deleted(&self, name: &str) {
         for args in [["create", "namespace", name], ["delete", "namespace", name]] {
             self.kubectl(&args).await.expect("it is not held up");
@@ -184,7 +184,7 @@ fn what_is_installed_holds_up_no_namespace_and_its_removal_leaves_the_rule_sets(
         assert_eq!(cluster.registration().await, None);
         cluster.a_namespace_can_be_deleted("before").await;
 
-        // No rule set asks for anything yet.
+        // No rule set has a target yet.
         assert!(!cluster.server_may("list", "pods").await);
         assert_eq!(cluster.rules_of("ifo-targets").await, Value::Null);
         let server = cluster.server().await;
@@ -196,14 +196,14 @@ fn what_is_installed_holds_up_no_namespace_and_its_removal_leaves_the_rule_sets(
         cluster.a_namespace_can_be_deleted("during").await;
         one_pack_grants_its_targets_and_nothing_else(&cluster).await;
 
-        // While the server runs, its registration comes and goes.
+        // The registration is deleted and created while the server runs.
         let before = cluster.complaints();
         cluster.with_folder("delete", "apiservice").await;
         cluster.a_namespace_can_be_deleted("unregistered").await;
         cluster.register(&server).await;
         assert_eq!(cluster.complaints(), before);
 
-        // Backwards.
+        // The steps in reverse order.
         let rule_sets = cluster.rule_sets().await;
         assert_eq!(rule_sets, ["certificate-rules", "own"]);
         cluster.with_folder("delete", "apiservice").await;
@@ -216,7 +216,7 @@ fn what_is_installed_holds_up_no_namespace_and_its_removal_leaves_the_rule_sets(
     });
 }
 
-/// With `rules/cert-manager`, and a rule set for pods that nobody grants.
+/// With `rules/cert-manager`, and with a rule set for pods without the necessary right.
 async fn one_pack_grants_its_targets_and_nothing_else(cluster: &Cluster<'_>) {
     let definition = crd(&CERTIFICATE, "Namespaced");
     let crds = crate::harness::CRD.path(None);
@@ -251,7 +251,7 @@ async fn one_pack_grants_its_targets_and_nothing_else(cluster: &Cluster<'_>) {
     assert!(message.contains("`kubectl ifo rules roles`"), "{message}");
 }
 
-/// The steps in another order than the documented one.
+/// The steps in a different order than documented.
 async fn a_server_that_finds_everything_later(cluster: &Cluster<'_>) -> Server {
     cluster.with_folder("apply", "deploy/persistence").await;
     let server = cluster.server().await;
@@ -288,7 +288,7 @@ fn a_server_that_is_deleted_before_its_registration_takes_that_along_and_nothing
         cluster.with_folder("apply", "rules/generic").await;
         let rule_sets = cluster.rule_sets().await;
         assert!(rule_sets.len() > 5, "{rule_sets:?}");
-        // Its own Deployment, which no node runs, is an operation in flight.
+        // The Deployment of the server itself is an operation in flight, because no node runs it.
         let records = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
         let record = eventually("an operation is written", async || {
             let list = cluster.admin.get(records).await.ok();
@@ -304,7 +304,7 @@ fn a_server_that_is_deleted_before_its_registration_takes_that_along_and_nothing
         })
         .await;
 
-        // The obvious command, without the step before it; the kubelet ends the server.
+        // The obvious command without the step before it. The kubelet would end the server.
         server.kill().await;
         cluster.with_folder("delete", "deploy/persistence").await;
         assert_eq!(cluster.registration().await, None);
@@ -314,7 +314,7 @@ fn a_server_that_is_deleted_before_its_registration_takes_that_along_and_nothing
         let mut kept = kept["items"].as_array().expect("a list").iter();
         assert!(kept.any(|it| it["metadata"]["uid"] == record));
 
-        // And it can be installed again.
+        // The server can be installed again.
         cluster.with_folder("apply", "deploy").await;
         let server = cluster.server().await;
         cluster.register(&server).await;

@@ -1,17 +1,17 @@
-//! What is never told to those who may not read an object: its values.
+//! Tests that values of an object are never shown to users who may not read it.
 
 use crate::harness::{
     CRD, Kind, OPERATION, RULE_SET, World, condition, crd, eventually, rule_set, shared, so,
 };
 use serde_json::{Value, json};
 
-/// In every value of the object.
+/// A part of every text value of the object.
 const MARKER: &str = "zqxvalue";
 
 /// Every number of the object.
 const NUMBER: u64 = 918_273_645;
 
-/// The kind of the object, of which no other test has any.
+/// The kind of the object. No other test uses it.
 const VAULT: Kind = Kind {
     api_version: "leaks.example.com/v1",
     kind: "Vault",
@@ -56,7 +56,7 @@ async fn install(world: &World, kind: &Kind) {
     world.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Creates an object as soon as its kind is served.
+/// Creates an object when its kind is served.
 async fn make(world: &World, kind: &Kind, namespace: &str, object: &Value) {
     let path = kind.path(Some(namespace));
     eventually(&format!("{} can be created", kind.kind), async || {
@@ -74,7 +74,7 @@ async fn metrics(world: &World) -> String {
     world.front_proxy().get_with("/metrics", &admin).await.text
 }
 
-/// How many times the server has read all objects of a kind.
+/// The number of times that the server has listed a kind.
 async fn relists(world: &World, kind: &Kind) -> u64 {
     let metrics = metrics(world).await;
     let of_kind =
@@ -85,7 +85,7 @@ async fn relists(world: &World, kind: &Kind) -> u64 {
     count.parse().expect("a counter is a number")
 }
 
-/// A rule set for each way in which a rule fails on the object.
+/// A rule set for each way in which a rule can fail on the object.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),
@@ -161,7 +161,7 @@ fn a_value_of_an_object_is_in_no_status_log_or_metric_however_rules_fail_on_it()
         let namespace = world.namespace("zqxsubject").await;
         install(world, &VAULT).await;
         make(world, &VAULT, namespace, &vault()).await;
-        // One that does not fail: what may read operations may read the value.
+        // A rule set that does not fail. Users who may read operations may read this value.
         let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
         world.ready_rule_set(&shown).await;
@@ -195,7 +195,7 @@ fn a_value_of_an_object_is_in_no_status_log_or_metric_however_rules_fail_on_it()
         let log = world.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server has a log");
         assert_no_value("the log", &log);
-        // The log says on which object a rule fails.
+        // The log names the object on which a rule fails.
         let failed = |line: &&str| line.contains("a rule failed") && line.contains("zqxsubject");
         assert!(
             log.lines().any(|line| failed(&line)),

@@ -1,18 +1,17 @@
-//! End-to-end tests: the server under test behind a real kube-apiserver, started with
-//! what `deploy/` says, seen through kubectl and the kube crate.
+//! End-to-end tests: the server under test behind a real kube-apiserver, started with the settings
+//! in `deploy/`, and used through kubectl and the kube crate.
 //!
-//! All tests share one control plane and one server, which the first test starts; each
-//! works in a namespace and with rule sets of its own. A test that restarts something
-//! runs alone, and those of the installation have a control plane each. Where no control plane can be had, tests are skipped with a loud line,
-//! or fail if `IFO_REQUIRE_E2E=1` or `CI=true`. With `IFO_E2E_DIR` set, that folder
-//! holds all files of the run, and they stay there.
+//! All tests share one control plane and one server, which the first test starts. Each test has its
+//! own namespace and rule sets. A test that restarts a shared part runs alone. Tests of the
+//! installation have their own control plane. If no control plane can be started, tests are skipped
+//! with a message, or fail if `IFO_REQUIRE_E2E=1` or `CI=true`. If `IFO_E2E_DIR` is set, that
+//! folder gets all files of the run, and they are kept.
 //!
-//! With `IFO_E2E_GAPS=20`, the connections of the shared server to kube-apiserver break every
-//! 20 seconds for 3 seconds, as they do on an overloaded machine. Each break is a watch gap,
-//! which sets `Detected=Unknown` on all operations for a while.
+//! With `IFO_E2E_GAPS=20`, the connections of the shared server to kube-apiserver break every 20
+//! seconds for 3 seconds, as on an overloaded machine. Each break is a watch gap, which sets
+//! `Detected=Unknown` on all operations for some time.
 
-// Tests read better with the words that they are about, and as one story each; the world
-// is made once.
+// Each test tells one story, so some tests are long and have unusual words.
 #![allow(
     clippy::doc_markdown,
     clippy::format_push_string,

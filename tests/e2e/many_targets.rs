@@ -1,4 +1,4 @@
-//! Sixty targets with two hundred objects each, read at once.
+//! Test with sixty targets of two hundred objects each, which are read at once.
 
 use crate::harness::{CRD, Kind, World, crd, eventually, rule_set, shared, so, text};
 use crate::hostile::peak_memory;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const TARGETS: usize = 60;
 const OBJECTS: usize = 200;
 
-/// Requests at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 32;
 
 const GROUP: &str = "many.e2e.example.com";
@@ -16,7 +16,7 @@ const GROUP: &str = "many.e2e.example.com";
 fn kinds() -> Vec<Kind> {
     let kind = |number: usize| Kind {
         api_version: "many.e2e.example.com/v1",
-        // A few for each run.
+        // There are only a few in each run.
         kind: format!("Many{number:02}").leak(),
         plural: format!("many{number:02}s").leak(),
     };
@@ -46,7 +46,7 @@ async fn allow(world: &World) {
 
 async fn fill(world: &World, kind: &Kind, namespace: &str) {
     let path = kind.path(Some(namespace));
-    // A new resource is served some time after its definition is accepted.
+    // A new resource is served some time after its CRD is accepted.
     eventually(&format!("{} are served", kind.plural), async || {
         let answer = world.admin.get(&path).await;
         so(answer.code == 200, answer)
@@ -107,7 +107,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
         );
         drop(server);
 
-        // Others in this process need no resources of these.
+        // No other test in this process needs these resources.
         for kind in &kinds {
             let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
             world.admin.delete(&path).await.ok();

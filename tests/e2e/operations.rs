@@ -1,4 +1,4 @@
-//! The life of an operation, as clients see it.
+//! Tests of the life of an operation, as clients see it.
 
 use crate::harness::{
     Folded, NODE, OPERATION, RULE_SET, VM, VMI, columns, condition, event_types, eventually,
@@ -371,8 +371,8 @@ fn namespaces_of_a_rule_set_are_the_only_ones_it_looks_at() {
     shared(async |world| {
         let (inside, outside) = (world.namespace("in").await, world.namespace("out").await);
         world.ready_rule_set(&migrating(inside)).await;
-        // A feed of all namespaces serves the same target from here on, and still the
-        // first rule set does not see what is outside.
+        // From here on, a feed of all namespaces serves the same target. The first rule set still
+        // does not detect operations outside its namespace.
         let both = format!("{inside}-all");
         let elsewhere = format!(
             "object.metadata.namespace == '{outside}' && object.status.printableStatus == 'Starting'"
@@ -460,7 +460,7 @@ fn operations_end_at_once_with_their_subject() {
     });
 }
 
-/// What the first DELETED event of a watch shows.
+/// The object in the first DELETED event of a watch.
 async fn last_state(events: &mut crate::harness::Events) -> Value {
     events
         .until("an operation is deleted", |all| {
@@ -514,8 +514,8 @@ fn the_debounce_does_not_run_on_while_an_operation_is_detected_again() {
         let namespace = world.namespace("flap").await;
         world.ready_rule_set(&migrating(namespace)).await;
         let mut events = world.watch(namespace).await;
-        // On a busy machine a flap may last longer than the debounce; then it is no flap, and
-        // another machine does the same.
+        // On a busy machine, the flap may last longer than the debounce period. Then another
+        // machine repeats the test.
         let mut attempts = (0..10).map(|number| format!("a-{number}"));
         let name = loop {
             let name = attempts.next().expect("one flap is short enough");
@@ -548,7 +548,7 @@ fn the_debounce_does_not_run_on_while_an_operation_is_detected_again() {
         };
         let before = own(&world.operations(namespace).await);
         assert!(before.is_some());
-        // After a whole debounce of another operation it is still the same.
+        // After the debounce period of another operation, the object is unchanged.
         world.machine(namespace, "b", "Migrating").await;
         let b = |operations: &[Value]| {
             let mut subjects = operations.iter().map(|it| text(it, "/spec/subject/name"));
@@ -642,7 +642,7 @@ fn an_update_of_a_subject_that_changes_nothing_visible_is_no_event() {
             world.admin.merge(&path, &patch).await.ok();
         }
         world.machine(namespace, "b", "Migrating").await;
-        // The watch of one feed is in order, so the heartbeats have been seen by now.
+        // The watch of a feed is in order, so the server has processed the heartbeats by now.
         let seen = events
             .until("the second operation", |all| {
                 let found = all

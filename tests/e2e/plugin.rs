@@ -1,4 +1,4 @@
-//! The plugin as people use it: by itself and through kubectl, against a cluster.
+//! Tests of the plugin against a cluster, directly and through kubectl.
 
 use crate::harness::{
     DEADLINE, Lines, RULE_SET, VM, World, condition, eventually, migrating, rule_set,
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use tokio::process::{Child, Command};
 
-/// What the plugin said.
+/// The output of the plugin.
 pub struct Said {
     pub code: i32,
     pub out: String,
@@ -28,8 +28,8 @@ impl Said {
         }
     }
 
-    /// What is on standard error without the line about rule sets that do not work: other
-    /// tests have such rule sets.
+    /// Standard error without the line about rule sets that do not work, because other tests have
+    /// such rule sets.
     fn own_err(&self) -> String {
         let is_own = |line: &&str| !line.contains("not working");
         self.err.split_inclusive('\n').filter(is_own).collect()
@@ -54,8 +54,8 @@ fn start(world: &World, args: &[&str]) -> Child {
         .expect("the plugin starts")
 }
 
-/// Starts it as [`start`] does, for as long as its lines are wanted: all that it says, and
-/// `exit` with its code at the end.
+/// Starts it as [`start`] does, and returns its lines while they are read, followed by `exit` with
+/// its exit code.
 fn follow(world: &World, args: &[&str]) -> Lines {
     let kubeconfig = &world.control_plane.state.kubeconfig;
     let kubeconfig = kubeconfig.to_str().expect("our paths are UTF-8");
@@ -72,8 +72,8 @@ pub async fn run(world: &World, args: &[&str]) -> Said {
     Said::by(start(world, args)).await
 }
 
-/// What a wait for a component says that times out, with this in it. On a busy machine the
-/// first of the times may not be enough to learn what there is.
+/// The output of a wait for a component that times out with this text. On a busy machine, the first
+/// timeout can be too short to read the operations.
 async fn timed_out(world: &World, component: &str, part: &str) -> Said {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {
@@ -86,8 +86,8 @@ async fn timed_out(world: &World, component: &str, part: &str) -> Said {
     panic!("no {part:?} in {last}");
 }
 
-/// A namespace with a rule set of a component of its own, so that no other test's
-/// matters.
+/// A namespace with a rule set of its own component, so that rule sets of other tests do not
+/// matter.
 async fn own(world: &World, prefix: &str) -> &'static str {
     let namespace = world.namespace(prefix).await;
     let mut rule_set = migrating(namespace);
@@ -112,7 +112,7 @@ fn list_get_and_summary_show_what_is_in_flight() {
         assert_eq!(rows.len(), 3, "{}", said.out);
         assert!(rows[1].starts_with(namespace) && rows[1].contains("VirtualMachine/a"));
 
-        // As kubectl's own users type it.
+        // As users of kubectl type it.
         let said = run(world, &["list", "-n", namespace, "-o", "json"]).await;
         let listed = said.json()["items"].as_array().cloned().unwrap_or_default();
         assert_eq!(listed.len(), operations.len(), "{}", said.err);
@@ -234,7 +234,7 @@ fn watching_shows_changes_and_the_end() {
                 all.iter().any(ended).then(|| all.to_vec())
             })
             .await;
-        // Nothing happened to the other one, but for watch gaps.
+        // The other operation is unchanged, except by watch gaps.
         let gaps = wire.now(|events| {
             let of_a = |event: &&Value| text(event, "/object/spec/subject/name") == "a";
             let changes = events.iter().filter(of_a);
@@ -336,8 +336,8 @@ fn a_user_without_rights_is_told_which_and_with_some_sees_those() {
         let (_, hint) = said.err.split_once(": kubectl ").expect("a command");
         let hint: Vec<&str> = hint.split_whitespace().collect();
 
-        // What the message says, done, with the role that comes with the server; and the
-        // right to know which namespaces there are.
+        // The user gets the rights that the message names, with the role that is installed with the
+        // server, and the right to list namespaces.
         let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/users.yaml");
         let to_user = format!("--user={user}");
         for args in [
@@ -369,7 +369,7 @@ fn a_user_without_rights_is_told_which_and_with_some_sees_those() {
                 "note: you may not list operations in all namespaces; showing those in {namespace}\n"
             )
         );
-        // Not all can be seen, so a quiet cluster cannot be told.
+        // Not all namespaces are readable, so the result is unknown.
         let said = run(world, &["wait", "--as", &user]).await;
         assert_eq!(said.code, 3, "{}", said.err);
     });
@@ -395,7 +395,7 @@ fn wait_opens_when_nothing_is_in_flight_and_not_before() {
         let completed = follow(world, &["wait", "-c", namespace, "--for", "completed"]);
         let begun = start(world, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
         let mut both = [idle, completed];
-        // One that has not seen it active would never see it complete.
+        // A wait that has not seen the operation active would never see it complete.
         for lines in &mut both {
             let waits = |line: &String| line.starts_with("waiting: VirtualMachine/a");
             lines
@@ -435,14 +435,14 @@ fn wait_does_not_count_a_rule_set_whose_target_the_cluster_has_not() {
             .await;
         let waited = run(world, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(waited.code, 0, "{}{}", waited.out, waited.err);
-        // Without a wait the answer is 3 while a rule set of another test makes the server list
-        // the target again.
+        // With `--timeout=0` the exit code is 3 while a rule set of another test makes the server
+        // list the target again.
         eventually("wait --timeout=0 finds nothing in flight", async || {
             let looked = run(world, &["wait", "-c", namespace, "--timeout", "0"]).await;
             so(looked.code == 0, format!("{}{}", looked.out, looked.err))
         })
         .await;
-        // Kinds as the cluster names them; nobody looks at ConfigMaps here.
+        // Kinds as the cluster names them. No rule set watches ConfigMaps here.
         let none = run(
             world,
             &["wait", "-c", namespace, "-k", "cm", "--timeout", "3m"],

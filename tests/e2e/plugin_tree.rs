@@ -1,4 +1,4 @@
-//! `kubectl ifo tree` and `describe` on a cluster.
+//! Tests of `kubectl ifo tree` and `describe` on a cluster.
 
 use crate::harness::{Lines, VM, VMI, World, eventually, migrating, rule_set, shared, so, text};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ async fn ifo(world: &World, args: &[&str]) -> Said {
     }
 }
 
-/// Lines without what passes.
+/// The lines without changing parts, such as ages.
 fn without_ages(text: &str) -> Vec<String> {
     let lines = text.lines();
     lines
@@ -39,7 +39,7 @@ fn without_ages(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A machine that migrates, its pool (a ConfigMap that nobody watches) and its instance.
+/// A migrating machine, its pool (a ConfigMap that no rule set watches) and its instance.
 async fn family(world: &World, namespace: &str) -> Value {
     let mut rules = rule_set(
         namespace,
@@ -55,7 +55,7 @@ async fn family(world: &World, namespace: &str) -> Value {
         }])
     };
     let machine = world.machine(namespace, "web", "Migrating").await;
-    // Nobody watches it, so that only it knows whose it is.
+    // No rule set watches the pool, so only the object itself names its owner.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let between = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -92,7 +92,7 @@ fn the_tree_follows_owners_that_have_no_operation() {
         ];
         assert_eq!(without_ages(&said.out), expected, "{}", said.out);
 
-        // All that is between, by kind, plural and in any case.
+        // All kinds of names: kind, plural, in any case.
         for target in ["VirtualMachine/web", "virtualmachines.kubevirt.io/web"] {
             let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
             assert_eq!(said.code, Some(0), "{}", said.err);
@@ -105,7 +105,7 @@ fn the_tree_follows_owners_that_have_no_operation() {
             ];
             assert_eq!(without_ages(&said.out), expected, "{}", said.out);
         }
-        // A resource without an operation of its own, by its short name.
+        // A resource without an operation, by its short name.
         let said = ifo(
             world,
             &["tree", "-n", namespace, "--for", "cm/between", "-o", "json"],

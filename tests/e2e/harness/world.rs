@@ -18,8 +18,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-/// What is installed for all tests: the steps of the README, and the right to read common
-/// targets in place of that of single rule packs.
+/// The folders that are installed for all tests: those of the README, with the right to read common
+/// targets instead of the rule packs.
 pub const FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
@@ -27,17 +27,17 @@ pub const FOLDERS: [&str; 4] = [
     "apiservice",
 ];
 
-/// The audience of the tokens that replicas show to each other, as in `deploy/`.
+/// The audience of the tokens with which replicas authenticate to each other, as in `deploy/`.
 const PEERS: &str = "ifo-apiserver";
 
-/// What the tests work on.
+/// The shared environment of the tests.
 pub struct World {
     pub control_plane: ControlPlane,
-    /// A member of system:masters, through kube-apiserver.
+    /// A client through kube-apiserver, as a member of system:masters.
     pub admin: Caller,
-    /// The server under test; whoever stops it must run alone.
+    /// The server under test. A test that stops it must run alone.
     pub server: Mutex<Server>,
-    /// Where the server is, for those who do not lock it.
+    /// The address of the server, for tests that do not lock it.
     pub server_url: String,
     config: Config,
     /// The kubeconfig of the server under test.
@@ -45,7 +45,8 @@ pub struct World {
 }
 
 impl World {
-    /// Starts everything; an error says why this machine cannot have a control plane.
+    /// Starts everything. The error is the reason for which this machine cannot run a control
+    /// plane.
     pub async fn start() -> Result<Self, String> {
         let control_plane = ControlPlane::start("shared").await?;
         let (config, admin) = administrator(&control_plane).await;
@@ -86,14 +87,14 @@ impl World {
         Ok(world)
     }
 
-    /// Waits until kube-apiserver answers with operations.
+    /// Waits until kube-apiserver returns operations.
     pub async fn served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
             so(answer.code == 200, answer)
         })
         .await;
-        // What kubectl knows resources by.
+        // kubectl's names for the resources.
         eventually("operations are in discovery", async || {
             let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             let answer = self.admin.get_with("/apis", &[("Accept", accept)]).await;
@@ -106,9 +107,9 @@ impl World {
         .await;
     }
 
-    /// Makes things right after a test that ran alone and may have failed in the middle.
+    /// Repairs the world after a test that ran alone and may have failed.
     pub async fn recover(&self) {
-        // It says so if it runs already, which is what is wanted.
+        // The command fails if the server is running already, which is fine.
         let _ = self.control_plane.command("start kube-apiserver").await;
         let mut server = self.server.lock().await;
         if !server.is_running() {
@@ -118,12 +119,12 @@ impl World {
         self.served().await;
     }
 
-    /// The end of the server's log.
+    /// The last lines of the server's log.
     pub fn log_tail(&self) -> String {
         server::tail(&self.control_plane.state.dir)
     }
 
-    /// A namespace of the test's own.
+    /// Creates a namespace for one test.
     pub async fn namespace(&self, prefix: &str) -> &'static str {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{prefix}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -131,28 +132,28 @@ impl World {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
         });
         self.admin.post("/api/v1/namespaces", &namespace).await.ok();
-        // A few for each run, and much easier to use.
+        // Namespaces are not deleted, because there are only a few per run.
         name.leak()
     }
 
-    /// A user without any groups but system:authenticated.
+    /// A user with only the group system:authenticated.
     pub fn user(&self, name: &str) -> Caller {
         let mut config = self.config.clone();
         config.auth_info.impersonate = Some(name.to_owned());
         Caller::new(config)
     }
 
-    /// Somebody who speaks to our server directly, as kube-apiserver does.
+    /// A client that connects to the server directly, as kube-apiserver does.
     pub fn front_proxy(&self) -> Caller {
         self.front_proxy_of(self.direct())
     }
 
-    /// The same for any server of ours.
+    /// The same for any server under test.
     pub fn front_proxy_of(&self, config: Config) -> Caller {
         front_proxy(&self.control_plane, config)
     }
 
-    /// The way to our server without kube-apiserver.
+    /// A client for the server without kube-apiserver.
     pub fn direct(&self) -> Config {
         let mut config = Config::new(self.server_url.parse().expect("it is a URI"));
         config.accept_invalid_certs = true;
@@ -174,14 +175,14 @@ impl World {
         self.create(&VM, Some(namespace), &machine).await
     }
 
-    /// Gives a machine another status.
+    /// Changes the status of a machine.
     pub async fn set_status(&self, namespace: &str, name: &str, status: &str) -> Value {
         let patch = json!({"status": {"printableStatus": status}});
         let path = format!("{}/{name}", VM.path(Some(namespace)));
         self.admin.merge(&path, &patch).await.ok()
     }
 
-    /// Changes the status of an object whose resource has a subresource for it.
+    /// Changes the status of an object that has a status subresource.
     pub async fn patch_status(
         &self,
         kind: &Kind,
@@ -210,8 +211,8 @@ impl World {
         .await;
     }
 
-    /// The rule set of this target that ships in this folder, for one namespace and
-    /// named after it.
+    /// Reads the shipped rule set for this target from this folder. It is restricted to one
+    /// namespace, and named after it.
     pub async fn shipped(&self, folder: &str, target: &Kind, namespace: &str) -> Value {
         let shipped = self.kustomize(folder).await;
         let mut rules = shipped
@@ -232,7 +233,7 @@ impl World {
         .await
     }
 
-    /// Waits until a rule set is as it should be.
+    /// Waits until a rule set fulfills a condition.
     pub async fn rule_set_until(
         &self,
         name: &str,
@@ -254,8 +255,8 @@ impl World {
         items(list)
     }
 
-    /// Waits until the operations of a namespace are these, as (subject, operation) in
-    /// the order of their names, and no watch gap is open; returns them.
+    /// Waits until the operations of a namespace are these, as (subject, operation) sorted by name,
+    /// and no watch gap is open. Returns them.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
@@ -285,12 +286,12 @@ impl World {
         kubeconfig_of(&self.control_plane, &self.admin, (namespace, account), file).await;
     }
 
-    /// Runs kubectl to its end; its output if it succeeds.
+    /// Runs kubectl to its end. Returns its output, and fails if it fails.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
         kubectl(&self.control_plane.state.kubectl, args, None).await
     }
 
-    /// Runs a kubectl that goes on, such as one with `-w`.
+    /// Starts a kubectl that continues, such as one with `-w`.
     pub fn kubectl_watch(&self, args: &[&str]) -> Lines {
         Lines::of(&self.control_plane.state.kubectl, args)
     }
@@ -301,7 +302,7 @@ impl World {
     }
 }
 
-/// The manifests that a test handles itself, once all others are applied.
+/// The manifests that a test applies itself, after all others.
 #[derive(Debug)]
 pub struct Installed {
     pub deployment: Value,
@@ -330,8 +331,8 @@ pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installe
     }
 }
 
-/// Registers a server on loopback: a Service of type ExternalName leads kube-apiserver to
-/// it, by the port in the APIService.
+/// Registers a server on loopback. A Service of type ExternalName leads kube-apiserver to it, with
+/// the port in the APIService.
 pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>, port: u16) {
     for manifest in &mut registration {
         if manifest["kind"] == "Service" {
@@ -346,7 +347,7 @@ pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>
     apply(&control_plane.state.kubectl, &registration).await;
 }
 
-/// A caller that speaks to a server of ours as kube-apiserver does.
+/// A client that connects to a server as kube-apiserver does.
 pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
     let state = &control_plane.state;
     config.auth_info.client_certificate = Some(state.request_header_client_certificate.clone());
@@ -354,7 +355,7 @@ pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
     Caller::new(config)
 }
 
-/// How often the connections of the server to kube-apiserver break: the seconds in
+/// The interval at which the connections of the server to kube-apiserver break: the seconds in
 /// `IFO_E2E_GAPS`.
 fn gaps() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
@@ -364,8 +365,8 @@ fn gaps() -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// What the server's ServiceAccount has written, asked to be judged, listed and watched
-/// so far: lines of the audit log.
+/// The writes, reviews, lists and watches of the server's ServiceAccount so far, as lines of the
+/// audit log.
 pub fn audited(world: &World) -> Vec<Value> {
     let log = &world.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
@@ -388,8 +389,8 @@ pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
     (config.clone(), Caller::new(config))
 }
 
-/// Writes a kubeconfig for a ServiceAccount (namespace and name) to this file, and the token
-/// that its servers show to other replicas beside it.
+/// Writes a kubeconfig for a ServiceAccount (namespace and name) to this file, and the token for
+/// other replicas next to it.
 pub async fn kubeconfig_of(
     control_plane: &ControlPlane,
     admin: &Caller,
@@ -415,8 +416,8 @@ pub async fn credentials(
     std::fs::write(server::peer_token(file), token).expect("the run's folder is ours");
 }
 
-/// A token for a ServiceAccount that lasts for the run. Without an audience, it is for the
-/// kube-apiserver.
+/// Creates a token for a ServiceAccount that is valid for the whole run. Without an audience, it is
+/// for the kube-apiserver.
 async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&str]) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let request = json!({
@@ -466,13 +467,13 @@ async fn apply(program: &Path, manifests: &[Value]) {
         .map(Value::to_string)
         .collect::<Vec<_>>()
         .join("\n---\n");
-    // A CRD is needed by what comes after it.
+    // Later objects need the CRDs.
     kubectl(program, &["apply", "-f", "-"], Some(input))
         .await
         .expect("the manifests can be applied");
 }
 
-/// Runs kubectl to its end; its output if it succeeds.
+/// Runs kubectl to its end. Returns its output, and fails if it fails.
 pub async fn kubectl(
     program: &Path,
     args: &[&str],
@@ -488,7 +489,7 @@ pub async fn kubectl(
         .expect("kubectl can be started");
     let mut stdin = child.stdin.take().expect("it is piped");
     if let Some(input) = input {
-        // If it does not read to the end, it says why on standard error.
+        // If kubectl does not read its input to the end, its standard error has the reason.
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     drop(stdin);

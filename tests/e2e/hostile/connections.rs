@@ -1,5 +1,5 @@
-//! Connections by the hundred, of a user with a valid client certificate. Each test has a
-//! server of its own.
+//! Tests with hundreds of connections of a user with a valid client certificate. Each test has its
+//! own server.
 
 use super::UNWRITTEN;
 use super::wire::{Way, Wire};
@@ -12,16 +12,16 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Far more than there are places.
+/// Number of connections, far above the limit.
 const CONNECTIONS: usize = 400;
-/// Who may do nothing.
+/// A user without rights.
 const EVE: &str = "hostile-eve";
-/// Who may list and watch.
+/// A user who may list and watch.
 const READER: &str = "hostile-watcher";
-/// Who must get in, and is no administrator.
+/// A user who is no administrator and must be served.
 const BOB: &str = "hostile-bob";
 
-/// Lets these users read everything.
+/// Gives these users the right to read everything.
 async fn let_read(world: &World, users: &[&str]) {
     let subjects: Vec<_> = users
         .iter()
@@ -38,7 +38,7 @@ async fn let_read(world: &World, users: &[&str]) {
     world.apply(&[binding]).await;
 }
 
-/// Somebody with a client certificate of the cluster.
+/// A client with a client certificate of the cluster.
 fn holder(world: &World, mut direct: Config, name: &str, group: &str) -> Caller {
     let (certificate, key) = client_certificate(world, name, group);
     direct.auth_info.client_certificate_data = Some(openssl::base64::encode_block(&certificate));
@@ -46,7 +46,7 @@ fn holder(world: &World, mut direct: Config, name: &str, group: &str) -> Caller 
     Caller::new(direct)
 }
 
-/// All who must be served, each by a new connection.
+/// The clients that must be served, each on a new connection.
 async fn others_are_served(world: &World, direct: &Config) {
     let stranger = || Caller::new(direct.clone());
     for path in ["/livez", "/readyz", "/healthz"] {
@@ -65,14 +65,14 @@ async fn others_are_served(world: &World, direct: &Config) {
     bob.get(&path).await.ok();
 }
 
-/// Opens one connection after the other from four addresses, with one request each, until
-/// it is aborted; keeps as many of them open as are to be.
+/// Opens connections one after the other from four addresses, with one request each, until the task
+/// is aborted. Keeps at most `open` of them open.
 async fn flood(way: Arc<Way>, path: String, opened: Arc<AtomicUsize>) {
     let mut wires: Vec<Wire> = Vec::new();
     loop {
         let number = opened.fetch_add(1, Ordering::Relaxed);
         let last = u8::try_from(number % 4).expect("it is small") + 1;
-        // It may be refused.
+        // The server may refuse the connection.
         if let Ok(mut wire) = way.connect_from([127, 0, 0, last], 65_535).await {
             wire.get(&path, &[]);
             let _ = wire.send().await;
@@ -94,7 +94,7 @@ fn flooded(user: &'static str, path: &str) {
         let way = Way::presenting(world, &target.server, &certificate, &key).await;
         let way = Arc::new(way);
         let opened = Arc::new(AtomicUsize::new(0));
-        // An older connection, that is in use.
+        // An older connection that is in use.
         let bob = holder(world, direct.clone(), BOB, "people");
         let watch = format!("{}?watch=1", OPERATION.path(None));
         let request = http::Request::get(watch).body(Vec::new());

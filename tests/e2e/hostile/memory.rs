@@ -1,6 +1,5 @@
-//! Memory under requests that were made to take much of it: hundreds at once, of 60 KB
-//! each, by clients that read no answer. Each test has a server of its own, so that its
-//! peak is that of the test.
+//! Tests of the memory under expensive requests: hundreds at once, of 60 KB each, from clients that
+//! read no answer. Each test has its own server, so the peak belongs to the test.
 
 use super::wire::{Way, Wire};
 use super::{UNWRITTEN, peak_memory, resident};
@@ -9,16 +8,16 @@ use crate::persistence::Persisting;
 use serde_json::json;
 use std::time::Duration;
 
-/// Requests at once: below what one connection may have. Of watches, a user's share is
-/// served and the others get a 429.
+/// Number of concurrent requests, below the limit of one connection. Of the watches, a user's share
+/// is served, and the others get a 429.
 const STREAMS: usize = 400;
-/// Who may list and watch, by this name.
+/// Name of a user who may list and watch.
 const READER: &str = "hostile-reader";
 const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
 
-/// Runs a flood against a server of its own, which must not take more memory for it than
-/// half of what its Deployment allows: the rest is for the server itself, which has some
-/// 45 MB resident before (in a debug build, 15 MB in a release), and for operations.
+/// Runs a flood against a new server. The flood may need at most half of the Deployment's memory
+/// limit. The rest is for operations and for the server itself, which has about 45 MB before the
+/// flood in a debug build and 15 MB in a release.
 fn flooded(identity: bool, flood: impl AsyncFnOnce(&Way)) {
     alone(async |world| {
         let mut target = Persisting::start(world, &UNWRITTEN).await;
@@ -52,7 +51,7 @@ fn flooded(identity: bool, flood: impl AsyncFnOnce(&Way)) {
     });
 }
 
-/// Asks for all of these at once, and reads nothing.
+/// Sends all these requests at once, and reads no answer.
 async fn ask(way: &Way, headers: &[(&str, &str)], path: impl Fn(usize) -> String) -> Wire {
     let mut wire = way.connect(0).await;
     for number in 0..STREAMS {
@@ -62,7 +61,7 @@ async fn ask(way: &Way, headers: &[(&str, &str)], path: impl Fn(usize) -> String
     wire
 }
 
-/// The same by so many connections, and waits until all answers have begun.
+/// Does the same with several connections, and waits until all answers have begun.
 async fn answered(
     way: &Way,
     connections: usize,
@@ -80,7 +79,7 @@ async fn answered(
     }
 }
 
-/// A path that selects one of ten thousand values, and no two the same.
+/// A path with a selector for one of ten thousand values. Each path is different.
 fn of_thousands(number: usize, more: &str) -> String {
     let values: Vec<String> = (0..10_000).map(|value| format!("v{value}")).collect();
     let values = values.join(",");
@@ -91,7 +90,7 @@ fn of_thousands(number: usize, more: &str) -> String {
 #[test]
 fn long_paths_that_are_forbidden_take_no_memory_to_speak_of() {
     flooded(false, async |way| {
-        // Each character would be six in JSON.
+        // Each character takes six in JSON.
         let path = format!("/apis/g/v1/{}", "&".repeat(60_000));
         answered(way, 4, &[], |_| path.clone()).await;
     });
@@ -108,12 +107,12 @@ fn long_paths_that_do_not_exist_take_no_memory_to_speak_of() {
 #[test]
 fn thousands_of_options_take_no_memory_to_speak_of() {
     flooded(true, async |way| {
-        // Of three letters each: 64,000 bytes, and a URL may have 1,534 more.
+        // Names of three letters: 64,000 bytes. A URL can have 1,534 more.
         let letters = || 'a'..='z';
         let options = letters().flat_map(|a| letters().map(move |b| (a, b)));
         let options = options.flat_map(|(a, b)| letters().map(move |c| format!("{a}{b}{c}")));
         let options = options.take(16_000).collect::<Vec<_>>().join("&");
-        // No two the same, so that the cluster is asked about each.
+        // Each is different, so each needs a review by the cluster.
         let path = OPERATION.path(None);
         let path = |number| format!("{path}?fieldSelector=metadata.name%3Dn{number}&{options}");
         answered(way, 1, &[], path).await;
@@ -128,12 +127,12 @@ fn lists_that_select_among_thousands_and_are_cancelled_leave_no_memory_taken() {
         for round in 0..5 {
             let each = |number| of_thousands(round * STREAMS + number, "");
             let mut wire = ask(way, &IDENTITY, each).await;
-            // Time to ask the cluster, not to hear from it.
+            // Enough time to send the reviews, but not to receive the answers.
             tokio::time::sleep(Duration::from_millis(30)).await;
             for number in 0..STREAMS {
                 wire.reset(u32::try_from(1 + 2 * number).expect("it is small"));
             }
-            // It may have been sent away for that.
+            // The server may have closed the connection because of the flood.
             let _ = wire.send().await;
         }
     });

@@ -1,4 +1,4 @@
-//! Rapid reset: streams that are opened and reset by the thousand.
+//! Tests of rapid reset: thousands of streams that are opened and reset.
 
 use super::peak_memory;
 use super::wire::{ENHANCE_YOUR_CALM, Way};
@@ -22,8 +22,8 @@ fn a_client_that_resets_streams_by_the_thousand_is_sent_away_and_disturbs_nobody
                     wire.reset(stream);
                 }
                 wire.ping();
-                // All is read before more is sent: what a server has not read when it
-                // goes makes the kernel drop its goodbye.
+                // Everything is read before more is sent. Otherwise the kernel can drop the
+                // server's GOAWAY when the server closes the connection with unread data.
                 if wire.send().await.is_err() {
                     break;
                 }
@@ -34,11 +34,11 @@ fn a_client_that_resets_streams_by_the_thousand_is_sent_away_and_disturbs_nobody
             goodbyes.extend(wire.seen().goodbye);
             kubelet.get("/livez").await.ok();
         }
-        // That cannot be ruled out for the last lot, so one that arrives is enough.
+        // For the last requests this cannot be excluded, so one answer is enough.
         assert!(!goodbyes.is_empty());
         let calm = |goodbye: &u32| *goodbye == ENHANCE_YOUR_CALM;
         assert!(goodbyes.iter().all(calm), "{goodbyes:?}");
-        // So slowly that each request is begun: the streams are like any others then.
+        // The streams are reset slowly enough for each request to begin.
         let mut wire = way.connect(65_535).await;
         for _ in 0..5000 {
             let stream = wire.get(&path, &[]);

@@ -1,5 +1,5 @@
-//! HTTP/2 by its frames, for what no client library would send. Enters: requests.
-//! Leaves: what came back, counted and unread.
+//! HTTP/2 frames for requests that no client library would send. Input: requests. Output: the
+//! counted answers, without their bodies.
 
 use crate::harness::{DEADLINE, Server, World, text};
 use base64::Engine as _;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What a frame may have without asking (RFC 9113, 4.2).
+/// Largest size of a frame without negotiation (RFC 9113, 4.2).
 const MAX_FRAME: usize = 16 << 10;
 
 // Types of frames and their flags (RFC 9113, 6).
@@ -33,22 +33,22 @@ const END_HEADERS: u8 = 4;
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const CANCEL: u32 = 8;
-/// The error of a GOAWAY to a client that has done too much of something.
+/// The error code of a GOAWAY to a client that misbehaves (ENHANCE_YOUR_CALM).
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// What has come back so far.
+/// The counted answers so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Answers that have begun.
     pub heads: usize,
     /// Answers to PING.
     pub pongs: usize,
-    /// The error with which the server has said goodbye.
+    /// The error code of the server's GOAWAY.
     pub goodbye: Option<u32>,
     pub closed: bool,
 }
 
-/// How to connect to one server, with a certificate of kube-apiserver's or without.
+/// The settings of connections to one server, with a certificate of kube-apiserver or without.
 pub struct Way {
     tls: TlsConnector,
     name: ServerName<'static>,
@@ -66,7 +66,7 @@ impl Way {
         Self::with(world, server, identity.as_ref().map(|(c, k)| (&**c, &**k))).await
     }
 
-    /// With this certificate and its key, as PEM.
+    /// Uses this certificate and its key, as PEM.
     pub async fn presenting(
         world: &World,
         server: &Server,
@@ -107,7 +107,7 @@ impl Way {
         }
     }
 
-    /// Connects, and grants this much of each answer's body.
+    /// Connects with this flow-control window for the body of each answer.
     pub async fn connect(&self, window: u32) -> Wire {
         let wire = self.connect_from([127, 0, 0, 1], window).await;
         wire.expect("a server, and TLS")
@@ -123,14 +123,14 @@ impl Way {
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend(window.to_be_bytes());
         frame(&mut preface, SETTINGS, 0, 0, &settings);
-        // Before anything is read, and answered: nothing may come before it.
+        // These frames must be the first ones, so they are sent before anything is read.
         stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
         let (seen, sees) = watch::channel(Seen::default());
         let answering = Arc::clone(&writer);
         let reading = tokio::spawn(async move {
-            // It ends with the connection.
+            // The task ends with the connection.
             let _ = read(reader, &answering, &seen).await;
             seen.send_modify(|seen| seen.closed = true);
         });
@@ -150,16 +150,16 @@ pub struct Wire {
     seen: watch::Receiver<Seen>,
     reading: JoinHandle<()>,
     next: u32,
-    /// What is to be sent.
+    /// Bytes that are not sent yet.
     block: Vec<u8>,
 }
 
 impl Wire {
-    /// Puts a GET into what is to be sent.
+    /// Adds a GET to the bytes to send.
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
         // :method GET and :scheme https (RFC 7541, appendix A).
         let mut fields = vec![0x82, 0x87];
-        // :authority and :path, by the names of that table.
+        // :authority and :path, with their indexes in that table.
         for (name, value) in [(1, "localhost"), (4, path)] {
             fields.push(name);
             literal(&mut fields, value);
@@ -183,7 +183,7 @@ impl Wire {
         stream
     }
 
-    /// Puts the end of a request into what is to be sent.
+    /// Adds the end of a request to the bytes to send.
     pub fn reset(&mut self, stream: u32) {
         frame(
             &mut self.block,
@@ -194,12 +194,12 @@ impl Wire {
         );
     }
 
-    /// Puts the question whether the server is still there into what is to be sent.
+    /// Adds a PING to the bytes to send.
     pub fn ping(&mut self) {
         frame(&mut self.block, PING, 0, 0, &[0; 8]);
     }
 
-    /// Sends all of it at once.
+    /// Sends all bytes together.
     pub async fn send(&mut self) -> io::Result<()> {
         let block = std::mem::take(&mut self.block);
         let mut writer = self.writer.lock().await;
@@ -207,12 +207,12 @@ impl Wire {
         writer.flush().await
     }
 
-    /// What has come back.
+    /// The answers so far.
     pub fn seen(&self) -> Seen {
         self.seen.borrow().clone()
     }
 
-    /// Waits until enough has come back.
+    /// Waits until the answers fulfill a condition.
     pub async fn until(&mut self, what: &str, enough: impl Fn(&Seen) -> bool) {
         let there = tokio::time::timeout(DEADLINE, self.seen.wait_for(|seen| enough(seen)));
         let there = there.await.map(|there| there.is_ok());
@@ -226,7 +226,7 @@ impl Drop for Wire {
     }
 }
 
-/// Reads frames to the end.
+/// Reads frames until the connection ends.
 async fn read(
     mut reader: ReadHalf<TlsStream<TcpStream>>,
     writer: &Mutex<WriteHalf<TlsStream<TcpStream>>>,
@@ -267,7 +267,7 @@ fn frame(block: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) 
     block.extend(payload);
 }
 
-/// A string as it is, its length with a prefix of seven bits (RFC 7541, 5).
+/// Encodes a string literally, with a length prefix of seven bits (RFC 7541, 5).
 fn literal(fields: &mut Vec<u8>, text: &str) {
     let mut rest = text.len();
     if rest < 127 {

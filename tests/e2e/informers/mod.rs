@@ -1,6 +1,5 @@
-//! Informers, which most programs see a cluster through: while machines come, change and
-//! go and the server is stopped and killed, each informer's store comes to hold exactly
-//! what a list shows.
+//! Tests of informers, which most programs use. Machines are created, changed and deleted, and the
+//! server is stopped and killed. Afterwards, the store of each informer equals a list.
 
 mod traffic;
 
@@ -9,10 +8,10 @@ use crate::harness::{World, alone, eventually, so};
 use std::collections::BTreeSet;
 use traffic::Traffic;
 
-/// How the server ends.
+/// The way in which the server ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// With SIGTERM: it says goodbye.
+    /// With SIGTERM, so that it shuts down in order.
     Asked,
     /// With SIGKILL.
     Killed,
@@ -53,7 +52,7 @@ impl Informers {
             rust_listing: KubeRs::start(&world.admin, false),
         };
         informers.agree(world).await;
-        // Each asks as it was told to, and once if its connection was not lost.
+        // Each informer uses its mode, and lists once if its connection was not lost.
         let streaming = informers.streaming.requests().await;
         assert!(streaming.stream >= 1 && streaming.list == 0);
         let listing = informers.listing.requests().await;
@@ -61,7 +60,7 @@ impl Informers {
         informers
     }
 
-    /// Waits until all believe what is true.
+    /// Waits until the state of all informers is correct.
     async fn agree(&mut self, world: &World) {
         agrees(&world.admin, &mut self.streaming).await;
         agrees(&world.admin, &mut self.listing).await;
@@ -69,7 +68,7 @@ impl Informers {
         agrees(&world.admin, &mut self.rust_listing).await;
     }
 
-    /// Waits until those that tell of each end have told of these.
+    /// Waits until the informers that report each deletion have reported these.
     async fn told_of(&mut self, doomed: &BTreeSet<String>) {
         for informer in [&mut self.streaming, &mut self.listing] {
             let what = format!("{} tells what went in the outage", informer.name());
@@ -87,13 +86,13 @@ fn informers_hold_what_is_there_after_any_traffic_and_any_restart() {
     alone(async |world| {
         let mut traffic = Traffic::start(world).await;
         traffic.steps(60).await;
-        // Twice, and not four ends in a row: client-go waits twice as long after each.
+        // Two times, because client-go doubles its delay after each failure.
         for _ in 0..2 {
             let mut informers = Informers::start(world).await;
             for end in [End::Asked, End::Killed] {
                 traffic.steps(20).await;
                 traffic.during(stop(world, end)).await;
-                // Some operations end while nobody sees it.
+                // Some operations end while no server is running.
                 let streaming = informers.streaming.belief().await.told;
                 let listing = informers.listing.belief().await.told;
                 let doomed = traffic.doom([&streaming, &listing]).await;

@@ -1,4 +1,4 @@
-//! Machines that come, change and go at random.
+//! Creates, changes and deletes machines at random.
 
 use crate::harness::informers::{Objects, truth};
 use crate::harness::{VM, World, eventually, so, text};
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
-/// Another one gives other traffic; in time it is never twice the same anyway.
+/// The seed. Because of timing, the traffic differs between runs anyway.
 const SEED: u64 = 0x1f0;
-/// Machines in each namespace, at most.
+/// Largest number of machines in each namespace.
 const MACHINES: usize = 8;
-/// Between two steps: some 35 of them in a second are a busy cluster.
+/// Pause between two steps. About 35 steps in a second correspond to a busy cluster.
 const PAUSE: Duration = Duration::from_millis(25);
-/// What a machine may do. Half of it is an operation.
+/// The possible states of a machine. Half of them are operations.
 const STATUSES: [&str; 6] = [
     "Running",
     "Stopped",
@@ -28,7 +28,7 @@ const DISKS: [&str; 3] = ["x", "y", "z"];
 /// A namespace and a name.
 type Id = (&'static str, String);
 
-/// A machine's status, as far as rules look at it.
+/// The fields of a machine's status that rules read.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     status: &'static str,
@@ -54,7 +54,7 @@ impl Machine {
     }
 }
 
-/// The traffic, and what it has led to.
+/// The traffic and its expected results.
 pub struct Traffic {
     world: &'static World,
     namespaces: Vec<&'static str>,
@@ -63,7 +63,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Makes namespaces and rule sets; machines come with the steps.
+    /// Creates namespaces and rule sets. The steps create machines.
     pub async fn start(world: &'static World) -> Self {
         let mut namespaces = Vec::new();
         for prefix in ["informed", "informed-x", "informed"] {
@@ -78,7 +78,7 @@ impl Traffic {
             "expression": "item.copying", "progress": "item.done",
             "message": "'at ' + string(item.done)",
         });
-        // Migrations are found by two rule sets, and end what else there is.
+        // Two rule sets detect migrations, which supersede other operations.
         let mut migrating = doing("Migrating");
         migrating["supersedes"] = json!(["Starting", "Stopping"]);
         let sets = [
@@ -105,14 +105,14 @@ impl Traffic {
         }
     }
 
-    /// This many changes.
+    /// Makes this number of changes.
     pub async fn steps(&mut self, count: usize) {
         for _ in 0..count {
             self.step().await;
         }
     }
 
-    /// Changes go on for as long as something else takes.
+    /// Makes changes until another future completes.
     pub async fn during<T>(&mut self, what: impl Future<Output = T>) -> T {
         let over = Cell::new(false);
         let what = async {
@@ -147,7 +147,7 @@ impl Traffic {
             self.machines.remove(&id);
         } else {
             let mut machine = self.machines[&id].clone();
-            // Else only how far its copies are.
+            // Otherwise only the progress of its copies changes.
             if self.random.bool() {
                 machine = Machine::random(&mut self.random);
             }
@@ -157,7 +157,7 @@ impl Traffic {
         }
     }
 
-    /// Deletes a machine that has operations in both beliefs; the uids of these.
+    /// Deletes a machine that has operations in both states. Returns their UIDs.
     pub async fn doom(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
         let held = |(namespace, name): &Id| {
             let [one, other] = beliefs.map(|objects| {
@@ -181,8 +181,7 @@ impl Traffic {
         uids
     }
 
-    /// Waits until the operations are those that the machines as they are now have; how
-    /// many there are.
+    /// Waits until the operations match the current machines. Returns their number.
     pub async fn settled(&self) -> usize {
         let mut want: Vec<[&str; 4]> = Vec::new();
         for ((namespace, name), machine) in &self.machines {

@@ -1,4 +1,4 @@
-//! Runs the table of command lines and compares what comes with what should.
+//! Runs the table of command lines, and compares their output.
 
 use super::Scene;
 use super::program::{Kubectl, Said};
@@ -8,13 +8,13 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Commands at once: each waits for the server most of its time.
+/// Number of concurrent commands. Each mostly waits for the server.
 const AT_ONCE: usize = 4;
 
-/// Runs all lines, and fails with all that went wrong.
+/// Runs all lines, and fails with all differences.
 pub async fn all_answer(world: &World, kubectl: &Kubectl) {
     let mut scene = Scene::set(world, "kubectl").await;
-    // kube-apiserver fetches the documentation some time after the registration.
+    // kube-apiserver reads the OpenAPI document some time after the registration.
     eventually("operations are documented", async || {
         let said = kubectl.say(&["explain", "ifo"]).await;
         if said.succeeded {
@@ -35,7 +35,7 @@ pub async fn all_answer(world: &World, kubectl: &Kubectl) {
         if wrong.is_empty() {
             break;
         }
-        // A watch gap changes operations, and nothing else should.
+        // A watch gap changes operations. Other changes are not expected.
         let now = scene.again(world).await;
         assert!(
             now != scene.operations,
@@ -47,11 +47,11 @@ pub async fn all_answer(world: &World, kubectl: &Kubectl) {
         lines = LINES.to_vec();
         lines.retain(|(line, _)| wrong.contains_key(line));
     }
-    // Nothing that was refused had an effect.
+    // Refused commands had no effect.
     scene.unchanged(&scene.again(world).await);
 }
 
-/// Runs these lines, and returns what is wrong with which.
+/// Runs these lines. Returns the differences with their lines.
 async fn wrong(
     kubectl: &Kubectl,
     scene: &Scene,
@@ -81,7 +81,7 @@ async fn wrong(
     wrong
 }
 
-/// An Event on the first operation, as a controller may record one.
+/// An Event on the first operation, as a controller could record it.
 async fn happened(world: &World, scene: &Scene) {
     let operation = &scene.operations[0];
     let event = json!({
@@ -107,7 +107,7 @@ fn compare(
     if said.succeeded == fails {
         return Err(format!("it succeeded: {}", said.succeeded));
     }
-    // Whatever is on standard error, such as a warning, would trouble a user.
+    // Any text on standard error, such as a warning, would irritate users.
     if !fails && !matches!(expect, Expect::Note(_)) && !said.err.is_empty() {
         return Err("it complains".to_owned());
     }
@@ -119,7 +119,7 @@ fn compare(
         }
         Expect::List => {
             let mut list = read(&said.out)?;
-            // Its metadata is kubectl's own.
+            // kubectl creates the metadata of lists.
             list["metadata"].take();
             let items = &scene.operations;
             let wanted =
@@ -147,7 +147,7 @@ fn compare(
 }
 
 fn read(text: &str) -> Result<Value, String> {
-    // JSON is YAML.
+    // YAML parsers also read JSON.
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
@@ -180,7 +180,7 @@ fn header(columns: Columns) -> Vec<String> {
     all.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The cells of an operation below a header, but for AGE.
+/// The cells of an operation below a header, except AGE.
 fn cells(operation: &Value, columns: Columns) -> Vec<String> {
     let at = |pointer: &str| text(operation, pointer).to_owned();
     let labels = &operation["metadata"]["labels"];
@@ -208,7 +208,7 @@ fn cells(operation: &Value, columns: Columns) -> Vec<String> {
     cells
 }
 
-/// The cells of an operation in the usual columns, but for AGE.
+/// The cells of an operation in the default columns, except AGE.
 pub fn row(operation: &Value) -> Vec<String> {
     let progress = &operation["status"]["progress"];
     let cells = [
@@ -224,14 +224,14 @@ pub fn row(operation: &Value) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// A header and its rows, without the cells below AGE, which must look like an age.
+/// A header and its rows, without the cells of AGE, which must have the format of an age.
 fn table(text: &str) -> Result<(Vec<String>, Vec<Vec<String>>), String> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
     let names: Vec<String> = header.split_whitespace().map(str::to_owned).collect();
     let mut starts: Vec<usize> = Vec::new();
     for name in &names {
-        // Two columns may have one name.
+        // Two columns can have the same name.
         let after = starts.last().map_or(0, |start| start + 1);
         let at = header[after..].find(name.as_str()).expect("it is there");
         starts.push(after + at);

@@ -1,5 +1,5 @@
-//! kubectl, of today and of years ago: one table of command lines, and watches and waits
-//! while an operation ends. What is printed is compared, not only that something is.
+//! Tests with current and old versions of kubectl: a table of command lines, and watches and waits
+//! while an operation ends. The exact output is compared.
 
 mod commands;
 mod program;
@@ -12,23 +12,23 @@ pub use watches::{is_log, is_open};
 use crate::harness::{VM, World, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
 
-/// What the machines of a scene do: not in the order of their operations.
+/// The states of a scene's machines, in another order than their operations.
 const MACHINES: [(&str, &str); 3] = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
 
-/// Three operations in a namespace of their own.
+/// Three operations in a new namespace.
 struct Scene {
     namespace: &'static str,
-    /// Of the machines a, b and c, in this order.
+    /// The operations of the machines a, b and c, in this order.
     operations: Vec<Value>,
 }
 
 impl Scene {
-    /// Its operations as they are now.
+    /// The current operations.
     async fn again(&self, world: &World) -> Vec<Value> {
         world.until_operations(self.namespace, &MACHINES).await
     }
 
-    /// Fails if anything but watch gaps has changed its operations to these.
+    /// Fails if the operations have changed by other causes than watch gaps.
     fn unchanged(&self, now: &[Value]) {
         assert_eq!(now.len(), self.operations.len(), "{now:?}");
         let mut pairs = now.iter().zip(&self.operations);

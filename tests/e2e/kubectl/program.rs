@@ -1,11 +1,11 @@
-//! A kubectl, and what it says.
+//! Runs kubectl.
 
 use crate::harness::{DEADLINE, Lines, World};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// A kubectl of some version, for the control plane of the tests.
+/// A version of kubectl, for the control plane of the tests.
 pub struct Kubectl {
     program: PathBuf,
     options: Vec<String>,
@@ -13,7 +13,7 @@ pub struct Kubectl {
     pub waits_for_fields: bool,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Said {
     pub succeeded: bool,
@@ -22,7 +22,7 @@ pub struct Said {
 }
 
 impl Kubectl {
-    /// The control plane's own.
+    /// The kubectl of the control plane.
     pub fn new(world: &World) -> Self {
         Self {
             program: world.control_plane.state.kubectl.clone(),
@@ -31,7 +31,7 @@ impl Kubectl {
         }
     }
 
-    /// 1.20; an error says why this machine cannot have it.
+    /// Version 1.20. The error is the reason for which this machine does not have it.
     pub async fn old(world: &World) -> Result<Self, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old-kubectl");
         let fetched = Command::new(&script)
@@ -48,7 +48,7 @@ impl Kubectl {
             program: path.trim().into(),
             options: vec![
                 format!("--kubeconfig={}", state.kubeconfig.display()),
-                // What it knows of this control plane should go with it.
+                // Its cache of this control plane is deleted with the control plane.
                 format!(
                     "--cache-dir={}",
                     state.dir.join("old-kubectl-cache").display()
@@ -58,12 +58,12 @@ impl Kubectl {
         })
     }
 
-    /// Runs it to its end.
+    /// Runs kubectl to its end.
     pub async fn say(&self, args: &[&str]) -> Said {
         let child = Command::new(&self.program)
             .args(&self.options)
             .args(args)
-            // What `kubectl edit` gives the object to.
+            // The editor that `kubectl edit` calls.
             .env("KUBE_EDITOR", "sed -i.bak s/Active/Completed/")
             .stdin(Stdio::null())
             .kill_on_drop(true)
@@ -79,7 +79,7 @@ impl Kubectl {
         }
     }
 
-    /// Runs it for as long as its lines are wanted; they tell of its requests too.
+    /// Runs kubectl until the result is dropped. Its lines include its requests.
     pub fn follow(&self, args: &[&str]) -> Lines {
         let options = self.options.iter().map(String::as_str);
         let shell = ["-c", "exec \"$@\" 2>&1", "sh"];
@@ -93,8 +93,8 @@ impl Kubectl {
     }
 }
 
-/// What is on standard error without the warning that rule sets do not work: other tests
-/// have such rule sets.
+/// Standard error without the warning about rule sets that do not work, because other tests have
+/// such rule sets.
 fn without_completeness(err: &str) -> String {
     let is_other = |line: &&str| !line.contains("operations may be missing");
     let lines = err.split_inclusive('\n').filter(is_other);

@@ -1,8 +1,8 @@
-//! The command lines, and what each comes to. Words stand between single spaces; `$ns`
-//! is the namespace of the scene, `$a`, `$b` and `$c` are the names of its operations,
-//! `$file` holds the first of them.
+//! The command lines with their expected results. Words are separated by single spaces. `$ns` is
+//! the namespace of the scene, `$a`, `$b` and `$c` are the names of its operations, and `$file`
+//! contains the first one.
 
-/// What a command should come to.
+/// The expected result of a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
     /// A table of the operations of these machines, in this order.
@@ -15,11 +15,11 @@ pub enum Expect {
     Text(&'static str),
     /// These words, in this order.
     Words(&'static [&'static str]),
-    /// Success, with this on standard error.
+    /// Success, with this text on standard error.
     Note(&'static str),
-    /// Failure, with this on standard error.
+    /// Failure, with this text on standard error.
     Refusal(&'static str),
-    /// The refusal of a verb that operations do not have.
+    /// The refusal of a verb that operations do not support.
     NoVerb(&'static str),
 }
 
@@ -27,13 +27,13 @@ pub enum Expect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Columns {
     Usual,
-    /// With the namespace before them.
+    /// The columns with the namespace first.
     Namespace,
-    /// With those of `-o wide` after them.
+    /// The columns with those of `-o wide`.
     Wide,
-    /// With all labels after them.
+    /// The columns with all labels.
     Labels,
-    /// With the labels `team` and `ifo.kubevirt.io/operation` after them.
+    /// The columns with the labels `team` and `ifo.kubevirt.io/operation`.
     TwoLabels,
 }
 
@@ -45,9 +45,9 @@ const NAMES: &str = "inflightoperation.live.ifo.kubevirt.io/$a\n\
     inflightoperation.live.ifo.kubevirt.io/$b\n\
     inflightoperation.live.ifo.kubevirt.io/$c\n";
 
-/// All of it.
+/// The whole table.
 pub const LINES: &[(&str, Expect)] = &[
-    // Which ones.
+    // Selection of objects.
     ("get ifos -n $ns", Rows("abc", Usual)),
     ("get ifo $a -n $ns", Rows("a", Usual)),
     ("get ifo/$a -n $ns", Rows("a", Usual)),
@@ -91,7 +91,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get ifos -n $ns --sort-by=.spec.operation",
         Rows("bac", Usual),
     ),
-    // In what form.
+    // Output formats.
     ("get ifos -A -l team=$ns", Rows("abc", Namespace)),
     ("get ifos -n $ns -o wide", Rows("abc", Wide)),
     ("get ifos -n $ns --show-labels", Rows("abc", Labels)),
@@ -129,7 +129,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/namespaces/$ns/inflightoperations/$a",
         One,
     ),
-    // Beside other resources they have their kind before their name.
+    // Together with other resources, names contain the kind.
     (
         "get ifos,configmaps -n $ns",
         Words(&[
@@ -144,7 +144,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get virtualmachines,ifos -n $ns -o name",
         Words(&["virtualmachine.kubevirt.io/a\n", "/c\n", NAMES]),
     ),
-    // Not found, not understood, not allowed.
+    // Not found, invalid, forbidden.
     (
         "get ifos -n no-such-namespace",
         Note("No resources found in no-such-namespace namespace."),
@@ -177,7 +177,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/nothing",
         Refusal("(NotFound): the server could not find the requested resource"),
     ),
-    // What they are.
+    // Descriptions of the resource.
     (
         "describe ifo $a -n $ns",
         Words(&[
@@ -297,7 +297,7 @@ pub const LINES: &[(&str, Expect)] = &[
     ("auth can-i list ifos -A", Text("yes\n")),
     ("auth can-i get ifo/$a -n $ns", Text("yes\n")),
     ("auth can-i watch ifos -n $ns --as=nobody", Refusal("")),
-    // What is so already, and what does not come.
+    // Conditions that are true already, and conditions that do not become true.
     (
         "wait ifo/$a -n $ns --for=condition=Progressing --timeout=60s",
         Text("inflightoperation.live.ifo.kubevirt.io/$a condition met\n"),
@@ -314,7 +314,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "wait ifo/$a -n $ns --for=condition=Completed --timeout=1s",
         Refusal("timed out waiting for the condition on inflightoperations/$a"),
     ),
-    // They cannot be written.
+    // Operations cannot be written.
     ("delete ifo $a -n $ns", NoVerb("delete")),
     ("delete ifos -n $ns --all", NoVerb("delete")),
     ("edit ifo $a -n $ns", NoVerb("patch")),

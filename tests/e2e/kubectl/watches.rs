@@ -1,5 +1,5 @@
-//! Watches and waits, while a machine's operation settles, completes and goes: kubectl
-//! prints just what is on the wire.
+//! Tests of watches and waits while an operation settles, completes and is deleted. kubectl prints
+//! exactly the received events.
 
 use super::Scene;
 use super::commands::row;
@@ -7,23 +7,23 @@ use super::program::Kubectl;
 use crate::harness::{Lines, World, columns, event_types, is_in_gap, text};
 use serde_json::{Value, json};
 
-/// In what form a command prints events.
+/// The format in which a command prints events.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// A row each; its first cells are these of the event, its type or its namespace.
+    /// One row per event. Its first cells are the event's type or namespace.
     Rows(&'static [&'static str]),
     Yaml,
     Json,
-    /// A line with this part of the object.
+    /// One line with this part of the object.
     Part(&'static str),
-    /// Only that what was waited for has come.
+    /// Only the fulfilled condition.
     Met,
 }
 
-/// Whether a command prints something of an event.
+/// Decides if a command prints an event.
 type Wanted = fn(&Value) -> bool;
 
-/// A command that goes on.
+/// A running command.
 struct Watch {
     line: String,
     form: Form,
@@ -31,7 +31,7 @@ struct Watch {
     lines: Lines,
 }
 
-/// Whether an event is about the operation that ends, that of machine a.
+/// Returns true if an event is about the operation of machine a, which ends.
 fn ends(event: &Value) -> bool {
     text(event, "/object/spec/subject/name") == "a"
 }
@@ -40,7 +40,7 @@ fn starting(event: &Value) -> bool {
     text(event, "/object/spec/operation") == "Starting"
 }
 
-/// The commands: what each prints of which events.
+/// The commands, with the events that each prints.
 fn commands(namespace: &str, one: &str) -> Vec<(String, Form, Wanted)> {
     let ifos = format!("get ifos -n {namespace} -w");
     let ifo = format!("get ifo {one} -n {namespace} -w");
@@ -84,7 +84,7 @@ fn commands(namespace: &str, one: &str) -> Vec<(String, Form, Wanted)> {
     ]
 }
 
-/// What a command should have printed after these events.
+/// The expected output of a command after these events.
 fn wanted(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
     let print = |event: &&Value| match form {
         Form::Rows(before) => {
@@ -98,7 +98,7 @@ fn wanted(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
         )),
     };
     let prints = events.iter().map(print);
-    // Once, whatever happens on the way.
+    // A wait prints one line, regardless of earlier events.
     let count = if matches!(form, Form::Met) {
         1
     } else {
@@ -107,7 +107,7 @@ fn wanted(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
     prints.take(count).collect()
 }
 
-/// What has been printed; an error if it breaks off in the middle.
+/// The printed output. An error if it ends in the middle of a line.
 fn printed(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
     let lines: Vec<&str> = (lines.iter().map(String::as_str))
         .filter(|line| !is_log(line) && !line.contains("operations may be missing"))
@@ -137,14 +137,14 @@ fn printed(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
     }
 }
 
-/// Whether a line is one of those that tell of requests: `I0314 …`.
+/// Returns true if a line is a log line about a request: `I0314 …`.
 pub fn is_log(line: &str) -> bool {
     let mut letters = line.chars();
     letters.next().is_some_and(|it| "IWE".contains(it))
         && letters.take(4).filter(char::is_ascii_digit).count() == 4
 }
 
-/// Waits until the watch of a command has been answered.
+/// Waits until the watch of a command is answered.
 pub async fn is_open(lines: &mut Lines) {
     let watching = |line: &String| line.contains("watch=true") && line.contains("200 OK");
     lines
@@ -154,11 +154,11 @@ pub async fn is_open(lines: &mut Lines) {
         .await;
 }
 
-/// How often it is tried again if a watch gap comes between: a command that begins in a
-/// gap prints another event at first than one that begins before it.
+/// Number of attempts after a watch gap. A command that begins in a gap first prints a different
+/// event.
 const ATTEMPTS: usize = 5;
 
-/// Starts all commands, ends an operation, and compares.
+/// Starts all commands, ends an operation, and compares the output.
 pub async fn all_see_the_end(world: &World, kubectl: &Kubectl) {
     for _ in 0..ATTEMPTS {
         if all_see_one_end(world, kubectl).await {
@@ -169,7 +169,7 @@ pub async fn all_see_the_end(world: &World, kubectl: &Kubectl) {
     panic!("there is a watch gap each time");
 }
 
-/// The same; false if a watch gap came between.
+/// Does this once. Returns false if a watch gap occurred.
 async fn all_see_one_end(world: &World, kubectl: &Kubectl) -> bool {
     let scene = Scene::set(world, "kubectl-watch").await;
     let one = scene.name(0);

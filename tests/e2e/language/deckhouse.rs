@@ -1,4 +1,4 @@
-//! Operations on Deckhouse's machines, by the rules that ship.
+//! Tests of operations on Deckhouse's machines with the shipped rules.
 
 use super::life;
 use crate::harness::{Kind, World, columns, shared, text};
@@ -10,7 +10,7 @@ const OPERATION: Kind = Kind {
     plural: "virtualmachineoperations",
 };
 
-/// Asks for an operation on the machine `db`.
+/// Requests an operation on the machine `db`.
 async fn ask(world: &World, namespace: &str, name: &str, kind: &str) -> Value {
     let operation = json!({
         "apiVersion": OPERATION.api_version, "kind": OPERATION.kind,
@@ -20,7 +20,7 @@ async fn ask(world: &World, namespace: &str, name: &str, kind: &str) -> Value {
     world.create(&OPERATION, Some(namespace), &operation).await
 }
 
-/// What the controller says of it: the phase, and status, reason and message of its
+/// The status that the controller writes: the phase, and status, reason and message of the
 /// condition Completed.
 async fn says(
     world: &World,
@@ -45,9 +45,8 @@ async fn says(
     world.patch_status(&OPERATION, namespace, name, &said).await;
 }
 
-/// What kubectl prints of the events on operations of this subject: all but its name and
-/// kind, and the operation's name and age. A watch gap changes nothing that kubectl prints
-/// of an active operation, so such rows are left out.
+/// The rows that kubectl prints for events on operations of this subject, without kind, name and
+/// age. A watch gap does not change the row of an active operation, so repeated rows are left out.
 fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
     let rows = lines.iter().map(|line| columns(line));
     let mut rows: Vec<Vec<&str>> = rows
@@ -71,7 +70,7 @@ fn a_start_that_a_stop_supersedes_is_seen_to_be_superseded_and_the_stop_to_succe
             .shipped("rules/deckhouse", &OPERATION, namespace)
             .await;
         world.ready_rule_set(&rules).await;
-        // Once kubectl shows what is there, it watches from there on.
+        // kubectl first prints the current state and then watches.
         ask(world, namespace, "restart-db", "Restart").await;
         let mut kubectl = world.kubectl_watch(&[
             "get",
@@ -132,7 +131,7 @@ fn a_start_that_a_stop_supersedes_is_seen_to_be_superseded_and_the_stop_to_succe
             ("False", "StopInProgress", waits),
         )
         .await;
-        // At once: there is no Settling.
+        // The end is immediate, without Settling.
         for event in ["MODIFIED", "DELETED"] {
             starting.push(format!(
                 "{event} Completed Superseded Superseded -: db: {by}"
@@ -161,7 +160,7 @@ fn a_start_that_a_stop_supersedes_is_seen_to_be_superseded_and_the_stop_to_succe
             .until("Succeeded", is("stop-db", "Stopping", &stopping))
             .await;
 
-        // It started when it was asked for, and tells which machine it is about.
+        // The operation started at the request, and its message names the machine.
         for event in &all {
             let object = &event["object"];
             let asked = match text(object, "/spec/subject/name") {

@@ -1,4 +1,4 @@
-//! What a rule says of an operation beside that it is there.
+//! Tests of the descriptive fields of a rule.
 
 use super::life;
 use crate::harness::{VM, World, columns, condition, migrating, shared, text};
@@ -75,7 +75,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl prints YAML");
         assert_eq!(list["items"][0]["status"], *status, "{yaml}");
 
-        // Each change of what is shown is an event; what is not given is not shown.
+        // Each change of a shown field is an event. A field that the rule does not set is not
+        // shown.
         let mut want = vec!["ADDED Active Blocked PreCopy 45: to node-1"];
         for (status, seen) in [
             (
@@ -87,7 +88,7 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "MODIFIED Active Progressing Migrating -: ",
             ),
             (
-                // When it started was asked once.
+                // The start is evaluated once.
                 json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
                 "MODIFIED Active Progressing PostCopy -: ",
             ),

@@ -1,4 +1,4 @@
-//! A plan of Forklift and its machines, by the rules that ship.
+//! Tests of a Forklift plan and its machines with the shipped rules.
 
 use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
 use super::life;
@@ -11,7 +11,7 @@ const PLAN: Kind = Kind {
     plural: "plans",
 };
 
-/// When everything began; the clock of the machine that runs this is past it.
+/// Start of the migration. It is in the past for the clock of the test machine.
 const STARTED: &str = "2020-01-01T00:00:00Z";
 
 /// The steps of a machine, as the migrator lists them.
@@ -22,25 +22,25 @@ const STEPS: [(&str, &str); 4] = [
     ("VirtualMachineCreation", "Create VM."),
 ];
 
-/// Megabytes of a machine's disks. Before the step they are not known.
+/// Size of a machine's disks in megabytes. It is unknown before the step.
 const SIZE: u64 = 20_480;
 
 const ERROR: [&str; 2] = ["DataVolume not ready", "timed out"];
 
-/// How far a machine is.
+/// Progress of a machine.
 #[derive(Clone, Copy)]
 enum At {
     Initialize,
     /// Megabytes.
     Transfer(u64),
-    /// An error, and the clean-up after it.
+    /// An error, followed by the clean-up.
     Error(u64),
     Convert,
     Failed(u64),
     Succeeded,
 }
 
-/// What the controller says of a machine.
+/// The status of a machine.
 fn machine(id: &str, name: &str, at: At) -> Value {
     let (phase, step, transferred) = match at {
         Initialize => ("Started", 0, None),
@@ -92,7 +92,7 @@ fn condition(kind: &str) -> Value {
     })
 }
 
-/// What the controller says of the plan.
+/// The status of the plan.
 fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
     json!({
         "conditions": [condition("Ready"), condition(condition_of_it)],
@@ -130,7 +130,7 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
         let ready = json!({"conditions": [condition("Ready")]});
         world.patch_status(&PLAN, namespace, "wave1", &ready).await;
 
-        // What the controller says, and what is seen then: of the plan, of each machine.
+        // Each status with the expected operations on the plan and on each machine.
         let failed = "web: DataVolume not ready; timed out";
         let failing = format!("MODIFIED Active Failing MigratingVM 0: {failed}");
         let end = |message: &str, state: &str| -> String {
@@ -236,7 +236,7 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
             for (life, seen) in want.iter_mut().zip(seen) {
                 life.extend(seen.lines().map(str::to_owned));
             }
-            // Nothing settles: the end of each can be read from the plan.
+            // No operation settles, because the plan contains the end of each.
             events
                 .until(&format!("step {number}: {want:#?}"), |all| {
                     (lives(all) == want).then_some(())

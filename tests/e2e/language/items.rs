@@ -1,4 +1,4 @@
-//! Rules that look at each element of an object.
+//! Tests of rules with `forEach`.
 
 use super::life;
 use crate::harness::{VM, condition, migrating, shared, text};

@@ -1,4 +1,4 @@
-//! When operations start, give way and end.
+//! Tests of the start, replacement and end of operations.
 
 use super::life;
 use crate::harness::{
@@ -8,8 +8,9 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// A kind that `deploy/` lets the server read, and that no other test has rule sets for:
-/// theirs would have it listed anew, and what is found in a list began some time before.
+/// A kind that `deploy/` lets the server read and that no other test uses. A rule set of another
+/// test would make the server list it again, and an operation that is detected in a list can have
+/// an earlier start.
 const DISK: Kind = Kind {
     api_version: "cdi.kubevirt.io/v1beta1",
     kind: "DataVolume",
@@ -99,7 +100,7 @@ fn an_operation_appears_once_it_was_detected_long_enough_and_one_that_flaps_does
         };
         let ((first, prompt), (then, patient)) = (find("Prompt"), find("Patient"));
         assert!(first < then);
-        // Both started when they were detected first.
+        // Both have the time of the first detection as their start.
         let start = "/object/metadata/creationTimestamp";
         assert_eq!(text(prompt, start), text(patient, start));
         world.set_status(namespace, &stays, "Running").await;
@@ -119,10 +120,10 @@ fn an_operation_appears_once_it_was_detected_long_enough_and_one_that_flaps_does
     });
 }
 
-/// Has one machine migrate for a moment and then another one migrate for good, until
-/// `Patient` appears on the second, whose name is returned. Fails if it appears on the
-/// first too. On a busy machine the moment may be as long as `appearAfter`; then two more
-/// machines do the same.
+/// Lets one machine migrate briefly and then another machine permanently, until `Patient` appears
+/// on the second machine, whose name is returned. Fails if it also appears on the first machine. On
+/// a busy machine the brief migration can take longer than `appearAfter`. Then two more machines do
+/// the same.
 async fn appeared_after_a_flap(
     world: &World,
     namespace: &str,
@@ -139,7 +140,7 @@ async fn appeared_after_a_flap(
                 (!life(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
             })
             .await;
-        // The time of `stays` began after that of `flaps`, so this is not too early.
+        // `stays` was detected after `flaps`, so this check is not too early.
         if life(&all, &flaps, "Patient", None).is_empty() {
             return (stays, all);
         }
@@ -150,8 +151,8 @@ async fn appeared_after_a_flap(
     unreachable!("attempts are not counted beyond the deadline")
 }
 
-/// For how many seconds an operation was detected, as the event of its settling tells;
-/// both ends are cut to seconds.
+/// The seconds for which an operation was detected, from the event of its settling. Both times are
+/// rounded down to seconds.
 fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
     let settling = events.iter().map(|event| &event["object"]).find(|object| {
         object["spec"]["subject"]["name"] == subject
@@ -207,7 +208,7 @@ fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
             })
             .await;
         assert_eq!(life(&seen, "a", "Prompt", None), begins("Prompt"));
-        // All times are cut to seconds, so what was shown 4 s later is not shown as less.
+        // All times are rounded down, so a difference of 4 s is at least 4.
         let second = |text: &str| -> i64 {
             let time: jiff::Timestamp = text.parse().expect("a time");
             time.as_second()
@@ -232,7 +233,7 @@ fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
                 (life(all, "a", "Patient", None) == want).then_some(())
             })
             .await;
-        // A state that is over before its time is never shown.
+        // A state that ends before its `stateAfter` is never shown.
         patch(json!({"how": "Failing"})).await;
         patch(json!({"moving": false})).await;
         let over = "No rule detects the operation any more.";
@@ -261,7 +262,7 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
             namespace,
             &json!([
                 {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
-                // Of the same object, without the time.
+                // The same object without the time.
                 {"operation": "Waiting", "expression": "has(object.spec.from)"},
             ]),
         );
@@ -269,7 +270,7 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
             json!({"group": group, "version": version, "resource": DISK.plural});
         world.ready_rule_set(&set).await;
         let mut events = world.watch(namespace).await;
-        // A busy machine may take longer than the object's time lasts.
+        // On a busy machine this can take longer than the time of the object.
         let mut attempts = [3, 10, 30, 60].into_iter();
         let (name, from, object, all) = loop {
             let seconds = attempts.next().expect("a minute is enough");
@@ -297,7 +298,7 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
                 (life(all, &name, "Overdue", None) == want).then(|| all.to_vec())
             });
             let waited = tokio::time::timeout(Duration::from_secs(5 * seconds), came_and_went);
-            // It was seen before its time began.
+            // It was detected before its start time.
             let is_there = |all: &Vec<Value>| {
                 let begun = |it: &Value| {
                     it["object"]["spec"]["subject"]["name"] == name
@@ -362,7 +363,7 @@ fn an_operation_that_supersedes_ends_the_other_at_once_and_keeps_it_from_startin
                 .await
                 .ok();
         };
-        // The migration is still there for a moment; another one wants to begin.
+        // The migration is still shown when another one is detected.
         patch(json!({"stopping": true})).await;
         events
             .until("Stopping appears", |all| {

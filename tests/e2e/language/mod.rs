@@ -1,4 +1,4 @@
-//! The rule language as clients see it: what each field of a rule does to operations.
+//! Tests of each field of a rule, through its effect on operations.
 
 mod deckhouse;
 mod details;
@@ -11,8 +11,8 @@ mod selection;
 use crate::harness::{text, without_gaps};
 use serde_json::Value;
 
-/// One event in a line: `TYPE Phase State Reason progress: message`, with `-` for no
-/// progress. What a completed operation had for progress is left out.
+/// Formats one event as a line: `TYPE Phase State Reason progress: message`, with `-` for no
+/// progress. The progress of a completed operation is left out.
 fn line(event: &Value) -> String {
     let status = &event["object"]["status"];
     let progress = match (&status["progress"], text(status, "/phase")) {
@@ -29,8 +29,8 @@ fn line(event: &Value) -> String {
     )
 }
 
-/// The events on one subject's operation, of one element or of the whole, in order,
-/// without those of watch gaps.
+/// The events on the operations of one subject, for one element or for the whole, in order, without
+/// events about watch gaps.
 fn life(events: &[Value], subject: &str, operation: &str, item: Option<&str>) -> Vec<String> {
     without_gaps(events)
         .into_iter()

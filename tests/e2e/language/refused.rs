@@ -1,4 +1,4 @@
-//! Rule sets that are refused: by the API server, and by our server in their status.
+//! Tests of rule sets that the schema refuses, or that our server refuses in the status.
 
 use crate::harness::{condition, migrating, shared, text};
 use serde_json::json;

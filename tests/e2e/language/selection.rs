@@ -1,4 +1,4 @@
-//! Rule sets that look at some of a target's objects, by their labels.
+//! Tests of rule sets with a label selector.
 
 use super::life;
 use crate::harness::{
@@ -7,8 +7,8 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Kinds that `deploy/` lets the server read, and that no other test has rule sets for:
-/// what is sent with a watch depends on all rule sets of a target.
+/// Kinds that `deploy/` lets the server read and that no other test uses, because the watch of a
+/// target depends on all its rule sets.
 const BACKUP: Kind = Kind {
     api_version: "backup.kubevirt.io/v1alpha1",
     kind: "VirtualMachineBackup",
@@ -24,7 +24,7 @@ const LEFT: &str =
     "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
 
-/// A rule set with one operation, on the objects of this tier.
+/// A rule set with one operation on the objects of this tier.
 fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &str) -> Value {
     let mut rules = rule_set(
         name,
@@ -59,7 +59,7 @@ async fn delete(world: &World, kind: &Kind, namespace: &str, name: &str) {
     world.admin.delete(&path).await.ok();
 }
 
-/// Serves a kind, and makes these rule sets Ready.
+/// Installs a kind, and waits until these rule sets are Ready.
 async fn install(world: &World, kind: &Kind, rule_sets: &[Value]) {
     world
         .create(&crate::harness::CRD, None, &crd(kind, "Namespaced"))
@@ -69,11 +69,11 @@ async fn install(world: &World, kind: &Kind, rule_sets: &[Value]) {
     }
 }
 
-/// The requests with which the server has listed and watched this resource so far.
+/// The list and watch requests of the server for this resource so far.
 fn requests(world: &World, kind: &Kind) -> Vec<String> {
     let events = audited(world);
     let of_kind = events.iter().filter(|event| {
-        // Each line is of the end of the answer, and for a watch also of its beginning.
+        // Each line is about the end of an answer, or about the beginning of a watch.
         let stage = match text(event, "/verb") {
             "list" => "ResponseComplete",
             "watch" => "ResponseStarted",
@@ -86,7 +86,7 @@ fn requests(world: &World, kind: &Kind) -> Vec<String> {
         .collect()
 }
 
-/// Events of this resource that the server has read, as it counts them.
+/// The number of events of this resource that the server has read, from its metric.
 async fn events_read(world: &World, kind: &Kind) -> u64 {
     let admin = [
         ("X-Remote-User", "admin"),
@@ -113,7 +113,7 @@ async fn until_life(
         .await
 }
 
-/// What is seen of an operation that is there, settles and ends so.
+/// The events of an operation that settles and ends.
 fn settled(operation: &str, end: &str) -> Vec<String> {
     vec![
         format!("ADDED Active Progressing {operation} -: "),
@@ -123,7 +123,7 @@ fn settled(operation: &str, end: &str) -> Vec<String> {
     ]
 }
 
-/// What is seen of one that ends at once.
+/// The events of an operation that ends at once.
 fn ended(operation: &str, end: &str) -> Vec<String> {
     let mut life = settled(operation, end);
     life.remove(1);
@@ -139,7 +139,7 @@ fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
             of_tier(namespace, &BACKUP, namespace, "Saving", "gold"),
             of_tier(&second, &BACKUP, namespace, "Copying", "gold"),
         ];
-        // However slow the machine is, one that comes back does so within this.
+        // An object that matches again does so within this time, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(world, &BACKUP, &rule_sets).await;
         let selects = || {
@@ -181,12 +181,12 @@ fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
             ("leaves", "Saving"),
         ];
         world.until_operations(namespace, &all).await;
-        // Nothing came in of those that are not selected. After a watch gap, what is
-        // selected may come in once more.
+        // No event of an object that does not match arrived. After a watch gap, a matching object
+        // can arrive again.
         let read = events_read(world, &BACKUP).await;
         assert!(read == 3 || selects() > sent, "{read}");
 
-        // To a watch with a selection, both look the same.
+        // A watch with a selector cannot distinguish these two cases.
         label(world, &BACKUP, namespace, "leaves", &json!({"ignore": ""})).await;
         delete(world, &BACKUP, namespace, "dies").await;
         for operation in ["Saving", "Copying"] {
@@ -197,7 +197,7 @@ fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
         until_life(&mut events, ("leaves", "Saving"), &want).await;
         let want = &settled("Copying", LEFT)[..2];
         until_life(&mut events, ("leaves", "Copying"), want).await;
-        // One that comes back within the debounce goes on.
+        // If the object matches again within the debounce period, the operation continues.
         label(world, &BACKUP, namespace, "enters", &json!({"tier": null})).await;
         let mut want = settled("Copying", LEFT);
         want.truncate(2);
@@ -206,7 +206,7 @@ fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
         want.push("MODIFIED Active Progressing Copying -: ".to_owned());
         let all_events = until_life(&mut events, ("enters", "Copying"), &want).await;
         assert!(life(&all_events, "never", "Saving", None).is_empty());
-        // The object of an operation that ended and started anew would be another one.
+        // An operation that ended and started again would be a different object.
         let copies = all_events.iter().filter(|event| {
             let spec = &event["object"]["spec"];
             spec["subject"]["name"] == "enters" && spec["operation"] == "Copying"
@@ -216,7 +216,7 @@ fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
             .collect();
         assert_eq!(uids.len(), 1, "{all_events:?}");
 
-        // With another selection beside it, it is not sent any more.
+        // With a second, different selector, the watch has no selector any more.
         let sent = requests(world, &BACKUP).len();
         let other = json!({"spec": {"labelSelector": {"matchLabels": {"tier": "silver"}}}});
         let path = format!("{}/{second}", RULE_SET.path(None));
@@ -253,7 +253,7 @@ fn selections_that_differ_are_applied_by_the_server() {
             of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
             of_tier(&second, &SNAPSHOT, namespace, "Silvering", "silver"),
         ];
-        // However slow the machine is, what left is deleted within this.
+        // The object that stopped matching is deleted within this time, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(world, &SNAPSHOT, &rule_sets).await;
         let sent = requests(world, &SNAPSHOT);
@@ -293,7 +293,7 @@ fn selections_that_differ_are_applied_by_the_server() {
             .await;
         assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
 
-        // Deleted after it left: it is the deletion that ends it.
+        // The object is deleted after it stopped matching. The deletion ends the operation.
         label(
             world,
             &SNAPSHOT,

@@ -1,10 +1,10 @@
-//! What others do to custom resources.
+//! Tests of changes to custom resources by other clients.
 
 use super::{CR, Persisting, clear, crs, writes};
 use crate::harness::{World, alone, eventually, migrating, so, text};
 use serde_json::{Value, json};
 
-/// One operation, written.
+/// Creates one operation that is written.
 async fn written(world: &World, persisting: &Persisting) -> (&'static str, Value) {
     let namespace = world.namespace("foreign").await;
     world.ready_rule_set(&migrating(namespace)).await;
@@ -30,7 +30,7 @@ fn one_that_was_made_anew_is_taken_for_ours_at_its_next_change() {
         let persisting = Persisting::start(world, &[]).await;
         let (namespace, cr) = written(world, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
-        // A backup that is put back.
+        // A backup is restored.
         let mut copy = cr.clone();
         for field in [
             "uid",
@@ -51,7 +51,7 @@ fn one_that_was_made_anew_is_taken_for_ours_at_its_next_change() {
             so(cr["metadata"]["uid"] == made["metadata"]["uid"], &cr)
         })
         .await;
-        // It was told at once that this is another one, and not found by a comparison.
+        // The server detects at once that this is a different object, without a comparison.
         let log = persisting.log();
         assert!(!log.contains("an operation cannot be written"), "{log}");
         let conflicts = persisting.metric("ifo_persistence_failures_total").await;
@@ -73,7 +73,7 @@ fn labels_and_annotations_of_others_are_left_alone() {
         persisting.server.kill().await;
         let before = writes(world).await;
         persisting.start_again().await;
-        // It compares at its start; what is new is written after that.
+        // The server compares at its start, and writes new operations after that.
         world.machine(namespace, "b", "Migrating").await;
         eventually("the new one is written", async || {
             let count = writes(world).await - before;
@@ -84,7 +84,7 @@ fn labels_and_annotations_of_others_are_left_alone() {
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        // The server has not seen this state, so its next change conflicts first.
+        // The server has not read this state, so its next change first gets a conflict.
         let theirs = json!({"metadata": {"labels": {"late": "c"}}});
         world.admin.merge(&path, &theirs).await.ok();
         world.set_status(namespace, "a", "Running").await;
@@ -138,8 +138,8 @@ fn what_release_0_1_0_applied_is_changed_and_its_old_labels_and_fields_are_remov
         .await;
         let mut want = cr["metadata"]["labels"].clone();
         want["team"] = json!("a");
-        // What the server restores from the custom resource has the old label, until the
-        // rule has been evaluated again.
+        // The operation is restored with the old label from the custom resource. It changes when
+        // the rule is evaluated.
         eventually("its old label is removed", async || {
             let after = world.admin.get(&path).await.ok();
             so(

@@ -1,4 +1,4 @@
-//! The custom resources after a server was killed while operations came and went.
+//! Tests of the custom resources after a server was killed while operations started and ended.
 
 use super::{Persisting, clear, crs, doubled, identity, traffic::Traffic};
 use crate::harness::{World, alone, eventually, migrating, so, text};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Operations that go on all the time, by uid, once they are written.
+/// Operations that are active during the whole test, by UID, after they are written.
 async fn lasting(world: &World, persisting: &Persisting) -> BTreeMap<String, Value> {
     let namespace = world.namespace("lasting").await;
     world.ready_rule_set(&migrating(namespace)).await;
@@ -24,7 +24,7 @@ async fn lasting(world: &World, persisting: &Persisting) -> BTreeMap<String, Val
     .await
 }
 
-/// That they are still the same.
+/// Checks that they are unchanged.
 fn unchanged(lasting: &BTreeMap<String, Value>, shown: &BTreeMap<String, Value>) {
     for (uid, operation) in lasting {
         let shown = shown.get(uid).expect("it goes on, and is shown");
@@ -33,8 +33,8 @@ fn unchanged(lasting: &BTreeMap<String, Value>, shown: &BTreeMap<String, Value>)
     }
 }
 
-/// Waits until what goes on, what is shown and what is written are the same, and nothing
-/// of it is there twice. With `history`, more may be written of what is over.
+/// Waits until the expected, the shown and the written operations are the same, without duplicates.
+/// With `history`, completed operations can also be written.
 async fn all_is_right(
     persisting: &Persisting,
     traffic: &Traffic,
@@ -78,7 +78,7 @@ fn after_20_kills_with_history_what_was_written_is_shown_again_and_nothing_is_lo
             for (uid, cr) in &written {
                 let shown = shown.get(uid);
                 let shown = shown.unwrap_or_else(|| panic!("{cr} is not shown any more"));
-                // Its name may be cut for its own; this tells it whole.
+                // Its name can be shortened, but this field is complete.
                 let live = text(cr, "/metadata/annotations/ifo.kubevirt.io~1live");
                 let metadata = &shown["metadata"];
                 let [namespace, name] = ["/namespace", "/name"].map(|it| text(metadata, it));

@@ -1,4 +1,4 @@
-//! What is written of an operation, and how often.
+//! Tests of the writes for an operation and their number.
 
 use super::{CR, Persisting, clear, crs, traffic::Traffic, writes};
 use crate::harness::{NODE, alone, eventually, migrating, rule_set, so, text};
@@ -119,7 +119,7 @@ fn without_retention_the_deletion_is_the_second_write() {
         .await;
         assert!((writes(world).await - before - 20.0).abs() < 0.5);
         assert!(persisting.metric("ifo_persistence_writes_total").await >= 20.0);
-        // It is counted once a second.
+        // The metric is updated once a second.
         eventually("the queue is empty", async || {
             let length = persisting.metric("ifo_persistence_queue_length").await;
             so(length.abs() < 0.5, length)

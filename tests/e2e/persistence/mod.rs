@@ -1,8 +1,8 @@
-//! Persistence mode: what is written, how often, and what is left after trouble.
+//! Tests of persistence mode: the writes, their number, and the state after failures.
 //!
-//! Each test starts a server of its own beside the shared one, with what
-//! `deploy/persistence` says and a ServiceAccount of its own, and asks it directly: the
-//! registration is that of the shared one.
+//! Each test starts its own server beside the shared one, with the settings in `deploy/persistence`
+//! and its own ServiceAccount. Requests go to it directly, because the registration belongs to the
+//! shared server.
 
 mod foreign;
 mod kills;
@@ -24,8 +24,8 @@ pub const CR: Kind = Kind {
     plural: "inflightoperations",
 };
 
-/// The ServiceAccount of servers in these tests: the audit log of the other one's is
-/// looked at by others.
+/// The ServiceAccount of the servers in these tests. Other tests read the audit log of the shared
+/// server's ServiceAccount.
 const ACCOUNT: &str = "ifo-persisting";
 
 /// A server in persistence mode.
@@ -36,7 +36,7 @@ pub struct Persisting {
     caller: Caller,
 }
 
-/// What is installed, apart from the server and its registration.
+/// The installed objects, except the server and its registration.
 async fn manifests(world: &World) -> (Vec<Value>, Value) {
     let mut all = world.kustomize("deploy/crd-persistence").await;
     all.extend(world.kustomize("deploy/persistence").await);
@@ -47,7 +47,7 @@ async fn manifests(world: &World) -> (Vec<Value>, Value) {
     for mut it in all {
         let kind = text(&it, "/kind").to_owned();
         if kind.ends_with("Binding") {
-            // The same rights for the other account.
+            // The same rights for the other ServiceAccount.
             let name = text(&it, "/metadata/name").replace("ifo-apiserver", ACCOUNT);
             it["metadata"]["name"] = json!(format!("{name}-e2e"));
             for subject in it["subjects"].as_array_mut().into_iter().flatten() {
@@ -64,7 +64,7 @@ async fn manifests(world: &World) -> (Vec<Value>, Value) {
     (others, deployment)
 }
 
-/// Installs what `deploy/persistence` has, but for the server.
+/// Installs the objects in `deploy/persistence` except the server.
 pub async fn install(world: &World) {
     let (others, _) = manifests(world).await;
     world.apply(&others).await;
@@ -76,14 +76,14 @@ pub async fn install(world: &World) {
 }
 
 impl Persisting {
-    /// Installs what it needs, and starts one with these variables in place of those of
+    /// Installs the necessary objects, and starts a server with these variables instead of those in
     /// its Deployment.
     pub async fn start(world: &'static World, env: &[(&str, &str)]) -> Self {
         install(world).await;
         Self::start_only(world, env).await
     }
 
-    /// Starts one with what is installed already.
+    /// Starts a server without installing objects.
     pub async fn start_only(world: &'static World, env: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (_, mut deployment) = manifests(world).await;
@@ -94,7 +94,7 @@ impl Persisting {
             variables.retain(|it| it["name"] != *name);
             variables.push(json!({"name": name, "value": value}));
         }
-        // The shared server holds the Lease of the namespace, and this one runs beside it.
+        // The shared server holds the Lease of the namespace, and this server runs beside it.
         let args = deployment.pointer_mut("/spec/template/spec/containers/0/args");
         let args = args
             .and_then(Value::as_array_mut)
@@ -127,7 +127,7 @@ impl Persisting {
         self.server.start_again(&self.kubeconfig).await;
     }
 
-    /// The operations that it shows, once it shows any.
+    /// The operations that it shows. Waits until there are any.
     pub async fn live(&self) -> BTreeMap<String, Value> {
         let identity = [
             ("X-Remote-User", "test"),
@@ -143,7 +143,7 @@ impl Persisting {
         by(&list, "/metadata/uid")
     }
 
-    /// One of its metrics, summed over its series.
+    /// One of its metrics, as the sum over its series.
     pub async fn metric(&self, name: &str) -> f64 {
         let identity = [
             ("X-Remote-User", "test"),
@@ -159,14 +159,14 @@ impl Persisting {
         std::fs::read_to_string(dir.join("ifo-apiserver.log")).unwrap_or_default()
     }
 
-    /// Waits until what it shows and the custom resources say the same of every operation,
-    /// and returns the latter by live uid.
+    /// Waits until the shown operations and the custom resources agree. Returns the custom
+    /// resources by the UID of the live operation.
     pub async fn agreed(&self) -> BTreeMap<String, Value> {
         self.agreed_but_for(|_| false).await
     }
 
-    /// The same, but for custom resources of operations that are over: of one that only a
-    /// server saw that is gone, or that it wrote with its last breath, they are all there is.
+    /// The same without custom resources of completed operations. An operation that only a previous
+    /// server has detected may exist only as a custom resource.
     pub async fn agreed_but_for_history(&self) -> BTreeMap<String, Value> {
         self.agreed_but_for(|cr| cr["status"]["phase"] == "Completed")
             .await
@@ -184,9 +184,9 @@ impl Persisting {
     }
 }
 
-/// All custom resources, by live uid.
+/// All custom resources by the UID of the live operation.
 pub async fn crs(world: &World) -> BTreeMap<String, Value> {
-    // A kube-apiserver that has just started says 429 for a while.
+    // A kube-apiserver that has just started returns 429 for some time.
     let list = eventually("custom resources are served", async || {
         let answer = world.admin.get(&CR.path(None)).await;
         so(answer.code == 200, answer.code)?;
@@ -204,7 +204,7 @@ fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
     items.into_iter().map(|it| (uid(&it), it)).collect()
 }
 
-/// What differs first. A settling operation is not written as such.
+/// The first difference. A settling operation is written as active.
 fn disagreement(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
@@ -240,8 +240,8 @@ fn disagreement(
     left.map(|(_, cr)| format!("{} is left", cr["metadata"]["name"]))
 }
 
-/// Two custom resources of the same subject, operation and item that go on at the same
-/// time, if there are any: one run, written under two names.
+/// Two custom resources of the same subject, operation and item that are active at the same time,
+/// if any. They would be one run that was written under two names.
 pub fn doubled<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
     let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
     for cr in crs {
@@ -261,7 +261,7 @@ pub fn doubled<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &
     })
 }
 
-/// What must be the same of an operation before and after.
+/// The fields of an operation that must not change.
 pub fn identity(operation: &Value) -> [&str; 3] {
     [
         text(operation, "/metadata/name"),
@@ -270,7 +270,7 @@ pub fn identity(operation: &Value) -> [&str; 3] {
     ]
 }
 
-/// The writes of custom resources that kube-apiserver has counted.
+/// The number of writes of custom resources, from a metric of kube-apiserver.
 pub async fn writes(world: &World) -> f64 {
     let text = world.admin.get("/metrics").await.text;
     text.lines()
@@ -293,7 +293,7 @@ pub async fn writes(world: &World) -> f64 {
         .sum()
 }
 
-/// The sum of a metric's series whose line has `with` in it.
+/// The sum of a metric's series whose line contains `with`.
 fn sum(text: &str, name: &str, with: &str) -> f64 {
     text.lines()
         .filter(|line| {
@@ -305,7 +305,7 @@ fn sum(text: &str, name: &str, with: &str) -> f64 {
         .sum()
 }
 
-/// Removes what the tests have left of it, so that the next one starts with nothing.
+/// Deletes the remains of the tests.
 pub async fn clear(world: &World) {
     let answer = world.admin.delete(&CR.path(None)).await;
     assert!(matches!(answer.code, 200 | 404), "{}", answer.text);

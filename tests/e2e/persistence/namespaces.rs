@@ -1,4 +1,4 @@
-//! What is left of a namespace that is gone.
+//! Tests of operations in a deleted namespace.
 
 use super::{Persisting, clear, crs, identity};
 use crate::harness::{World, alone, eventually, migrating, so, text};
@@ -10,7 +10,7 @@ fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String,
     all
 }
 
-/// A namespace in which one operation goes on and one is over, both shown and written.
+/// A namespace with one active and one completed operation, both shown and written.
 async fn populated(
     world: &World,
     persisting: &Persisting,
@@ -92,7 +92,7 @@ fn a_namespace_made_again_while_no_server_was_there_shows_nothing_of_the_old_one
 
         persisting.start_again().await;
         let left = eventually("nothing of them is written", async || {
-            // Not at any time.
+            // The operation is not shown at any time.
             let live = persisting.live().await;
             let shown = within(again, live.clone());
             assert!(shown.keys().all(|uid| !old.contains_key(uid)), "{shown:?}");

@@ -1,9 +1,9 @@
-//! Machines whose status changes at random.
+//! Changes the status of machines at random.
 
 use crate::harness::{VM, World, rule_set, text};
 use serde_json::{Value, json};
 
-/// What a machine may do; one half of it is an operation.
+/// The possible states of a machine. Half of them are operations.
 const STATUSES: [&str; 6] = [
     "Running",
     "Stopped",
@@ -13,10 +13,10 @@ const STATUSES: [&str; 6] = [
     "Stopping",
 ];
 
-/// Requests under way at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// Machines in one namespace, with the statuses they have now.
+/// Machines in one namespace, with their current status.
 pub struct Traffic {
     world: &'static World,
     pub namespace: &'static str,
@@ -25,8 +25,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// So many machines that do nothing, and rules for three operations that end each
-    /// other.
+    /// Creates idle machines, and rules for three operations that supersede each other.
     pub async fn start(world: &'static World, machines: usize) -> Self {
         let namespace = world.namespace("persisted").await;
         let is = |status: &str| format!("object.status.printableStatus == '{status}'");
@@ -50,8 +49,8 @@ impl Traffic {
         }
     }
 
-    /// So many changes, as fast as they are taken. Those that fail have not happened, or
-    /// have: the next change of the machine tells.
+    /// Makes this number of changes as fast as possible. A failed request may have had an effect.
+    /// The next change of the machine corrects it.
     pub async fn steps(&mut self, steps: usize) {
         let mut left = steps;
         while left > 0 {
@@ -69,7 +68,7 @@ impl Traffic {
         }
     }
 
-    /// Gives every machine the status that it should have by now.
+    /// Sets the status of every machine to its expected value.
     pub async fn repeat(&self) {
         for (machine, status) in self.statuses.iter().enumerate() {
             let name = name(machine);
@@ -77,7 +76,7 @@ impl Traffic {
         }
     }
 
-    /// The operations that go on, as machine and operation.
+    /// The active operations, as machine and operation.
     pub fn going_on(&self) -> Vec<(String, String)> {
         let operations = self.statuses.iter().enumerate();
         operations
@@ -86,7 +85,7 @@ impl Traffic {
             .collect()
     }
 
-    /// The same, of what is written.
+    /// The active operations in the custom resources.
     pub fn active<'a>(&self, crs: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
         let mut active: Vec<(String, String)> = crs
             .filter(|cr| cr["status"]["phase"] == "Active")
@@ -112,6 +111,6 @@ async fn set(world: &World, namespace: &str, machine: usize, status: &str) {
         .header("Content-Type", "application/merge-patch+json")
         .body(kube::client::Body::from(patch.into_bytes()))
         .expect("a valid request");
-    // Trouble may be what the test is about.
+    // Failures can be the subject of the test.
     let _ = world.admin.try_send(request).await;
 }

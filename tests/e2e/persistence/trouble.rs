@@ -1,4 +1,4 @@
-//! What is left when the kube-apiserver is away, or does not take what is written.
+//! Tests of a kube-apiserver that is stopped or refuses writes.
 
 use super::{CR, Persisting, clear, crs, install, traffic::Traffic, writes};
 use crate::harness::{CRD, alone, condition, eventually, migrating, so, text};
@@ -20,7 +20,7 @@ fn the_queue_catches_up_after_kube_apiserver_was_away() {
                 stopped.expect("it stops");
             };
             tokio::join!(traffic.steps(300), stop);
-            // What was seen is served all the time.
+            // Detected operations are served all the time.
             assert!(!persisting.live().await.is_empty());
             tokio::time::sleep(away).await;
             let started = world.control_plane.command("start kube-apiserver").await;
@@ -114,7 +114,8 @@ fn without_the_crd_or_the_rights_operations_are_served_and_a_condition_tells() {
         persisting.agreed().await;
 
         clear(world).await;
-        // Nobody is told, and nobody looks for ten minutes; a change is written anew.
+        // No event reports this, and the next comparison is in ten minutes. A change writes the
+        // object again.
         let before = writes(world).await;
         world.set_status(namespace, "a", "Running").await;
         eventually("its end is written", async || {
