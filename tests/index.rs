@@ -1,5 +1,5 @@
-//! The index as its users see it: lists and watches beside a writer at full speed, and
-//! any sequence of operations against a model that does everything the slow way.
+//! Tests of the index through its public functions: lists and watches beside a fast writer, and
+//! random sequences of operations compared with a simple model.
 
 use futures::FutureExt;
 use ifo::index::{
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a log keeps of a write: which object, and its number, or None for a delete.
+/// A logged write: the object, and its number, or None for a deletion.
 type Step = (Key, Option<u64>);
 
 fn put(key: &Key, n: u64) -> Write {
@@ -36,7 +36,7 @@ fn number(entry: &IndexEntry) -> u64 {
     object["n"].as_u64().unwrap()
 }
 
-/// Number `n` of an endless row of numbers that look random.
+/// Element `n` of a pseudorandom sequence.
 fn scramble(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -50,8 +50,7 @@ fn key(number: u64) -> Key {
     Key::new(NAMESPACES[namespace], format!("vm-{}", number / 5 % 20))
 }
 
-/// Commits batches at full speed until `done`. Returns what each version published:
-/// only the steps that change something.
+/// Commits batches as fast as possible until `done`. Returns the effective steps of each version.
 fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     let mut log: Vec<(Rv, Vec<Step>)> = Vec::new();
     let mut now: BTreeMap<Key, u64> = BTreeMap::new();
@@ -84,7 +83,7 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     log
 }
 
-/// What a reader saw: a list at a version, and the start of a watch from there.
+/// The result of a reader: a list at a version, and a watch from there.
 struct Seen {
     scope: ListScope,
     rv: Rv,
@@ -131,7 +130,7 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
                 listed,
                 watched,
             }),
-            // This thread slept for as long as the writer takes to fill the ring.
+            // This thread was not scheduled for as long as the writer takes to fill the ring.
             Err(_) => overtaken += 1,
         }
         assert!(overtaken < LISTS, "the ring keeps nothing");
@@ -192,12 +191,12 @@ async fn watch(
     Ok(watched)
 }
 
-/// The index, told the slow way: every state there ever was.
+/// The model of the index: a list of all states.
 struct Model {
     past: Vec<Past>,
 }
 
-/// A version, the step that led to it, the state then.
+/// A version, the step that led to it, and its state.
 struct Past {
     rv: Rv,
     step: Option<Step>,
@@ -214,7 +213,7 @@ impl Model {
         &self.past[after - 1].state
     }
 
-    /// The steps that change something. A put of what is there is one in a mirror.
+    /// The effective steps. In a mirror, a put of an equal object is also effective.
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
@@ -235,7 +234,7 @@ impl Model {
         self.past.push(Past { rv, step, state });
     }
 
-    /// Compares all that a reader can ask about a scope.
+    /// Compares all reads of a scope with the model.
     fn check(&self, reader: &IndexReader, scope: &ListScope) {
         let expected = |rv: Rv| -> Vec<_> {
             let state = self.state(rv).iter();
@@ -283,7 +282,7 @@ impl Model {
         }
     }
 
-    /// Compares what a cursor delivers with the past from number `from` on.
+    /// Compares the changes of a cursor with the model from number `from` on.
     fn check_changes(&self, from: usize, scope: &ListScope, cursor: Cursor) {
         let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
         let mut expected = self.past[from..].iter().filter(ours);
@@ -301,7 +300,7 @@ impl Model {
     }
 }
 
-/// All that a cursor has without waiting.
+/// All changes that a cursor returns without waiting.
 fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
     let mut all = Vec::new();
     while let Some(changes) = cursor.next().now_or_never() {
@@ -323,7 +322,7 @@ proptest! {
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),
-        // Whether changes are no longer young when the next ones come.
+        // True if the changes are no longer young when the next ones are committed.
         old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };
@@ -346,7 +345,7 @@ proptest! {
                 prop_assert!(last.0 >= head.0 + count);
             }
             for (i, step) in (1..).zip(changing) {
-                // The versions of a batch follow on each other.
+                // The versions of a batch are consecutive.
                 model.record(if mirror { last } else { Rv(last.0 - count + i) }, step);
             }
             prop_assert!(reader.ring_bytes() <= bounds.most());

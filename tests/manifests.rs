@@ -1,5 +1,5 @@
-//! The manifests that are checked in: what is generated is up to date, what is written
-//! by hand is complete and fits together.
+//! Tests of the manifests: generated files are up to date, and written files are complete and
+//! consistent.
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -52,7 +52,7 @@ fn documents(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// The rule sets that ship, by file: the first document of each, all but the roles.
+/// The shipped rule sets by file: the first document of each, without the roles.
 fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
     let all: Vec<_> = manifests(&repository().join("rules"))
         .into_iter()
@@ -70,8 +70,7 @@ fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
     all
 }
 
-/// The files that the kustomization of `folder` installs, through those of folders it
-/// names.
+/// The files that the kustomization of `folder` installs, including those of folders that it names.
 fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
     let mut files = BTreeSet::new();
@@ -130,8 +129,8 @@ fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
     }
 }
 
-/// What `kubectl delete -k` deletes with the server must not take rule sets along, and
-/// what `kubectl apply -k` applies with it must not wait for a server that does not run.
+/// `kubectl delete -k` must not delete the rule sets with the server. `kubectl apply -k` must not
+/// need a running server.
 #[test]
 fn the_crds_the_registration_and_the_targets_are_apart_from_the_server() {
     let repository = repository();
@@ -165,7 +164,7 @@ fn the_crds_the_registration_and_the_targets_are_apart_from_the_server() {
     }
 }
 
-/// `src/app/cluster/registration.rs` makes it the owner of the registration.
+/// `src/app/cluster/registration.rs` makes this object the owner of the registration.
 #[test]
 fn the_owner_of_the_registration_is_deleted_with_the_server() {
     let role = deployed("ClusterRole", "ifo-apiserver-registration");
@@ -241,7 +240,7 @@ fn shipped_rule_sets_use_only_fields_that_exist_and_names_that_are_free() {
     }
 }
 
-/// What a role lets the server read, as (group, resource).
+/// The resources that a role lets the server read, as (group, resource).
 fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
     let labels = role.metadata.labels.clone().unwrap_or_default();
     assert_eq!(
@@ -260,7 +259,7 @@ fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
     granted
 }
 
-/// What is applied with one command brings the rights for its targets, and no others.
+/// Each rule pack contains exactly the rights for its targets.
 #[test]
 fn each_rule_pack_grants_exactly_its_targets() {
     let rules = repository().join("rules");
@@ -343,7 +342,7 @@ fn a_replica_may_mirror_another_one_and_find_the_release_before() {
             "verbs": ["list"],
         })]
     );
-    // The name of this port in EndpointSlices.
+    // The name of the port in EndpointSlices.
     let service = deployed("Service", "ifo-apiserver");
     assert_eq!(service["spec"]["ports"][0]["name"], "https");
 }
@@ -389,7 +388,7 @@ fn a_replica_knows_its_identity_and_has_a_token_for_the_other_replicas() {
     let volume = pod["volumes"].as_array().unwrap().iter();
     let mut volume = volume.filter(|it| it["name"] == mount["name"]);
     let sources = &volume.next().expect("the mounted volume exists")["projected"]["sources"];
-    // With the default audience, a replica could use the token of another one at the
+    // With the default audience, a replica could use the token of another replica at the
     // kube-apiserver.
     assert_eq!(
         sources,
@@ -436,8 +435,8 @@ fn at_least_one_of_two_replicas_stays_through_an_update_a_drain_and_a_lost_node(
     );
 }
 
-/// A JSON patch that adds a whole list replaces the list of the Deployment, and with it the
-/// token of the replicas.
+/// A JSON patch that adds a whole list replaces the list of the Deployment, including the token of
+/// the replicas.
 #[test]
 fn the_variant_with_cert_manager_keeps_the_lists_of_the_deployment() {
     let patch = &documents(&repository().join("certs/cert-manager/deployment.yaml"))[0];

@@ -1,6 +1,6 @@
-//! The real binary and everything that could be wrong with what it reads: rule sets,
-//! objects, a kube-apiserver and clients that were made to do harm. What is good goes
-//! on, what is bad is told, memory stays bounded and nothing panics.
+//! Tests of the real binary with invalid and hostile input: rule sets, objects, a kube-apiserver
+//! and clients. Valid input is processed as usual, invalid input is reported, memory is limited,
+//! and nothing panics.
 
 #[path = "demo/harness.rs"]
 #[expect(
@@ -30,8 +30,7 @@ mod slow;
 #[path = "pipeline/subjects.rs"]
 mod subjects;
 
-/// The most memory that a process has had resident, in bytes; 0 where that cannot be
-/// told.
+/// The peak resident memory of a process, in bytes. 0 if the system does not report it.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,12 +1,12 @@
-//! What can be checked of plain English: the length of sentences in the docs, and words that
-//! readers had to read twice.
+//! Checks parts of plain English that a program can check: the length of sentences in the docs, and
+//! words that readers had to read twice.
 
 use std::path::{Path, PathBuf};
 
-/// Longest sentence in the docs, in words.
+/// Largest number of words of a sentence in the docs.
 const MOST_WORDS: usize = 40;
 
-/// Words without a clear meaning, each with what to write.
+/// Words without a clear meaning, each with its replacement.
 const UNCLEAR: [(&str, &str); 6] = [
     (
         "whoever",
@@ -112,7 +112,7 @@ fn sentences_in_the_docs_are_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// The unclear words in a text, as complaints about `place`.
+/// The unclear words in a text, as messages about `place`.
 fn complaints(place: &str, text: &str) -> Vec<String> {
     let text = text.to_lowercase();
     let mut words = text.split(|c: char| c.is_whitespace() || ",.;()".contains(c));

@@ -1,5 +1,5 @@
-//! Modules depend on each other in one direction, as docs/architecture.md says, and each type has
-//! a name of its own.
+//! Checks that modules depend on each other in one direction, as in docs/architecture.md, and that
+//! type names are unique.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn observe_knows_neither_rules_nor_the_engine() {
         "ifo_engine",
     ];
     assert_eq!(lines_with("src/observe", &foreign), [""; 0]);
-    // What is looked for is found where it is used.
+    // The search finds an existing use, so it works.
     for path in ["crate::rules", "ifo_engine"] {
         assert!(!lines_with("src/detection", &[path]).is_empty(), "{path}");
     }

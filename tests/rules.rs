@@ -1,7 +1,7 @@
-//! The rule sets that ship, against objects as the resources' own controllers fill them:
-//! every operation is found where it is under way and nowhere else, with the words, the
-//! progress, the start and the outcome that the object tells; a change of any expression is
-//! noticed; and no rule fails on an object with less in it.
+//! Tests of the shipped rule sets with objects as their own controllers write them. Every operation
+//! is detected where it is in flight and nowhere else, with the expected texts, progress, start and
+//! outcome. A change of any expression makes a test fail. No rule fails on an object with missing
+//! fields.
 
 #[path = "rules/catalogue.rs"]
 mod catalogue;

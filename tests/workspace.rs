@@ -1,18 +1,18 @@
-//! The crates of the workspace depend on each other as the table in docs/architecture.md
-//! says.
+//! Checks that the crates of the workspace depend on each other as the table in
+//! docs/architecture.md says.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// What `cargo metadata` says of the workspace and its dependencies.
+/// The output of `cargo metadata` for the workspace and its dependencies.
 struct Workspace(Value);
 
 impl Workspace {
     fn read() -> Self {
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--locked", "--offline", "--format-version=1"])
-            // Of other platforms' dependencies nothing may have been fetched.
+            // Dependencies for other platforms may not be downloaded.
             .args(["--filter-platform", &host()])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output()

@@ -126,7 +126,7 @@ fn the_tree_follows_owners_that_have_no_operation() {
             assert!(said.err.starts_with(&expected), "{}", said.err);
         }
 
-        // As it changes.
+        // The tree is updated when an operation changes.
         let kubeconfig = world.control_plane.state.kubeconfig.to_str().unwrap();
         let mut lines = Lines::of(
             &crate::plugin(),
@@ -201,7 +201,7 @@ fn an_operation_is_described_with_its_rule_its_kin_and_its_events() {
         let object: Value = serde_json::from_str(&said.out).expect(&said.err);
         assert_eq!(object["metadata"]["uid"], operations[1]["metadata"]["uid"]);
 
-        // Who may see operations and nothing else is told what is missing.
+        // A user who may only list operations gets a note about the missing facts.
         let user = format!("{namespace}-viewer");
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

@@ -1,4 +1,4 @@
-//! What survives a restart, of kube-apiserver and of the server under test.
+//! Tests of restarts of kube-apiserver and of the server under test.
 
 use crate::harness::{
     Caller, Events, OPERATION, VM, World, alone, columns, event_types, eventually, migrating, so,
@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// What a client that follows the operations of a namespace believes is there, as
-/// subject names. It recovers by itself, as controllers and dashboards do.
+/// The state of a client that follows the operations of a namespace, as names of subjects. It
+/// recovers from failures as controllers and dashboards do.
 struct Follower {
     subjects: Arc<Mutex<BTreeSet<String>>>,
     task: JoinHandle<()>,
@@ -49,7 +49,7 @@ impl Follower {
                     Ok(watcher::Event::Delete(it)) => {
                         shown.remove(&name(&it));
                     }
-                    // It goes on by itself.
+                    // The client continues by itself.
                     Ok(watcher::Event::InitDone) | Err(_) => {}
                 }
             }
@@ -78,7 +78,7 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         let before = world.until_operations(namespace, &both).await;
         let follower = Follower::start(world, namespace);
         follower.until(&["a", "b"]).await;
-        // Past kube-apiserver, what is in memory is served all the time.
+        // Directly, without kube-apiserver, the operations in memory are served all the time.
         let proxy = world.front_proxy();
         let identity = [
             ("X-Remote-User", "test"),
@@ -148,7 +148,7 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
         world
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
-        // Our watches break, and may come back before or after the deletion.
+        // The watches break, and can be restored before or after the deletion.
         world
             .control_plane
             .command("kill kube-apiserver")
@@ -204,12 +204,12 @@ fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
         let status = server.terminate().await;
         assert!(status.success(), "{status}");
         open.ended().await;
-        // Whoever looks on sees the watch end, and no error.
+        // The client sees the end of the watch, and no error.
         kubectl.ended().await;
         let said = kubectl
             .until("it has ended", |all| Some(all.to_vec()))
             .await;
-        // A request that arrives when the server detects no more is answered with a warning.
+        // A request that arrives after detection has stopped gets a warning.
         let is_warning = |line: &str| line.contains("operations may be missing");
         let rows = |line: &&String| !is_log(line) && !is_warning(line);
         let said: Vec<&String> = said.iter().filter(rows).collect();

@@ -1,6 +1,5 @@
-//! What a server restores from custom resources when it starts.
-//!
-//! The server that starts is one beside the shared one, asked directly.
+//! Tests of the restore from custom resources at a start. The server runs beside the shared one,
+//! and requests go to it directly.
 
 use crate::harness::{VM, World, alone, condition, eventually, migrating, so, text};
 use crate::persistence::{CR, Persisting, clear, identity, writes};
@@ -13,7 +12,7 @@ fn version(operation: &Value) -> u64 {
     version.parse().expect("a resourceVersion is a number")
 }
 
-/// Those of a namespace, by the name of their subject.
+/// The custom resources of a namespace, by the name of their subject.
 fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     all.into_values()
         .filter(|it| it["metadata"]["namespace"] == namespace)
@@ -21,8 +20,8 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
         .collect()
 }
 
-/// Changes a machine without changing its status, until its managedFields tell of a later
-/// second than `start`: whoever knows nothing takes that for the start.
+/// Changes a machine but not its status, until its managedFields have a later second than `start`.
+/// A server without other knowledge takes that time as the start.
 async fn touch(world: &World, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     eventually("the machine has changed since", async || {
@@ -36,14 +35,14 @@ async fn touch(world: &World, namespace: &str, name: &str, start: &str) {
     .await;
 }
 
-/// When an object was last changed, as its managedFields tell.
+/// The time of the last change of an object in its managedFields.
 fn last_change(object: &Value) -> &str {
     let fields = object["metadata"]["managedFields"].as_array();
     let times = fields.into_iter().flatten().map(|it| text(it, "/time"));
     times.max().unwrap_or_default()
 }
 
-/// Without custom resources, and nothing retained.
+/// Settings without custom resources and retention.
 const PLAIN: [(&str, &str); 2] = [("PERSISTENCE", "off"), ("RETAIN_COMPLETED_IFOS", "false")];
 
 #[test]
@@ -57,7 +56,7 @@ fn a_server_that_follows_a_stopped_one_changes_no_name_and_writes_nothing() {
             world.machine(namespace, name, "Migrating").await;
         }
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
-        // The rule set may be ready because another server says so.
+        // The condition of the rule set can come from another server.
         eventually("all are in flight", async || {
             let shown = shown(&persisting).await;
             so(shown.len() == 3, shown.len())
@@ -73,7 +72,7 @@ fn a_server_that_follows_a_stopped_one_changes_no_name_and_writes_nothing() {
         .await;
         let crs = persisting.agreed().await;
         let written = writes(world).await;
-        // A server that restores nothing takes this for the start.
+        // A server that restores nothing uses this time as the start.
         touch(world, namespace, "a", identity(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
@@ -84,7 +83,7 @@ fn a_server_that_follows_a_stopped_one_changes_no_name_and_writes_nothing() {
         for (name, operation) in &before {
             assert_eq!(identity(&after[name]), identity(operation));
         }
-        // Whoever saw the start in the subject would see the same start again.
+        // A server that reads the start from the subject always gets the same start.
         let source = match text(&before["a"], "/status/startTimeSource") {
             "Detected" => "Restored",
             seen => seen,
@@ -104,7 +103,7 @@ fn a_server_that_follows_a_stopped_one_changes_no_name_and_writes_nothing() {
         );
         assert!((writes(world).await - written).abs() < 0.5);
 
-        // A server without custom resources does not know better.
+        // A server without custom resources cannot know the earlier start.
         let alone = Persisting::start(world, &PLAIN).await;
         let anew = shown(&alone).await;
         assert_ne!(identity(&anew["a"]), identity(&before["a"]));
@@ -209,7 +208,7 @@ fn a_server_that_was_killed_is_back_with_all_it_had_written() {
         let changed = world.set_status(namespace, "b", "Running").await;
         let gone = format!("{}/c", VM.path(Some(namespace)));
         world.admin.delete(&gone).await.ok();
-        // Somebody makes one up.
+        // A custom resource that another client has made up.
         let mut forged = crs[identity(&before["a"])[1]].clone();
         forged["metadata"] = json!({
             "name": "forged",
@@ -232,8 +231,8 @@ fn a_server_that_was_killed_is_back_with_all_it_had_written() {
             so(reasons == expected, reasons)
         })
         .await;
-        // Its debounce was running while no server was: it ended when the machine changed,
-        // and not when a server looked again.
+        // The debounce period ended while no server was running. So the operation ended when the
+        // machine changed, and not when the next server started.
         let ended = shown(&persisting).await["b"]["status"]["completed"].clone();
         let ended: jiff::Timestamp = ended.as_str().unwrap_or_default().parse().expect("a time");
         let changed: jiff::Timestamp = last_change(&changed).parse().expect("a time");

@@ -1,4 +1,4 @@
-//! What becomes of a rule set: accepted or refused, compiled, ready.
+//! Tests of rule sets: refused or accepted, compiled, and Ready.
 
 use crate::harness::{
     RULE_SET, VM, alone, columns, condition, eventually, migrating, rule_set, shared, so, text,
@@ -52,7 +52,7 @@ fn an_invalid_expression_is_refused_in_status_with_rule_message_line_and_column(
             message.contains("Bad") && !message.contains("Good"),
             "{message}"
         );
-        // Line 2, where the second operator `=` has no place.
+        // Line 2 has a second operator `=`, which is invalid.
         assert!(message.contains("2:1"), "{message}");
         assert_eq!(condition(&refused, "Ready")["status"], "False");
         assert_eq!(condition(&refused, "Ready")["reason"], "InvalidRule");
@@ -133,7 +133,7 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 
 #[test]
 fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
-    // They look at all namespaces, so they would find operations in those of other tests.
+    // These rule sets cover all namespaces, so they would detect operations of other tests.
     alone(async |world| {
         let shipped = world.kustomize("rules").await;
         let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
@@ -153,7 +153,7 @@ fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
             let settled = world
                 .rule_set_until(name, "Ready, or without its target", |it| {
                     let ready = condition(it, "Ready");
-                    // Other tests have machines whose status no KubeVirt would write.
+                    // Other tests have machines with a status that KubeVirt never writes.
                     let settled = ["InvalidTarget", "EvaluationFailed"];
                     ready["status"] == "True" || settled.iter().any(|it| ready["reason"] == *it)
                 })
@@ -211,7 +211,7 @@ fn a_bad_rule_set_does_not_disturb_another_one_of_the_same_target() {
                 condition(it, "InvalidRule")["status"] == "True"
             })
             .await;
-        // It compiles now, and fails on every machine.
+        // The rule set compiles now, and fails on every machine.
         let failing = json!({"spec": {"rules": [
             {"operation": "Failing", "expression": "object.status.printableStatus > 5"},
         ]}});
@@ -264,8 +264,8 @@ fn a_status_is_not_written_again_while_nothing_changes() {
     shared(async |world| {
         let namespace = world.namespace("quiet").await;
         let ready = world.ready_rule_set(&migrating(namespace)).await;
-        // Nothing to evaluate in this namespace. Another rule set's way to Ready takes
-        // longer than a write loop would.
+        // There is nothing to evaluate in this namespace. Another rule set takes longer to become
+        // Ready than a write loop would take to show.
         let version = ready["metadata"]["resourceVersion"].clone();
         let other = world.namespace("quiet-other").await;
         world.ready_rule_set(&migrating(other)).await;
@@ -294,7 +294,7 @@ fn a_late_write_of_a_status_is_refused_and_an_edited_status_is_repaired() {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }], "watchActive": false, "observedGeneration": 1});
 
-        // A previous leader sent this before the server wrote, and it arrives now.
+        // A previous leader sent this write earlier, and it arrives now.
         let late = |uid: &Value, version: &str| {
             json!({
                 "metadata": {"uid": uid, "resourceVersion": version},
@@ -314,14 +314,14 @@ fn a_late_write_of_a_status_is_refused_and_an_edited_status_is_repaired() {
         let repaired = world.rule_set_until(namespace, "repaired", is_ready).await;
         assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
         assert_eq!(condition(&repaired, "Validated")["status"], "True");
-        // The server has written once more. Another write of its own would come before the
-        // way of another rule set to Ready ends.
+        // The server has written once more. A loop of writes would continue before another rule set
+        // becomes Ready.
         let other = world.namespace("edited-other").await;
         world.ready_rule_set(&migrating(other)).await;
         let later = world.admin.get(&path).await.ok();
         assert_eq!(version(&later), version(&repaired), "{later}");
 
-        // One of the same name gets its own status.
+        // A rule set of the same name gets its own status.
         world.admin.delete(&path).await.ok();
         let again = world.ready_rule_set(&migrating(namespace)).await;
         let old = late(uid, &version(&repaired));

@@ -1,11 +1,11 @@
-//! Targets that appear, go, or may not be read.
+//! Tests of targets that are added, removed, or not readable.
 
 use crate::harness::{
     CRD, Kind, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
 };
 use serde_json::{Value, json};
 
-/// Kinds that `deploy/targets-default` lets the server read, and no other test installs.
+/// Kinds that `deploy/targets-default` lets the server read and that no other test installs.
 const CLONE: Kind = Kind {
     api_version: "clone.kubevirt.io/v1beta1",
     kind: "VirtualMachineClone",
@@ -16,7 +16,7 @@ const EXPORT: Kind = Kind {
     kind: "VirtualMachineExport",
     plural: "virtualmachineexports",
 };
-/// A kind that it does not.
+/// A kind that it does not let the server read.
 const WIDGET: Kind = Kind {
     api_version: "e2e.example.com/v1",
     kind: "Widget",
@@ -102,7 +102,7 @@ fn the_operations_of_a_removed_target_end_and_its_rule_set_says_so() {
         assert_eq!(condition(&gone, "Ready")["status"], "False", "{gone}");
         assert_ne!(gone["status"]["watchActive"], true, "{gone}");
 
-        // And when it is there again, so is the watch.
+        // When the CRD is installed again, the target is watched again.
         world.create(&CRD, None, &crd(&EXPORT, "Namespaced")).await;
         world
             .rule_set_until(namespace, "Ready again", |it| {
@@ -128,7 +128,7 @@ fn a_target_that_was_never_there_says_what_is_missing() {
             .await;
         let message = text(condition(&refused, "InvalidTarget"), "/message");
         assert!(message.contains("ships"), "{message}");
-        // It can be corrected.
+        // The rule set can be corrected.
         let path = format!("{}/{name}", RULE_SET.path(None));
         let right = json!({"spec": {"target": {"resource": "statefulsets"}}});
         world.admin.merge(&path, &right).await.ok();
@@ -160,7 +160,7 @@ fn a_watch_without_the_right_to_it_says_which_is_missing_and_recovers_when_grant
         assert_eq!(condition(&failed, "Ready")["status"], "False", "{failed}");
         assert_ne!(failed["status"]["watchActive"], true, "{failed}");
 
-        // What the message says, done.
+        // The right that the message names is granted.
         let (_, commands) = message.split_once("or run: ").expect("commands");
         for command in commands.split(" && ") {
             let args: Vec<&str> = command.split_whitespace().skip(1).collect();

@@ -1,4 +1,4 @@
-//! The plugin's tools, where they ask the cluster.
+//! Tests of the tools for rule authors with a cluster.
 
 use crate::harness::shared;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn misspelt_fields_are_found_in_the_schemas_of_the_cluster() {
         assert!(out.contains("statefulsets: ok"), "{out}");
         assert_eq!(err.matches("error: ").count(), 1, "{err}");
 
-        // What ships for Kubernetes itself reads only what there is.
+        // The shipped rule sets for Kubernetes read only existing fields.
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules/generic");
         let (code, out, err) = check(&shipped).await;
         assert_eq!(code, Some(0), "{out}{err}");

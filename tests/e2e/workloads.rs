@@ -1,4 +1,4 @@
-//! Operations of the real controllers in kube-controller-manager, by the rules that ship.
+//! Tests of operations of the real controllers in kube-controller-manager with the shipped rules.
 
 use crate::harness::{Kind, World, eventually, shared, text};
 use serde_json::{Value, json};
@@ -63,8 +63,8 @@ async fn in_flight(world: &World, namespace: &str, operation: &str) -> Value {
     .await
 }
 
-/// Does what kubelets would do, until no operation is left: there are no nodes, so
-/// pods become ready by their status alone.
+/// Acts as the kubelets until no operation is left. There are no nodes, so pods become ready by a
+/// change of their status.
 async fn complete(world: &World, namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let ready = json!({"status": {
@@ -84,11 +84,11 @@ async fn complete(world: &World, namespace: &str) {
                 let sent = world
                     .admin
                     .send(http::Method::DELETE, &path, kind, now.to_string());
-                // It may be gone by itself.
+                // The pod can be deleted already.
                 sent.await;
             } else if text(pod, "/status/phase") != "Running" {
                 let path = format!("{pods}/{name}/status");
-                // It may be gone, replaced by another one.
+                // The pod can be deleted already and replaced by another one.
                 world.admin.merge(&path, &ready).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What the server writes to the cluster, by kube-apiserver's audit log.
+//! Tests of the server's writes to the cluster, by the audit log of kube-apiserver.
 
 use crate::harness::{World, alone, audited, migrating, text};
 use serde_json::Value;
@@ -72,8 +72,8 @@ fn the_server_writes_nothing_but_what_it_says_it_writes() {
             .collect();
         let statuses = events[before..].iter().filter(|it| is_status(it)).count();
         assert_eq!(new.len(), statuses, "an operation writes nothing: {new:?}");
-        // lastEvaluationTime of the rule set, once for each REQUEUE_INTERVAL of 5 s, and not
-        // once for each operation.
+        // lastEvaluationTime of the rule set is written once for each REQUEUE_INTERVAL of 5 s, not
+        // for each operation.
         let own = format!("/{namespace}");
         let own = new.iter().filter(|it| it.ends_with(&own)).count() as u64;
         let intervals = started.elapsed().as_secs() / 5;
@@ -112,8 +112,8 @@ fn the_server_writes_nothing_but_what_it_says_it_writes() {
             .map(summary)
             .collect();
         assert!(other.is_empty(), "{other:?}");
-        // Every kind of write has worked. Single ones are refused while kube-apiserver,
-        // just started, does not know the roles yet.
+        // Every kind of write has succeeded. Single writes are refused while a new kube-apiserver
+        // has not read the roles.
         let kind = |event: &Value| {
             let of = |field: &str| text(event, &format!("/objectRef/{field}")).to_owned();
             let verb = text(event, "/verb").to_owned();

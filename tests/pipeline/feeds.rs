@@ -1,10 +1,10 @@
-//! A kube-apiserver that answers watches with garbage, and objects that are none.
+//! Tests with a kube-apiserver that answers watches with invalid data.
 
 use crate::demo::eventually;
 use crate::impostor::{Impostor, STREAM, Script, Step, event, failure, good, response, thing};
 use crate::server::Server;
 
-/// Misbehaves until the rule set's author was told this, and is good from then on.
+/// Sends invalid data until the status of the rule set reports it, and valid data after that.
 fn until_told(
     name: &'static str,
     told: &'static str,
@@ -31,7 +31,7 @@ fn error_event(code: impl std::fmt::Display) -> String {
     )
 }
 
-/// A whole state with a busy object of this name, as a list.
+/// A complete list with a busy object of this name.
 fn listed(name: &str) -> String {
     let item = thing(name, "Busy", 0);
     response(
@@ -40,7 +40,7 @@ fn listed(name: &str) -> String {
     )
 }
 
-/// All that a code in an ERROR event can be, and what it cannot.
+/// Valid and invalid values of the code in an ERROR event.
 const CODES: [&str; 22] = [
     "0", "-1", "7.5", "null", "200", "400", "401", "403", "404", "405", "406", "408", "409", "410",
     "413", "415", "422", "429", "500", "503", "65535", "65536",
@@ -49,7 +49,8 @@ const CODES: [&str; 22] = [
 fn garbage() -> Vec<(&'static str, Script)> {
     let codes: Script = Box::new(|ask| {
         let mut steps = good("codes");
-        // Every other one within the initial state, which must then be read otherwise.
+        // Every second error is within the initial state, which the server must then read in
+        // another way.
         if let Some(code) = CODES.get(ask.nth / 2) {
             let at = if ask.nth % 2 == 0 { 1 } else { 3 };
             steps.truncate(at);
@@ -59,7 +60,7 @@ fn garbage() -> Vec<(&'static str, Script)> {
         }
         steps
     });
-    // No watch list, and pages that are none.
+    // The impostor supports no WatchList, and its pages are invalid.
     let page: Script = Box::new(|ask| {
         let told = ask.told.contains("unintelligible");
         match (ask.is_watch_list(), ask.is_watch()) {

@@ -1,6 +1,6 @@
-//! A kube-apiserver that is broken on purpose: plain HTTP/1.1 written by hand, so that
-//! it can say what no HTTP library would. It answers sanely what the server needs to
-//! start, and about each hostile resource what a script says.
+//! A simulated kube-apiserver that can misbehave. It writes HTTP/1.1 itself, because no HTTP
+//! library sends invalid messages. It answers the requests of the server's start correctly, and
+//! other requests according to a script for each resource.
 
 use crate::demo::eventually;
 use serde_json::{Value, json};
@@ -15,23 +15,23 @@ use tokio::time::sleep;
 
 pub const GROUP: &str = "hostile.example";
 
-/// The begin of an answer whose body lasts until the connection ends.
+/// The beginning of an answer whose body lasts until the connection is closed.
 pub const STREAM: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
-/// What to do next in an answer.
+/// A step of an answer.
 pub enum Step {
     /// Send this.
     Say(Vec<u8>),
-    /// Send each of these, made as it is sent.
+    /// Send each of these, created when it is sent.
     Each(Box<dyn Iterator<Item = Vec<u8>> + Send>),
-    /// Send this again and again until the connection breaks.
+    /// Send this repeatedly until the connection breaks.
     Forever(Vec<u8>),
-    /// Wait until a status of the resource's rule set said this.
+    /// Wait until a status of the resource's rule set contains this.
     Told(&'static str),
-    /// Wait until the test has come this far.
+    /// Wait until the test has reached this step.
     Stage(usize),
-    /// Hold the connection until the other side ends it.
+    /// Hold the connection until the other side closes it.
     Stay,
     /// Break the connection with an RST.
     Reset,
@@ -46,10 +46,10 @@ impl Step {
 /// A request for objects.
 #[derive(Debug)]
 pub struct Ask {
-    /// How many there were before.
+    /// The number of earlier requests.
     pub nth: usize,
     pub query: String,
-    /// What the statuses of the rule set have said so far.
+    /// The messages in the statuses of the rule set so far.
     pub told: String,
 }
 
@@ -65,7 +65,7 @@ impl Ask {
 
 pub type Script = Box<dyn Fn(&Ask) -> Vec<Step> + Send + Sync>;
 
-/// It listens for as long as this is there.
+/// It listens until this is dropped.
 pub struct Impostor {
     pub address: SocketAddr,
     state: Arc<State>,
@@ -81,10 +81,10 @@ impl Drop for Impostor {
 struct State {
     scripts: BTreeMap<&'static str, Script>,
     asked: Mutex<BTreeMap<String, usize>>,
-    /// By rule set, all statuses that were ever written.
+    /// By rule set, all written statuses.
     statuses: Mutex<BTreeMap<String, Vec<Value>>>,
     stage: Mutex<usize>,
-    /// The path that is never answered, if any, and how often it was asked for.
+    /// The path that is never answered, if any, and the number of requests for it.
     silent: Option<(&'static str, AtomicUsize)>,
 }
 
@@ -103,8 +103,8 @@ impl Impostor {
         .await;
     }
 
-    /// Serves these resources, each with a rule set of its name that looks for objects
-    /// whose state is `Busy`.
+    /// Serves these resources. Each has a rule set of the same name that detects objects with the
+    /// state `Busy`.
     pub async fn start(scripts: impl IntoIterator<Item = (&'static str, Script)>) -> Self {
         Self::serve(scripts.into_iter().collect(), None).await
     }
@@ -127,7 +127,7 @@ impl Impostor {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let state = Arc::clone(&serving);
-                // The other side may end a connection at any time.
+                // The other side can close a connection at any time.
                 tokio::spawn(async move { state.answer(stream).await.ok() });
             }
         });
@@ -142,7 +142,7 @@ impl Impostor {
         self.state.scripts.keys().copied().collect()
     }
 
-    /// How many requests for its objects there were.
+    /// The number of requests for its objects.
     pub fn asked(&self, resource: &str) -> usize {
         let asked = self.state.asked.lock().unwrap();
         asked.get(resource).copied().unwrap_or_default()
@@ -152,7 +152,7 @@ impl Impostor {
         *self.state.stage.lock().unwrap() = stage;
     }
 
-    /// All that the statuses of a rule set have ever said, as text.
+    /// All statuses of a rule set so far, as text.
     pub fn told(&self, rule_set: &str) -> String {
         self.state.told(rule_set)
     }
@@ -287,7 +287,7 @@ impl State {
         stream.shutdown().await
     }
 
-    /// What a good kube-apiserver answers.
+    /// The answers of a correct kube-apiserver.
     fn sane(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
         const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
         const TRUST: &str = "/api/v1/namespaces/kube-system/configmaps";
@@ -377,7 +377,7 @@ pub fn thing(name: &str, state: &str, padding: usize) -> String {
     )
 }
 
-/// A whole state with a busy object of this name, and then quiet.
+/// A complete initial state with a busy object of this name, without later events.
 pub fn good(name: &str) -> Vec<Step> {
     vec![
         Step::say(STREAM),

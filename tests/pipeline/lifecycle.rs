@@ -1,4 +1,4 @@
-//! The start, the addresses and the stop of the real binary.
+//! Tests of the start, the addresses and the stop of the real binary.
 
 use crate::demo::{Demo, Written, catches_signals, ended, signal};
 use crate::impostor::Impostor;
@@ -10,27 +10,27 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-/// A server that is not expected to serve, with its log.
+/// A server that does not have to serve requests, with its log.
 fn spawn(mut command: Command) -> (Child, Written) {
     let mut child = command.spawn().unwrap();
     let log = Written::of(child.stderr.take().unwrap());
     (child, log)
 }
 
-/// Asserts that this signal ends the server with the documented code. A signal without a
-/// handler would end it without a code, or not at all as PID 1.
+/// Asserts that this signal ends the server with the documented code. Without a handler, the
+/// process would end without a code, or not at all as PID 1.
 async fn ends(mut child: Child, log: &Written, name: &str) {
     signal(child.id().unwrap(), name);
     let code = ended(&mut child).await.code();
     assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
-    // Nobody has been led here, so nobody is waited for.
+    // The Service has not led any client here, so the stop has no delay.
     let unready = |line: &String| line.contains("is now unready");
     assert!(!log.lines().iter().any(unready), "{:#?}", log.lines());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_the_server_as_soon_as_it_has_begun_to_start() {
-    // It accepts connections in its backlog, and never answers.
+    // The impostor accepts connections in its backlog, and never answers.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path(), &mute.local_addr().unwrap().to_string());
@@ -53,7 +53,8 @@ async fn a_signal_ends_the_server_while_it_reads_a_kubeconfig_that_does_not_end(
     assert!(made.unwrap().success());
     for name in ["TERM", "INT"] {
         let (child, log) = spawn(command(folder.path(), Certificate::Given));
-        // Opens when the server has opened it, too; while it is open, reading does not end.
+        // Opening a FIFO blocks until the server has opened it, too. While it is open, reading does
+        // not end.
         let _writer = open_for_writing(&kubeconfig).await;
         ends(child, &log, name).await;
     }
@@ -122,7 +123,7 @@ async fn a_demo_waits_neither_for_a_service_nor_for_clients_that_ask_nothing() {
     let port = demo.config.cluster_url.port_u16().unwrap();
     let _tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let mut silent = tls(&demo, b"h2").await;
-    // The server's settings: it has finished the handshake as well.
+    // The SETTINGS frame of the server shows that it has completed the handshake.
     silent.read_exact(&mut [0; 9]).await.unwrap();
     demo.signal("TERM");
     assert_eq!(demo.ended().await.code(), Some(0), "{:#?}", demo.log());
@@ -148,7 +149,7 @@ async fn clients_of_ipv4_and_ipv6_are_served_without_a_bind_address() {
         let client = Client::try_from(config).unwrap();
         let request = http::Request::get("/version").body(Vec::new()).unwrap();
         client.request_text(request).await.unwrap();
-        // Not `[::ffff:127.0.0.1]`.
+        // Not the form `[::ffff:127.0.0.1]`.
         server.logged(&format!("client={host}:")).await;
     }
 }

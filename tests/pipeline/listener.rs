@@ -1,4 +1,4 @@
-//! Connections that were made to do harm.
+//! Tests of hostile connections.
 
 use crate::demo::{DEADLINE, Demo, LOOK, OPERATIONS, eventually};
 use rustls::pki_types::ServerName;
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The most memory that a server may have had: what its Deployment allows.
+/// The memory limit of a server: that of its Deployment.
 const LIMIT: u64 = 128 << 20;
 
 async fn tcp(demo: &Demo) -> TcpStream {
@@ -36,13 +36,13 @@ pub async fn tls(demo: &Demo, protocol: &[u8]) -> TlsStream<TcpStream> {
     connector.connect(name, tcp(demo).await).await.unwrap()
 }
 
-/// What comes back for `bytes` until the connection ends, which it does.
+/// The answer to `bytes`, until the server closes the connection.
 async fn answer(stream: impl AsyncRead + AsyncWrite, bytes: &[u8]) -> Vec<u8> {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut heard = Vec::new();
     let exchange = async {
-        // The server may have heard enough before all is sent, and a connection that is
-        // reset has ended as well as any.
+        // The server can close the connection before everything is sent. A reset is also a valid
+        // end.
         let say = async {
             let _ = to.write_all(bytes).await;
             let _ = to.flush().await;
@@ -55,7 +55,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite, bytes: &[u8]) -> Vec<u8> {
     heard
 }
 
-/// Asserts that others are served as ever.
+/// Asserts that other clients are still served.
 async fn well(demo: &Demo) {
     let served = timeout(DEADLINE, demo.operations()).await;
     assert!(!served.expect("others are answered").is_empty());
@@ -100,7 +100,7 @@ async fn what_is_not_http_is_refused_and_others_are_served() {
     // HTTP without TLS.
     let heard = answer(tcp(&demo).await, format!("{head}\r\n").as_bytes()).await;
     assert!(!heard.starts_with(b"HTTP/"), "{heard:?}");
-    // No HTTP/2 after HTTP/2 was agreed on.
+    // The client negotiated HTTP/2 but sends something else.
     answer(tls(&demo, b"h2").await, format!("{head}\r\n").as_bytes()).await;
     well(&demo).await;
 }
@@ -109,7 +109,7 @@ async fn what_is_not_http_is_refused_and_others_are_served() {
 async fn whoever_connects_and_asks_nothing_is_cut_off() {
     let demo = Demo::start(&[]).await;
     let silent = async { answer(tcp(&demo).await, b"").await };
-    // The begin of a ClientHello.
+    // The beginning of a ClientHello.
     let halting = async { answer(tcp(&demo).await, b"\x16\x03\x01\x02\x00\x01").await };
     let mute = async |protocol: &'static [u8]| answer(tls(&demo, protocol).await, b"").await;
     let half = async {
@@ -145,7 +145,7 @@ async fn whoever_connects_and_asks_nothing_is_cut_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_cost_little_and_keep_nobody_out() {
     let demo = Demo::start(&[]).await;
-    // Fewer than one address may have.
+    // Fewer than the limit for one address.
     let mut open = Vec::new();
     for _ in 0..4 {
         let batch = (0..25).map(|n| tls(&demo, if n % 2 == 0 { b"h2" } else { b"http/1.1" }));
@@ -155,7 +155,7 @@ async fn idle_connections_cost_little_and_keep_nobody_out() {
     assert_eq!(open.len(), 100);
 }
 
-/// HTTP/2, frame by frame: no library would say what is said here.
+/// Writes HTTP/2 frames itself, because no library sends invalid sequences.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 const SETTINGS: u8 = 4;
@@ -185,7 +185,7 @@ fn watch(demo: &Demo) -> Vec<u8> {
     ask(demo, &format!("{OPERATIONS}?watch=true"))
 }
 
-/// The token that the demo takes.
+/// The token of the demo.
 pub fn token(demo: &Demo) -> String {
     let kubeconfig = std::fs::read_to_string(&demo.kubeconfig).unwrap();
     let mut words = kubeconfig.split(|c: char| !c.is_ascii_hexdigit());
@@ -211,7 +211,7 @@ fn ask(demo: &Demo, path: &str) -> Vec<u8> {
     .concat()
 }
 
-/// Numbers of the streams that a client opens.
+/// The stream numbers of a client.
 fn streams(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|n| 2 * n + 1)
 }
@@ -220,7 +220,7 @@ async fn until_watchers(demo: &Demo, holds: impl Fn(usize) -> bool) {
     until(demo, "ifo_watchers", holds).await;
 }
 
-/// Waits until this metric is so.
+/// Waits until this metric fulfills a condition.
 pub async fn until(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
     eventually(metric, async || {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
@@ -251,9 +251,9 @@ async fn streams_that_are_opened_and_reset_at_once_end_their_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_nobody_reads_cost_little_and_are_gone_when_they_are_reset() {
-    // All of one user.
+    // All connections belong to one user.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
-    // Only then is there something to watch.
+    // A watch is possible only after this.
     well(&demo).await;
     let watch = watch(&demo);
     let mut stream = tls(&demo, b"h2").await;
@@ -286,7 +286,7 @@ async fn headers_without_an_end_are_cut_off() {
     well(&demo).await;
 }
 
-/// Sends the same over and over, without ever reading what comes back.
+/// Sends the same bytes repeatedly, and never reads an answer.
 async fn deaf(demo: &Demo, again: Vec<u8>) -> JoinHandle<()> {
     let (from, mut to) = tokio::io::split(tls(demo, b"h2").await);
     tokio::spawn(async move {
@@ -324,7 +324,7 @@ async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
     let mut stream = tls(&demo, b"h2").await;
     let preface = [&PREFACE[..24], &frame(SETTINGS, 0, 0, &GREEDY)].concat();
     stream.write_all(&preface).await.unwrap();
-    // As many as one connection may have, over and over: their answers cannot be sent.
+    // The largest number that one connection may have, repeatedly. Their answers cannot be sent.
     for round in 0..20 {
         let streams = || streams(900).map(|stream| stream + round * 1_800);
         let opened: Vec<u8> = streams()

@@ -1,25 +1,25 @@
-//! The memory that the first lists of many targets take together.
+//! Test of the memory for the first lists of many targets.
 
 use crate::impostor::{Ask, Impostor, STREAM, Script, Step, failure};
 use crate::server::Server;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Targets, all of which want to be listed when the server starts.
+/// Number of targets that are listed when the server starts.
 const TARGETS: usize = 60;
 
-/// Objects of each target. The peak depends on how much is read at once and not on how
-/// many objects there are; `make soak-memory` sets 5,000 (6 GB in all).
+/// Number of objects of each target. The peak depends on the amount that is read at once, not on
+/// the number of objects. `make soak-memory` sets 5,000, which are 6 GB in total.
 const OBJECTS: usize = 500;
 
 /// Bytes of an object: a custom resource with a long status.
 const SIZE: usize = 20_000;
 
-/// The most that the server may have resident, in MiB: less than half of the Deployment's
-/// limit. A debug build has some 45 MB before the first list.
+/// Largest resident memory of the server in MiB: less than half of the Deployment's limit. A debug
+/// build has about 45 MB before the first list.
 const MOST: u64 = 120;
 
-/// How long the server may make no progress before the test fails.
+/// Time without progress after which the test fails.
 const STUCK: Duration = Duration::from_mins(2);
 
 fn objects() -> usize {
@@ -33,7 +33,7 @@ fn parameter(query: &str, name: &str) -> Option<usize> {
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
-/// An object in an array; the last one of a target is busy.
+/// An object in an array. The last object of a target is busy.
 fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     let state = if last { "Busy" } else { "Idle" };
     let comma = if first { "" } else { "," };
@@ -52,7 +52,7 @@ fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     item
 }
 
-/// A page, as kube-apiserver writes those of custom resources: `metadata` comes last.
+/// A page in the format of kube-apiserver for custom resources: `metadata` is the last field.
 fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let next = if to < all {
         to.to_string()
@@ -96,7 +96,7 @@ async fn sixty_targets_that_are_listed_at_once_stay_far_below_the_memory_limit()
     let started = Instant::now();
     let asked = || names.iter().map(|name| impostor.asked(name)).sum::<usize>();
     let (mut before, mut moved) = (0, Instant::now());
-    // The last object of a target is the last one that is read.
+    // The last object of a target is read last.
     let last = format!("n{} Busy", all - 1);
     let expected = vec![last; TARGETS];
     while server.active().await != expected {

@@ -1,8 +1,8 @@
-//! Rule sets that were made to do harm.
+//! Tests of hostile rule sets.
 
 use crate::demo::{Demo, Folders, RULE_SETS, condition, eventually, rule_set};
 
-/// Expressions that cost far more than they look.
+/// Expressions with an unexpectedly high cost.
 fn hostile() -> Vec<String> {
     let nested = |open: &str, middle: &str, close: &str| {
         format!("{}{middle}{}", open.repeat(1500), close.repeat(1500))
@@ -68,7 +68,7 @@ async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
         let text = rule_set(&name(number), "virtualmachines", "Hostile", expression);
         std::fs::write(folders.rules.join(name(number) + ".json"), text).unwrap();
     }
-    // The good one goes on meanwhile.
+    // The valid rule set keeps working.
     folders.vm("db", "Starting");
     eventually("the good one to go on", async || {
         let operations = demo.operations().await;
@@ -93,13 +93,13 @@ async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
             if ready["status"] != "True" && !unknown.iter().any(|it| ready["reason"] == *it) {
                 return None;
             }
-            // Harmless, or stopped while it is evaluated.
+            // These are harmless, or are stopped during the evaluation.
             let message = failed.map_or("", |failed| failed["message"].as_str().unwrap_or(""));
             Some((name, message.to_owned()))
         };
         let told: Vec<_> = rule_sets.iter().filter_map(verdict).collect();
         let good = ("good".to_owned(), String::new());
-        // Both what does not compile and what costs too much.
+        // Rule sets that do not compile, and rule sets that cost too much.
         let stopped = told
             .iter()
             .any(|(_, message)| message.contains("cost limit"));
@@ -115,8 +115,8 @@ async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
         );
         assert!(message.chars().count() <= 1024, "{name}: {message}");
     }
-    // Many negations of a constant harm nobody, and what a pattern that is small enough to
-    // compile looks for in a short name is soon found or not.
+    // Many negations of a constant are harmless. A pattern that is small enough to compile searches
+    // a short name quickly.
     let silent = |number: usize| {
         let name = name(number);
         told.iter()

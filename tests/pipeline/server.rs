@@ -1,4 +1,4 @@
-//! The real binary in front of an impostor.
+//! Starts the real binary with an impostor as its kube-apiserver.
 
 use crate::demo::{DEADLINE, OPERATIONS, active, binary, ended, eventually, signal};
 use crate::impostor::Impostor;
@@ -12,19 +12,19 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// Settings that make the tests quick; no test is about them.
+/// Settings that make the tests faster. No test depends on them.
 const QUICK: [&str; 3] = [
     "--requeue-interval=1s",
     "--debounce-threshold=0",
     "--informer-sync-timeout=2s",
 ];
 
-/// Where the serving certificate comes from.
+/// The source of the serving certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Certificate {
-    /// The flags of the command.
+    /// The flags of the command line.
     Given,
-    /// The server's own CA, whose Secret it reads.
+    /// The server's own CA, which it reads from its Secret.
     Own,
 }
 
@@ -45,7 +45,7 @@ pub fn write_files(folder: &Path, address: &str) -> Authority {
     authority
 }
 
-/// The server with these files; it writes its port to `port`.
+/// Starts the server with these files. It writes its port to `port`.
 pub fn command(folder: &Path, certificate: Certificate) -> Command {
     let mut command = binary(&QUICK);
     command
@@ -63,7 +63,7 @@ pub fn command(folder: &Path, certificate: Certificate) -> Command {
     command
 }
 
-/// A server that runs; it is killed when this is dropped.
+/// A running server. Dropping it kills the process.
 pub struct Server {
     pub client: Client,
     pub config: Config,
@@ -121,8 +121,7 @@ impl Server {
         self.client.request_text(request).await
     }
 
-    /// The operations that are under way, as `subject operation`; none before data is
-    /// served.
+    /// The operations in flight, as `subject operation`. Empty before data is served.
     pub async fn active(&self) -> Vec<String> {
         match self.text(OPERATIONS).await {
             Ok(text) => {
@@ -137,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Waits until the operations under way are so.
+    /// Waits until the operations in flight fulfill a condition.
     pub async fn until(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
         let started = Instant::now();
         loop {
@@ -177,8 +176,8 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
-    /// Asserts that it runs, has not panicked, and never had more memory than this.
-    /// Returns the most that it had, in bytes.
+    /// Asserts that it runs, has not panicked, and stayed below this memory. Returns the peak in
+    /// bytes.
     pub fn stayed_within(&mut self, mebibytes: u64) -> u64 {
         assert!(self.child.try_wait().unwrap().is_none(), "it ended");
         crate::calm(&self.log());

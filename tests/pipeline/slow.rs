@@ -1,4 +1,4 @@
-//! A client that stops reading its watch while the world goes on.
+//! Test of a client that stops reading its watch while operations change.
 
 use crate::demo::{DEADLINE, Demo, Folders, OPERATIONS, eventually};
 use crate::listener::{tls, token, until};
@@ -8,15 +8,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-/// Machines that all change at once.
+/// Number of machines that change together.
 const MACHINES: usize = 300;
-/// Times that they start and are done, which is twice what the ring holds.
+/// Number of rounds in which they start and end. Their changes are twice the size of the ring.
 const TIMES: usize = 12;
 
-/// Bytes that the ring holds for longer than some seconds (`RING` in `src/app.rs`).
+/// Bytes that the ring holds for longer than some seconds (`RING_BOUNDS` in `src/app.rs`).
 const RING: usize = 12 << 20;
 
-/// A watch over a connection of its own, which opens no more than HTTP/2's first window.
+/// A watch on its own connection, with HTTP/2's initial flow-control window.
 async fn watch(demo: &Demo, query: &str) -> Incoming {
     let io = TokioIo::new(tls(demo, b"h2").await);
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -75,7 +75,7 @@ async fn a_watch_that_is_not_read_ends_and_costs_the_others_nothing() {
             machines(&folders, state);
             let mut left = MACHINES;
             while left > 0 {
-                // Each waits for less than the deadline: nothing holds it up.
+                // Each request is answered before its deadline, so the slow client delays none.
                 let event = read.next().await.expect("the watch goes on");
                 assert_ne!(event["type"], "ERROR", "{event}");
                 left -= usize::from(event["type"] == kind);
@@ -86,15 +86,16 @@ async fn a_watch_that_is_not_read_ends_and_costs_the_others_nothing() {
     let peak = crate::peak_memory(demo.id());
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
-    // Changes that are young are kept for whoever reads at once, beyond the ring's bytes.
+    // Young changes are kept for clients that read promptly, beyond the size of the ring.
     until(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
-    // What was on its way, and then that the rest is gone.
+    // The client gets the data that was in flight, and then an error that older changes are
+    // missing.
     let mut heard = Vec::new();
     let to_the_end = async {
         while let Some(frame) = unread.frame().await {
             match frame {
                 Ok(frame) => heard.extend(frame.into_data().unwrap()),
-                // It took so long that the stream was cut off instead.
+                // It took so long that the stream was aborted instead.
                 Err(error) => {
                     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
                     return false;
@@ -116,7 +117,7 @@ async fn a_watch_that_is_not_read_ends_and_costs_the_others_nothing() {
         assert!(before.iter().all(|event| event["type"] != "ERROR"));
         assert!(before.len() < 3 * MACHINES * TIMES);
     }
-    // It can go on from the present.
+    // The client can continue from the current state.
     let mut resumed = watch(&demo, "").await;
     machines(&folders, "Starting");
     let event = timeout(DEADLINE, resumed.frame()).await.expect("an event");

@@ -1,10 +1,10 @@
-//! Objects with odd fields and of great size.
+//! Tests of objects with invalid fields and of large objects.
 
 use crate::demo::eventually;
 use crate::impostor::{Ask, Impostor, STREAM, Script, Step, event, initial_end, response, thing};
 use crate::server::Server;
 
-/// 7 MB: far more than etcd takes, and read all the same.
+/// 7 MB: far more than etcd accepts, but the server reads it.
 const LARGE: usize = 7_000_000;
 
 /// 20 MB: more than is read of one object.
@@ -99,14 +99,14 @@ async fn odd_objects_are_evaluated_or_passed_over_and_the_rest_goes_on() {
     server
         .until("the odd and busy ones", |active| active == expected)
         .await;
-    // Those that are no JSON are there, and told.
+    // Objects that are no JSON are in the stream, and are reported.
     let failures = r#"ifo_evaluation_failures_total{ruleset="odd",operation="Busy"}"#;
     let metrics = server.text("/metrics").await.unwrap();
     assert!(metrics.contains(failures), "{metrics}");
     server.stayed_within(128);
 }
 
-/// A machine that has one good object, one of 10 MB and one that grows to 20 MB.
+/// A machine resource with one valid object, one of 10 MB, and one that grows to 20 MB.
 fn growing(ask: &Ask, watch_list: bool) -> Vec<Step> {
     let small = [
         thing("small", "Busy", 0),
@@ -135,7 +135,7 @@ fn growing(ask: &Ask, watch_list: bool) -> Vec<Step> {
         }
     };
     let expired = event("ERROR", r#"{"code":410,"reason":"Expired"}"#);
-    // Grows, is told of, and is so in the next state as well; then is itself again.
+    // The object grows and is reported, also in the next list. Then it has its usual size again.
     let grows = [
         Step::Stage(1),
         Step::say(event("MODIFIED", &grown[2])),

@@ -1,5 +1,5 @@
-//! The address in front of the replicas, in the place of a Service: each new connection goes
-//! to the next replica whose readiness probe succeeds.
+//! The address in front of the replicas. It replaces a Service: each new connection goes to the
+//! next replica whose readiness probe succeeds.
 
 use crate::harness::{Caller, DEADLINE};
 use futures::future::join_all;
@@ -14,24 +14,24 @@ use tokio::sync::Notify;
 /// How often a replica is probed.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// How long a probe waits for its answer: Kubernetes' default.
+/// Time limit of a probe: Kubernetes' default.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The probe of `deploy/`.
+/// The readiness probe in `deploy/`.
 const PROBE: &str = "/readyz?exclude=informer-sync";
 
-/// A replica, as its clients know it.
+/// A replica as a target of clients.
 #[derive(Debug)]
 pub struct Endpoint {
     /// The number of the replica in this run.
     pub number: usize,
     pub port: u16,
-    /// Speaks to the replica as kube-apiserver does.
+    /// Connects to the replica as kube-apiserver does.
     pub caller: CallerOf,
     probe: Config,
     ready: AtomicBool,
     disturbed: AtomicBool,
-    /// How often it was disturbed.
+    /// The number of its disturbances.
     disturbances: AtomicUsize,
     /// Ends the open connections.
     hang_up: Notify,
@@ -45,13 +45,14 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Whether no test has stopped the replica, paused it or cut it off since then.
+    /// Returns true if no test has stopped the replica, paused it or interrupted its network since
+    /// then.
     pub fn is_undisturbed(&self) -> bool {
         self.endpoint.disturbances.load(Ordering::Acquire) == self.disturbances
     }
 }
 
-/// A caller, with the identity that it claims.
+/// A client, with the identity that it claims.
 #[derive(Clone)]
 pub struct CallerOf(pub Caller);
 
@@ -85,19 +86,19 @@ impl Endpoint {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// A test stops the replica, pauses it or cuts it off.
+    /// Records that a test stops the replica, pauses it or interrupts its network.
     pub fn disturb(&self) {
         self.disturbances.fetch_add(1, Ordering::AcqRel);
         self.disturbed.store(true, Ordering::Release);
     }
 
-    /// The replica has recovered.
+    /// Records that the replica has recovered.
     pub fn recover(&self) {
         self.disturbed.store(false, Ordering::Release);
     }
 
     fn choose(self: &Arc<Self>) -> Option<Chosen> {
-        // Read before the flag: a disturbance after this line changes it.
+        // This is read before the flag, because a disturbance after this line changes it.
         let disturbances = self.disturbances.load(Ordering::Acquire);
         let free = self.is_ready() && !self.disturbed.load(Ordering::Acquire);
         free.then(|| Chosen {
@@ -115,7 +116,7 @@ impl Endpoint {
     }
 }
 
-/// The replicas that are there.
+/// The running replicas.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
     all: Arc<Mutex<Vec<Arc<Endpoint>>>>,
@@ -138,14 +139,14 @@ impl Endpoints {
         all.retain(|it| it.number != number);
     }
 
-    /// A replica that no test disturbs.
+    /// Returns a replica that no test disturbs.
     pub fn any_undisturbed(&self) -> Option<Chosen> {
         let all = self.all();
         let free: Vec<Chosen> = all.iter().filter_map(Endpoint::choose).collect();
         fastrand::choice(free)
     }
 
-    /// The replicas that are ready, each time another one first.
+    /// Returns the ready replicas, each time starting with the next one.
     fn next(&self) -> Vec<Arc<Endpoint>> {
         let mut ready = self.all();
         ready.retain(|it| it.is_ready());
@@ -158,7 +159,7 @@ impl Endpoints {
     }
 }
 
-/// Starts the balancer, which runs until the test process ends; its port.
+/// Starts the balancer, which runs until the test process ends. Returns its port.
 pub async fn start(endpoints: &Endpoints) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0")
         .await
@@ -181,13 +182,13 @@ pub async fn start(endpoints: &Endpoints) -> u16 {
     port
 }
 
-/// Carries a connection to the first of these that accepts it. An open connection stays,
-/// whatever the probes say.
+/// Connects to the first of these replicas that accepts the connection. Later probes do not affect
+/// an open connection.
 async fn carry(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
     for endpoint in candidates {
         match TcpStream::connect(("127.0.0.1", endpoint.port)).await {
             Ok(mut server) => {
-                // It ends as either side wants it to.
+                // It ends when either side closes it.
                 tokio::select! {
                     _ = copy_bidirectional(&mut client, &mut server) => {}
                     () = endpoint.hang_up.notified() => {}

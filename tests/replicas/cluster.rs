@@ -22,7 +22,7 @@ const REGISTRATION: &str =
 /// The replicas behind one address, and what belongs to them.
 pub struct Replicas<'a> {
     pub control_plane: &'a ControlPlane,
-    /// A member of system:masters, through kube-apiserver.
+    /// A client through kube-apiserver, as a member of system:masters.
     pub admin: Caller,
     pub endpoints: Endpoints,
     pub all: Vec<Replica>,
@@ -31,7 +31,7 @@ pub struct Replicas<'a> {
     started: usize,
 }
 
-/// One replica: the server, its way to kube-apiserver, and its place behind the balancer.
+/// One replica: the server, its relay to kube-apiserver, and its position behind the balancer.
 pub struct Replica {
     pub server: Server,
     pub relay: Relay,
@@ -90,12 +90,12 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// The next replicas belong to this release, whose manifests are the same.
+    /// Starts further replicas from this release, whose manifests are the same.
     pub fn use_image(&mut self, image: Image) {
         self.image = image;
     }
 
-    /// Applies the folders of another release, which the next replicas belong to.
+    /// Applies the folders of another release. Further replicas belong to it.
     pub async fn apply(&mut self, image: Image, folders: &[&str], variables: &[(&str, &str)]) {
         let installed = install(self.control_plane, folders).await;
         self.deployment = with_variables(installed.deployment, variables);
@@ -138,7 +138,7 @@ impl<'a> Replicas<'a> {
         self.endpoints.remove(oldest.endpoint.number);
     }
 
-    /// Waits until a replica holds the Lease; its index.
+    /// Waits until a replica holds the Lease. Returns its index.
     pub async fn leader(&self) -> usize {
         eventually("a replica holds the Lease", async || {
             let lease = self.admin.try_get(LEASE).await?;
@@ -173,7 +173,7 @@ impl<'a> Replicas<'a> {
             so(conditions.any(available), &found)
         })
         .await;
-        // Its connections to a replica that is gone are, too.
+        // Its connections to a deleted replica are closed, too.
         for _ in 0..10 {
             eventually("operations are served", async || {
                 let answer = self.admin.try_get(&OPERATION.path(None)).await?;
@@ -189,7 +189,7 @@ impl<'a> Replicas<'a> {
         assert_eq!(answer.code, 200, "{}", answer.text);
     }
 
-    /// Writes the Lease with this change, whoever else writes it at the time.
+    /// Changes the Lease, also if other clients write it at the same time.
     pub async fn edit_lease(&self, edit: impl Fn(&mut Value)) {
         eventually("the Lease is edited", async || {
             let mut lease = self.admin.get(LEASE).await.ok();
@@ -202,7 +202,7 @@ impl<'a> Replicas<'a> {
         .await;
     }
 
-    /// The ends of the replicas' logs.
+    /// The last lines of the replicas' logs.
     pub fn logs(&self) -> String {
         let logs = (0..self.started).map(|number| {
             let dir = self
@@ -227,7 +227,7 @@ fn with_variables(mut deployment: Value, variables: &[(&str, &str)]) -> Value {
     deployment
 }
 
-/// Every value is set to one that no replica has written.
+/// Sets every value to one that no replica has written.
 pub fn garble(lease: &mut Value) {
     let annotations = lease["metadata"]["annotations"].as_object_mut();
     for (_, value) in annotations.into_iter().flatten() {
@@ -235,7 +235,7 @@ pub fn garble(lease: &mut Value) {
     }
 }
 
-/// Requests as kube-apiserver passes them on for an administrator.
+/// Requests as kube-apiserver forwards them for an administrator.
 fn as_administrator(mut config: Config) -> Config {
     let header = |name: &'static str, value: &'static str| {
         (

@@ -1,4 +1,5 @@
-//! For every resourceVersion that two replicas both hold, their lists are the same bytes.
+//! Checks that the lists of two replicas have the same bytes at every resourceVersion that both
+//! have.
 
 use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{Answer, OPERATION, text};
@@ -14,19 +15,19 @@ pub const LISTS: &str = "lists of the same version that were compared";
 /// A count of the report.
 pub const PAGES: &str = "lists in pages that were compared";
 
-/// Between two comparisons.
+/// Pause between two comparisons.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a replica is asked for a version that it has not reached.
+/// Number of requests to a replica for a version that it has not reached.
 const ATTEMPTS: usize = 5;
 
-/// How many bytes are printed before and after a difference.
+/// Number of bytes that are printed before and after a difference.
 const AROUND: usize = 300;
 
-/// Small enough for several pages.
+/// Page size, small enough for several pages.
 const PAGE: usize = 11;
 
-/// A list at a replica: at this version, or else at its newest one.
+/// Lists at a replica, at this version or at its newest one.
 async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answer> {
     let path = match at {
         None => OPERATION.path(None),
@@ -52,7 +53,7 @@ async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answe
     None
 }
 
-/// Whether the version is not known (any more), or not yet.
+/// Returns true if the replica does not have the version, or does not have it yet.
 fn is_unknown(failure: &str) -> bool {
     failure.starts_with("410") || failure.starts_with("504")
 }
@@ -84,7 +85,7 @@ pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Reads the pages of a list each at another replica, and compares them with the whole list.
+/// Reads each page of a list at a different replica, and compares the pages with the whole list.
 pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         tokio::time::sleep(PAUSE).await;
@@ -113,7 +114,7 @@ async fn walk(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>
     loop {
         let chosen = endpoints.any_undisturbed()?;
         let page = match read(&chosen.endpoint.caller.0, &path).await {
-            // The replica does not hold the version of the first page.
+            // The replica does not have the version of the first page.
             Err(failure) if !items.is_empty() && is_unknown(&failure) => {
                 report.count(&format!(
                     "pages that a replica did not hold: {}",
@@ -133,7 +134,7 @@ async fn walk(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>
     }
 }
 
-/// The first place where two texts differ.
+/// The first position at which two texts differ.
 pub fn difference(one: &str, other: &str) -> String {
     let pairs = one.bytes().zip(other.bytes());
     let same = pairs.take_while(|(one, other)| one == other).count();

@@ -1,18 +1,18 @@
-//! What goes wrong during the run, and which failed reads are allowed meanwhile.
+//! The disturbances of the run, and the failed reads that each allows.
 
 use crate::cluster::{Replicas, garble};
 use crate::harness::relay::Link;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long nothing goes wrong before and after each disturbance.
+/// Time without a disturbance before and after each one.
 pub const CALM: Duration = Duration::from_secs(3);
 
-/// How long a replica is paused or cut off: twice the lease of the tests (3 s), so that
+/// Time for which a replica is paused or disconnected: twice the lease of the tests (3 s), so that
 /// another replica leads before the end.
 const TWICE_THE_LEASE: Duration = Duration::from_secs(6);
 
-/// Which replica is disturbed.
+/// Selects the disturbed replica.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     Leader,
@@ -28,14 +28,14 @@ pub enum Disturbance {
     Kill(Role),
     /// SIGSTOP, and SIGCONT after twice the lease.
     Pause(Role),
-    /// The way to the kube-apiserver is cut for twice the lease.
+    /// The connections to the kube-apiserver are interrupted for twice the lease.
     Cut(Role, Link),
     /// All replicas are replaced by new ones, one after the other.
     Update,
     DeleteLease,
-    /// Somebody overwrites all annotations of the Lease.
+    /// Another client overwrites all annotations of the Lease.
     GarbleLease,
-    /// Somebody writes a holder into the Lease that does not exist.
+    /// Another client writes a nonexistent holder into the Lease.
     StealLease,
     RestartApiServer,
 }
@@ -102,26 +102,26 @@ pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
 }
 
 impl Disturbance {
-    /// Whether a read through the aggregator may fail during it (point 14 of the design).
+    /// Returns true if a read through the aggregator may fail during it (point 14 of the design).
     /// `retried` is true if the next read succeeded.
     pub fn allows(self, retried: bool) -> bool {
         match self {
             Terminate(_) | Update | DeleteLease | GarbleLease | StealLease => false,
             // The requests in flight to the killed replica fail.
             Kill(_) => retried,
-            // The kube-apiserver may be connected to this replica, and notices after up to
-            // 45 s. Or it is away itself.
+            // The kube-apiserver can be connected to this replica, and notices after up to 45 s. Or
+            // the kube-apiserver itself is stopped.
             Pause(_) | Cut(..) | RestartApiServer => true,
         }
     }
 
-    /// Whether the last changes of the leader may be lost, because no follower has mirrored
+    /// Returns true if the last changes of the leader can be lost, because no follower has mirrored
     /// them (point 3 of the design).
     pub fn may_lose_changes(self) -> bool {
         !matches!(self, Terminate(_) | Update | GarbleLease)
     }
 
-    /// Disturbs the replicas, and undoes it.
+    /// Disturbs the replicas, and then ends the disturbance.
     pub async fn apply(self, replicas: &mut Replicas<'_>) {
         match self {
             Terminate(role) => {
@@ -170,7 +170,7 @@ impl Disturbance {
 }
 
 impl Replicas<'_> {
-    /// Chooses a replica of this role, and tells the clients that it is disturbed.
+    /// Selects a replica of this role, and tells the clients that it is disturbed.
     async fn disturbed(&self, role: Role) -> usize {
         let leader = self.leader().await;
         let others = (0..self.all.len()).filter(|it| *it != leader);

@@ -1,5 +1,4 @@
-//! Operations that go on through a disturbance keep their names, UIDs and creation
-//! timestamps.
+//! Checks that operations keep their names, UIDs and creation timestamps through a disturbance.
 
 use crate::cluster::Replicas;
 use crate::harness::{eventually, text};
@@ -20,14 +19,14 @@ pub struct Held {
     operations: BTreeMap<Key, Value>,
 }
 
-/// The operations that a list shows now.
+/// The operations in a list.
 pub async fn held(replicas: &Replicas<'_>, load: &Load) -> Held {
     let machines = load.stable();
     let mut operations = eventually("operations are listed", async || {
         operations(&replicas.admin).await
     })
     .await;
-    // A settling operation is of the machine's previous status, and may end.
+    // A settling operation belongs to the machine's previous status, and may end.
     operations.retain(|_, it| it["status"]["state"] != "Settling");
     Held {
         machines,
@@ -36,8 +35,7 @@ pub async fn held(replicas: &Replicas<'_>, load: &Load) -> Held {
 }
 
 impl Held {
-    /// Fails if an operation is lost or another one has taken its place, although its machine
-    /// has kept its status.
+    /// Fails if an operation was lost or replaced although its machine has kept its status.
     pub async fn must_be_unchanged(&self, replicas: &Replicas<'_>, load: &Load) {
         let after = eventually("operations are listed", async || {
             operations(&replicas.admin).await

@@ -1,4 +1,4 @@
-//! Machines that change 20 times a second, and the operations that they must have.
+//! Changes machines 20 times a second, and knows their expected operations.
 
 use crate::cluster::Replicas;
 use crate::harness::{
@@ -18,22 +18,21 @@ use tokio::task::JoinHandle;
 /// A count of the report.
 pub const NAMESPACE: &str = "namespaces that were created and deleted";
 
-/// Between two changes.
+/// Pause between two changes.
 const PAUSE: Duration = Duration::from_millis(50);
 
 const NAMESPACES: [&str; 3] = ["load-0", "load-1", "load-2"];
 
-/// Machines in each namespace that come, change and go.
+/// Number of machines in each namespace that are created, changed and deleted.
 const MACHINES: usize = 30;
 
-/// Machines in each namespace that migrate from the beginning to the end. Their messages
-/// change all the time.
+/// Number of machines in each namespace that migrate during the whole test. Their messages change.
 const STEADY: usize = 5;
 
 /// The status of a steady machine.
 const MIGRATING: &str = "Migrating";
 
-/// What a machine may do. The first three are operations.
+/// The possible states of a machine. The first three are operations.
 const STATUSES: [&str; 5] = [MIGRATING, "Starting", "Stopping", "Running", "Stopped"];
 
 /// Namespace and name of a machine.
@@ -46,13 +45,13 @@ pub type Key = (String, String, String);
 struct Machine {
     /// None if it does not exist.
     status: Option<&'static str>,
-    /// Rises before and after each change of the status.
+    /// Increases before and after each change of the status.
     version: u64,
 }
 
 type Machines = Arc<Mutex<BTreeMap<Id, Machine>>>;
 
-/// The load, and what it has led to.
+/// The load and its expected operations.
 pub struct Load {
     admin: Caller,
     machines: Machines,
@@ -125,7 +124,7 @@ impl Load {
         load
     }
 
-    /// The machines with operations whose status is not about to change, by version.
+    /// The machines with operations whose status does not change at present, by version.
     pub fn stable(&self) -> BTreeMap<Key, u64> {
         let machines = locked(&self.machines);
         let key = |(id, machine): (&Id, &Machine)| {
@@ -137,13 +136,13 @@ impl Load {
         machines.iter().filter_map(key).collect()
     }
 
-    /// The operations that the machines have.
+    /// The expected operations of the machines.
     fn expected(&self) -> BTreeSet<Key> {
         self.stable().into_keys().collect()
     }
 
-    /// Stops the load, and waits until every replica and the kube-apiserver show what the
-    /// machines do; the number of operations.
+    /// Stops the load, and waits until every replica and the kube-apiserver show the expected
+    /// operations. Returns their number.
     pub async fn settled(&mut self, replicas: &Replicas<'_>) -> usize {
         self.stop.send_replace(true);
         let stopped = tokio::time::timeout(DEADLINE, &mut self.task).await;
@@ -158,7 +157,7 @@ impl Load {
                 let items = answer.body["items"].as_array();
                 let completed = items.into_iter().flatten();
                 let completed = completed.filter(|it| it["status"]["phase"] != "Active");
-                // Without retention they are deleted at once.
+                // Without retention, completed operations are deleted at once.
                 so(
                     completed.clone().count() == 0,
                     completed.collect::<Vec<_>>(),
@@ -181,7 +180,7 @@ impl Load {
         expected.len()
     }
 
-    /// Fails if a client has received the end of an operation that never ended.
+    /// Fails if a client has received the end of an operation that did not end.
     pub fn steady_never_ended(&self, ended: &BTreeSet<String>) {
         for (key, [_, uid, _]) in &self.steady {
             assert!(!ended.contains(uid), "{key:?} ended for a client");
@@ -278,7 +277,7 @@ async fn set_status(
                 "apiVersion": VM.api_version, "kind": VM.kind,
                 "metadata": {"name": id.1}, "status": content,
             });
-            // The answer to an earlier attempt may have been lost.
+            // An earlier attempt may have succeeded although its answer was lost.
             retry_until(admin, Method::POST, &all, &machine, &[201, 409]).await;
         }
         (Some(_), Some(_)) => {
@@ -295,7 +294,7 @@ async fn set_status(
     machine.version += 1;
 }
 
-/// Sends a request until it gets one of these answers: the kube-apiserver may be away.
+/// Repeats a request until it gets one of these answers, because the kube-apiserver may be stopped.
 async fn retry_until(
     admin: &Caller,
     method: Method,

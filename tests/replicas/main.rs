@@ -10,7 +10,7 @@
 //! As in `tests/e2e`, the test is skipped where no control plane can be started, and
 //! `IFO_E2E_DIR` keeps all files.
 
-// Tests read better with the words that they are about, and as one story each.
+// Each test tells one story, so some tests are long and have unusual words.
 #![allow(clippy::doc_markdown, clippy::too_many_lines)]
 
 #[path = "../e2e/harness/mod.rs"]
@@ -49,7 +49,7 @@ use roaming::Events;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 
-/// How many replicas run.
+/// Number of replicas.
 const REPLICAS: usize = 3;
 
 /// Each test needs the whole machine.
@@ -111,14 +111,14 @@ fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_lead
     });
 }
 
-/// The seed of the load and of the plan, which a failed test prints.
+/// The seed of the load and of the plan. A failed test prints it.
 fn seed() -> u64 {
     let seed = number("IFO_SEED").unwrap_or_else(|| fastrand::u64(..));
     eprintln!("IFO_SEED={seed}");
     seed
 }
 
-/// Disturbs the replicas one way after the other, and compares what their clients hold.
+/// Disturbs the replicas in each way, and compares the states of their clients.
 async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     let report = Arc::new(Report::default());
     let mut load = Load::start(&replicas.admin, seed).await;
@@ -177,7 +177,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     for belief in beliefs {
         load.steady_never_ended(&belief.deleted);
         for complaint in belief.broken {
-            // A client that has seen changes of a leader that died lists the state before them.
+            // A client that has received changes of a killed leader lists a state before them.
             let is_of_version = complaint.contains(" after it ");
             assert!(loses && is_of_version, "an informer: {complaint}");
             report.count("versions of objects that fell for an informer");
@@ -200,7 +200,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     }
 }
 
-/// A number in the environment.
+/// Reads a number from the environment.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))

@@ -1,9 +1,9 @@
-//! Replicas of two neighbouring releases. One of them shows a field of operations that the
-//! other one does not know. Each leads in turn, and the other one mirrors it.
+//! Tests of two neighbouring releases. One of them has a field of operations that the other one
+//! does not have. Each leads in turn, while the other one mirrors it.
 //!
-//! The second release is this one, built with the feature `neighbour-release`. The server
-//! knows nothing of it at run time: its objects and its OpenAPI have the field because its
-//! wire types have it, as in a real release.
+//! The second release is this one, built with the feature `neighbour-release`. The field exists
+//! only in its wire types, from which its objects and its OpenAPI document get it, as in a real
+//! release.
 
 use crate::TURNS;
 use crate::cluster::Replicas;
@@ -27,7 +27,7 @@ const NAMESPACE: &str = "neighbours";
 /// The field that only one of the two releases knows.
 const FIELD: &str = "neighbourField";
 
-/// What that release writes into it.
+/// The value that this release writes into it.
 const VALUE: &str = "known";
 
 /// The names of the machines that only [`Neighbours::events_must_agree`] needs begin with this.
@@ -36,7 +36,7 @@ const WATCHED: &str = "watched-";
 /// Completed operations stay, so that they are mirrored, too.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "true")];
 
-/// Indices of the replicas. The newer release knows the field.
+/// Indices of the replicas. The newer release has the field.
 const NEWER: usize = 0;
 const OLDER: usize = 1;
 
@@ -88,13 +88,13 @@ fn neighbouring_releases_mirror_each_other_byte_for_byte_and_take_over() {
     });
 }
 
-/// A machine's operation, as a replica shows it.
+/// The operation of a machine, as a replica shows it.
 type Objects = BTreeMap<String, Value>;
 
 struct Neighbours<'a> {
     replicas: Replicas<'a>,
     leader: usize,
-    /// A watch of the leader, from before it led.
+    /// A watch at the leader that began before it led.
     client: Events,
     /// Name, UID and creation timestamp of each operation, by the name of its machine.
     identities: BTreeMap<String, [String; 3]>,
@@ -127,7 +127,7 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// Whether the OpenAPI of a replica has the field.
+    /// Returns true if the OpenAPI document of a replica has the field.
     async fn publishes_the_field(&self, replica: usize, has: bool) {
         let path = "/openapi/v3/apis/live.ifo.kubevirt.io/v1alpha1";
         let caller = &self.replicas.all[replica].endpoint.caller.0;
@@ -165,7 +165,7 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// Changes what the rule says of a machine.
+    /// Changes the message that the rule yields for a machine.
     async fn step(&mut self, name: &str) {
         self.steps += 1;
         let step = format!("step-{}", self.steps);
@@ -187,7 +187,7 @@ impl<'a> Neighbours<'a> {
         self.replicas.admin.merge(&path, patch).await.ok();
     }
 
-    /// Waits until the operation of a machine is like this, through the aggregator.
+    /// Waits until the operation of a machine fulfills a condition, through the aggregator.
     async fn until(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
         eventually("the operation is as it should be", async || {
             let path = OPERATION.path(Some(NAMESPACE));
@@ -201,7 +201,7 @@ impl<'a> Neighbours<'a> {
         .await
     }
 
-    /// What a replica shows.
+    /// The operations that a replica shows.
     async fn objects(&self, replica: usize) -> Objects {
         let caller = &self.replicas.all[replica].endpoint.caller.0;
         let path = OPERATION.path(Some(NAMESPACE));
@@ -212,8 +212,8 @@ impl<'a> Neighbours<'a> {
     }
 
     /// The machines whose operations the leader has changed because of a watch gap. On an
-    /// overloaded machine there may be gaps at any time. A gap is a change like others, so the
-    /// leader writes the object anew.
+    /// overloaded machine, gaps can occur at any time. A gap is a change, so the leader writes the
+    /// object again.
     fn gaps(&self) -> BTreeSet<String> {
         self.client.now(|events| {
             let objects = events.iter().map(|it| &it["object"]);
@@ -221,8 +221,8 @@ impl<'a> Neighbours<'a> {
         })
     }
 
-    /// Both replicas list, get and watch the same bytes. The field is in the operations of
-    /// these machines only, and kubectl shows it through either replica.
+    /// Checks that both replicas list, get and watch the same bytes. Only the operations of these
+    /// machines have the field, and kubectl shows it through either replica.
     async fn must_agree(&mut self, with_field: &[&str]) {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());
@@ -272,7 +272,7 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// Two watches, one at each replica, receive the same events while an operation starts,
+    /// Checks that watches at both replicas receive the same events while an operation starts,
     /// changes and ends.
     async fn events_must_agree(&mut self) {
         let mut watches = [
@@ -299,8 +299,8 @@ impl<'a> Neighbours<'a> {
         assert!(received[0].len() >= 3, "{received:?}");
     }
 
-    /// Through the aggregator and this replica, `kubectl get -o yaml` shows the field where
-    /// the object has it.
+    /// Checks that `kubectl get -o yaml` shows the field through the aggregator and this replica,
+    /// if the object has it.
     async fn kubectl_shows(&self, replica: usize, objects: &Objects) {
         let others: Vec<_> = self
             .replicas
@@ -334,7 +334,7 @@ impl<'a> Neighbours<'a> {
         self.replicas.served().await;
     }
 
-    /// The leader ends after SIGTERM, and the other replica leads. Returns what that replica
+    /// Ends the leader with SIGTERM. The other replica then leads. Returns the operations that it
     /// showed before.
     async fn hand_over(&mut self, from: usize, to: usize) -> Objects {
         self.must_lead(from).await;
@@ -358,9 +358,9 @@ impl<'a> Neighbours<'a> {
         self.replicas.recovered().await;
     }
 
-    /// The operations of these machines have changed, as the release that leads writes them.
-    /// All others have kept their bytes, and a client that has watched across the handover has
-    /// received no event of them.
+    /// Checks that the operations of these machines have changed, as the leading release writes
+    /// them. All others have the same bytes, and a client whose watch continued across the handover
+    /// has received no event about them.
     async fn must_have_changed_only(&mut self, changed: &[&str], before: &Objects) {
         let after = eventually("only these operations have changed", async || {
             let after = self.objects(self.leader).await;
@@ -392,7 +392,7 @@ impl<'a> Neighbours<'a> {
         assert!(received.is_empty(), "events of {received:?}");
     }
 
-    /// Name, UID and creation timestamp of each operation are as they were.
+    /// Checks that the name, UID and creation timestamp of each operation are unchanged.
     fn must_be_the_same_operations(&self, objects: &Objects) {
         for (name, before) in &self.identities {
             let after = objects.get(name).map(identity);
@@ -401,7 +401,7 @@ impl<'a> Neighbours<'a> {
     }
 }
 
-/// A watch of a replica, from now on.
+/// Opens a watch at a replica.
 async fn watch(replicas: &Replicas<'_>, replica: usize) -> Events {
     let caller = &replicas.all[replica].endpoint.caller.0;
     let path = OPERATION.path(Some(NAMESPACE));
@@ -428,9 +428,9 @@ fn by_machine(list: &Value) -> Objects {
     found
 }
 
-/// Builds the neighbouring release in the same target folder. It is an example, because
-/// examples share the dependencies of the tests: only the crates that have the feature are
-/// compiled again. Its file has another name than the server under test.
+/// Builds the neighbouring release in the same target folder. It is an example, because examples
+/// share the dependencies of the tests, so only the crates with the feature are compiled again. Its
+/// file name differs from that of the server under test.
 fn neighbour_release() -> PathBuf {
     let started = Instant::now();
     let mut features = vec!["neighbour-release"];
@@ -466,8 +466,7 @@ fn neighbour_release() -> PathBuf {
         let is_it = message["target"]["name"] == "neighbour-release";
         is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    // Not eprintln, which the test harness keeps to itself when tests pass. A lost line is no
-    // reason to fail.
+    // The test harness hides the output of eprintln if a test passes. A failed write is ignored.
     let seconds = started.elapsed().as_secs();
     let _ = writeln!(
         std::io::stderr(),

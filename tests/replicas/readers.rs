@@ -1,4 +1,4 @@
-//! Readers that list all the time, and judge which failures are allowed.
+//! Clients that list continuously, and decide which failures are allowed.
 
 use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{Answer, Caller, OPERATION, text};
@@ -12,13 +12,13 @@ pub const AGGREGATED: &str = "lists through the aggregator";
 /// A count of the report.
 pub const DIRECT: &str = "lists at a replica";
 
-/// Between two reads.
+/// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long an answer is waited for: as long as the kube-apiserver waits.
+/// Time limit for an answer, the same as that of the kube-apiserver.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Reads, and says in short why that failed.
+/// Reads. The error is a short reason.
 pub async fn read(caller: &Caller, path: &str) -> Result<Answer, String> {
     match tokio::time::timeout(TIMEOUT, caller.try_get(path)).await {
         Ok(Ok(answer)) if answer.code == 200 => Ok(answer),
@@ -38,15 +38,15 @@ pub fn version(list: &Answer) -> u64 {
     version.parse().expect("a resourceVersion is a number")
 }
 
-/// The versions of the lists that one reader receives, one after the other.
+/// The versions of the lists that one reader has received, in order.
 #[derive(Default)]
 struct Versions {
     last: Option<(Phase, u64)>,
 }
 
 impl Versions {
-    /// A list without a resourceVersion is never older than the one before, at whichever
-    /// replica. During a disturbance, a replica may have to answer from an older state.
+    /// Checks that a list without a resourceVersion is not older than the previous one, at any
+    /// replica. During a disturbance, a replica may answer from an older state.
     fn next(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before
@@ -78,7 +78,7 @@ pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     }
 }
 
-/// Lists at replicas that are not disturbed, where no read may fail.
+/// Lists at replicas that are not disturbed, so no read may fail.
 pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     let mut versions = Versions::default();
     loop {
@@ -94,12 +94,12 @@ pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// The answer. A failure is a violation unless a test has disturbed the replica.
+/// Returns the answer. A failure is a violation, unless a test has disturbed the replica.
 pub fn unless_disturbed<T>(chosen: &Chosen, report: &Report, read: Result<T, String>) -> Option<T> {
     match read {
         Ok(answer) => return Some(answer),
         Err(_) if !chosen.is_undisturbed() => {}
-        // It has left the Service by itself, and clients are elsewhere.
+        // The replica has become unready by itself, so the Service leads clients to other replicas.
         Err(failure) if !chosen.endpoint.is_ready() => {
             report.count(&format!(
                 "reads at a replica that became unready: {failure}"

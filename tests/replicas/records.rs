@@ -1,4 +1,4 @@
-//! In persistence mode, the custom resources are exactly the operations.
+//! Checks that the custom resources equal the operations in persistence mode.
 
 use crate::cluster::Replicas;
 use crate::harness::{Kind, OPERATION, eventually, so, text};
@@ -15,8 +15,8 @@ pub const RECORD: Kind = Kind {
 /// UID, creation timestamp and phase of operations.
 type Operations = BTreeSet<[String; 3]>;
 
-/// Waits until the custom resources and the operations are the same. A late write of a leader
-/// that was killed is found after 65 s.
+/// Waits until the custom resources equal the operations. A late write of a killed leader is found
+/// after 65 s.
 pub async fn agree(replicas: &Replicas<'_>) {
     eventually("custom resources are the operations", async || {
         let live = list(

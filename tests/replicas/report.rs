@@ -6,7 +6,7 @@ use crate::disturbance::Disturbance;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many violations are printed.
+/// Number of violations that are printed.
 const PRINTED: usize = 20;
 
 /// The report of a run.
@@ -23,7 +23,7 @@ struct State {
 }
 
 impl State {
-    /// The phases since that one, which is the first of them.
+    /// The phases since this one, which is the first of them.
     fn since(&self, phase: Phase) -> &[Option<Disturbance>] {
         &self.phases[phase.0.saturating_sub(1)..]
     }
@@ -38,22 +38,22 @@ impl Report {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A disturbance begins.
+    /// Records the beginning of a disturbance.
     pub fn begin(&self, disturbance: Disturbance) {
         self.state().phases.push(Some(disturbance));
     }
 
-    /// The replicas have recovered from the disturbance.
+    /// Records that the replicas have recovered.
     pub fn end(&self) {
         self.state().phases.push(None);
     }
 
-    /// The current phase.
+    /// Returns the current phase.
     pub fn phase(&self) -> Phase {
         Phase(self.state().phases.len())
     }
 
-    /// Whether there has been no disturbance since the beginning of that phase.
+    /// Returns true if no disturbance began since the beginning of that phase.
     pub fn is_calm_since(&self, phase: Phase) -> bool {
         self.state().since(phase).iter().all(Option::is_none)
     }
@@ -63,19 +63,19 @@ impl Report {
         *self.state().counts.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// How often an event was counted.
+    /// Returns the number of an event.
     pub fn counted(&self, what: &str) -> u64 {
         self.state().counts.get(what).copied().unwrap_or_default()
     }
 
-    /// A client observed what must not happen.
+    /// Records an observation that must not happen.
     pub fn violation(&self, text: &str) {
         let mut state = self.state();
         let phase = state.phases.last().copied().flatten();
         state.violations.push(format!("[{phase:?}] {text}"));
     }
 
-    /// A read through the aggregator failed. It began in this phase.
+    /// Records a failed read through the aggregator. It began in this phase.
     pub fn read_failed(&self, begun: Phase, failure: &str, retried: &Result<(), String>) {
         let mut state = self.state();
         let phases = state.since(begun);

@@ -1,5 +1,5 @@
-//! Clients that follow the protocol of list and watch and move between the replicas at will.
-//! Each watch goes on at another replica from the version where the last one ended.
+//! Clients that use list and watch and move between the replicas. Each watch continues at another
+//! replica from the version at which the previous watch ended.
 
 use crate::balancer::{Endpoint, Endpoints};
 use crate::comparison::difference;
@@ -21,13 +21,14 @@ use tokio::task::JoinSet;
 /// A count of the report.
 pub const WATCHES: &str = "watches that were compared";
 
-/// How many clients there are.
+/// Number of clients.
 const COUNT: usize = 3;
 
-/// How long a watch may be silent before it counts as broken: longer than the watch lasts.
+/// Time without an event after which a watch counts as broken. It is longer than the duration of
+/// the watch.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// After a failure.
+/// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A client.
@@ -37,7 +38,7 @@ pub struct RoamingClient {
 }
 
 impl RoamingClient {
-    /// Waits until the client holds what a list shows.
+    /// Waits until the state of the client equals a list.
     pub async fn agrees(&self, admin: &Caller) {
         let number = self.number;
         eventually(
@@ -88,7 +89,7 @@ impl Events {
         seen.watches.len() - 1
     }
 
-    /// Compares an event with that of the same version at other replicas.
+    /// Compares an event with the event of the same version at other replicas.
     fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
         let mut seen = self.seen();
         let replica = seen.watches[watch].replica;
@@ -105,9 +106,8 @@ impl Events {
         }
     }
 
-    /// Compares the watches with each other: between two versions that both have, neither
-    /// lacks an event. After the last common version, one of them may have the tail of a
-    /// leader that died.
+    /// Compares the watches. Between two versions that both have, both must have the same events.
+    /// After the last common version, one of them can have changes of a leader that was killed.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {
@@ -165,11 +165,11 @@ struct Roaming {
     objects: Arc<Mutex<Objects>>,
 }
 
-/// How a watch ended.
+/// The end of a watch.
 enum End {
-    /// At its timeout, or with its connection: another one goes on from this version.
+    /// It ended at its timeout, or with its connection. Another watch continues from this version.
     At(u64),
-    /// The version is not known: the client must list again.
+    /// The replica does not have the version, so the client must list again.
     Gone,
 }
 
@@ -257,7 +257,7 @@ impl Roaming {
         }
     }
 
-    /// Changes the store as the event tells; the event's version.
+    /// Applies an event to the store. Returns its version.
     fn apply(&self, watch: usize, before: u64, event: &Value, line: &str) -> u64 {
         self.report.count("events of watches");
         let object = &event["object"];

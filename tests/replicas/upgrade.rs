@@ -1,6 +1,6 @@
-//! The upgrade from release 0.1.0, which runs as one process without a Lease, and the way
-//! back. The steps are those of docs/installation.md. The tests take the place of the
-//! controllers: they start and stop the Pods, and keep the EndpointSlices of the Service.
+//! Tests of the upgrade from release 0.1.0, which runs as one process without a Lease, and of the
+//! downgrade. The steps are those of docs/installation.md. The tests replace the controllers: they
+//! start and stop the Pods, and write the EndpointSlices of the Service.
 
 use crate::balancer::{Endpoint, Endpoints};
 use crate::cluster::{LEASE, Replica, Replicas};
@@ -34,7 +34,7 @@ const DISRUPTION_BUDGET: &str =
 /// The step in which the connections of the kube-apiserver to the old server break.
 const RECONNECTS: &str = "while the kube-apiserver connects anew";
 
-/// Between two observations.
+/// Pause between two observations.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A custom resource is deleted when its operation has ended.
@@ -105,7 +105,7 @@ fn up_and_back(name: &str, folder: &str) {
             machines.must_be_the_same(&BTreeSet::new()).await;
             records::agree(&replicas).await;
         } else {
-            // For the others, managedFields have the time of the start.
+            // For the other operations, managedFields contain the time of the start.
             machines.must_be_the_same(&machines.changed).await;
         }
         let all: Vec<String> = machines.held.keys().cloned().collect();
@@ -152,7 +152,7 @@ async fn upgrade(
     slices.put(&old.replica, true).await;
     replicas.endpoints.remove(old.replica.endpoint.number);
     old.replica.server.signal("TERM").await;
-    // The old server still detects these. It serves for 5 s.
+    // The old server still detects these operations. It serves for 5 s.
     machines.start("late", 5).await;
     let caller = old.replica.endpoint.caller.0.clone();
     let mut step = 0;
@@ -175,8 +175,8 @@ async fn upgrade(
 }
 
 impl Replicas<'_> {
-    /// Lets the kube-apiserver connect to a new server, as one of several kube-apiservers may
-    /// do while both releases are ready.
+    /// Connects the kube-apiserver to a new server. This can happen to one of several
+    /// kube-apiservers while both releases are ready.
     async fn connect_to_new(&self, old: Arc<Endpoint>) {
         self.endpoints.remove(old.number);
         old.hang_up();
@@ -192,7 +192,7 @@ async fn downgrade(
     previous: Image,
     folders: &[&str],
 ) {
-    // Scale to one, and then to none, as the strategy Recreate does.
+    // Scale to one and then to none, as the strategy Recreate does.
     while let Some(replica) = replicas.all.first() {
         slices.delete(replica).await;
         replicas.remove_oldest().await;
@@ -212,12 +212,12 @@ struct Predecessor {
     replica: Replica,
     admin: Caller,
     endpoints: Endpoints,
-    /// How often no new replica led while this server ran.
+    /// The number of observations that no new replica led while this server ran.
     observed: usize,
 }
 
 impl Predecessor {
-    /// Whether it still runs. Fails if a new replica leads at the same time.
+    /// Returns true if it still runs. Fails if a new replica leads at the same time.
     async fn leads_alone(&mut self) -> bool {
         let lease = self.admin.get(LEASE).await;
         let holder = text(&lease.body, "/spec/holderIdentity").to_owned();
@@ -229,7 +229,7 @@ impl Predecessor {
                 leaders.push(endpoint.number);
             }
         }
-        // It is asked last: if it runs now, it has run at the time of the observations.
+        // This is asked last. If the server runs now, it was running during the observations.
         let is_running = self.replica.server.is_running();
         if is_running {
             assert_eq!(holder, "", "the Lease is held: {}", lease.text);
@@ -239,7 +239,7 @@ impl Predecessor {
         is_running
     }
 
-    /// Observes it during this work. It must run until the end.
+    /// Observes it during this work. It must run until the end of the work.
     async fn leads_alone_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -255,7 +255,7 @@ impl Predecessor {
     }
 }
 
-/// Whether the server that is asked leads.
+/// Returns true if the server leads.
 async fn leads(caller: &Caller) -> Result<bool, String> {
     let metrics = caller.try_get("/metrics").await?;
     let leads = metrics.text.contains("ifo_leader 1\n");
@@ -263,7 +263,7 @@ async fn leads(caller: &Caller) -> Result<bool, String> {
     Ok(leads)
 }
 
-/// How many replicas lead.
+/// Returns the number of replicas that lead.
 async fn leaders(replicas: &Replicas<'_>) -> usize {
     let mut count = 0;
     for replica in &replicas.all {
@@ -276,10 +276,10 @@ async fn leaders(replicas: &Replicas<'_>) -> usize {
 /// The machines of the test and their operations.
 struct Machines {
     admin: Caller,
-    /// Operations that a client has seen, and that have not ended.
+    /// Operations that a client has received and that have not ended.
     held: Identities,
-    /// Machines that were changed after their operations had started. A server that does not
-    /// know these operations takes the change for the start.
+    /// Machines that were changed after the start of their operations. A server that does not have
+    /// these operations would take the change as the start.
     changed: BTreeSet<String>,
 }
 
@@ -304,7 +304,7 @@ impl Machines {
         }
     }
 
-    /// Remembers these operations. Those that are known must be the same.
+    /// Records these operations. Known operations must be unchanged.
     fn hold(&mut self, seen: Identities) {
         for (name, identity) in seen {
             let known = self.held.entry(name.clone()).or_insert(identity.clone());
@@ -342,7 +342,7 @@ impl Machines {
         self.hold(seen);
     }
 
-    /// Changes all machines with this prefix, but not their status.
+    /// Changes all machines with this prefix without changing their status.
     async fn change_all(&mut self, prefix: &str, count: usize, step: u64) {
         for number in 0..count {
             let name = format!("{prefix}-{number}");
@@ -352,7 +352,7 @@ impl Machines {
         }
     }
 
-    /// Changes every other machine, but not its status, until `managedFields` have a later
+    /// Changes every second machine without changing its status, until `managedFields` have a later
     /// time than the start of its operation.
     async fn change_every_other(&mut self, prefix: &str) {
         let mut machines = self.held.clone();
@@ -382,8 +382,8 @@ impl Machines {
         }
     }
 
-    /// Waits until exactly the operations that are held are listed. Those of the machines in
-    /// `other` may be others.
+    /// Waits until exactly the recorded operations are listed. The operations of the machines in
+    /// `other` can differ.
     async fn must_be_the_same(&self, other: &BTreeSet<String>) {
         eventually("the operations are the same", async || {
             let seen = identities(&self.admin).await?;
@@ -401,7 +401,7 @@ impl Machines {
         .await;
     }
 
-    /// Ends the migration of these machines, and waits until their operations are over.
+    /// Ends the migration of these machines, and waits until their operations have ended.
     async fn end(&mut self, names: &[String]) {
         for name in names {
             let patch = json!({"status": {"printableStatus": "Running"}});
@@ -416,7 +416,7 @@ impl Machines {
     }
 }
 
-/// The operations that are in flight. A machine never has two.
+/// The operations in flight. A machine never has two.
 async fn identities(caller: &Caller) -> Result<Identities, String> {
     let list = readers::read(caller, &OPERATION.path(Some(NAMESPACE))).await?;
     let mut found = Identities::new();
@@ -450,7 +450,8 @@ impl Observations {
     }
 }
 
-/// Fails if one release wrote rule sets or custom resources between two writes of the other.
+/// Fails if one release wrote rule sets or custom resources between two writes of the other
+/// release.
 fn writers_took_turns(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
@@ -469,7 +470,7 @@ fn writers_took_turns(replicas: &Replicas<'_>) {
     assert_eq!(writers, [true, false, true], "true is release 0.1.0");
 }
 
-/// A client that lists through the aggregator all the time.
+/// A client that lists through the aggregator continuously.
 struct Reads {
     state: Arc<Mutex<Observations>>,
     task: JoinHandle<()>,
@@ -480,9 +481,9 @@ struct Observations {
     /// The step of the update.
     step: &'static str,
     reads: usize,
-    /// Failures by the steps at their begin and end.
+    /// Failures, by the steps at their beginning and end.
     failures: BTreeMap<(&'static str, &'static str, String), usize>,
-    /// Lists that lack an operation, or have another one in its place.
+    /// Lists in which an operation is missing or replaced by another one.
     wrong: Vec<String>,
 }
 
@@ -505,7 +506,7 @@ impl Reads {
         Self { state, task }
     }
 
-    /// The update reaches its next step.
+    /// Begins the next step of the update.
     fn begin(&self, step: &'static str) {
         locked(&self.state).step = step;
     }
@@ -562,7 +563,7 @@ impl Slices {
         answer.await.ok();
     }
 
-    /// The Pod is gone.
+    /// Removes the endpoint of a Pod.
     async fn delete(&self, replica: &Replica) {
         let path = format!("{SLICES}/{}", Self::name(replica));
         self.admin.delete(&path).await.ok();
@@ -590,8 +591,8 @@ fn previous_release(test: &str) -> Option<PathBuf> {
     Some(PathBuf::from(folder.trim()))
 }
 
-/// An address of this machine that is not loopback, since the kube-apiserver refuses
-/// loopback in EndpointSlices. None if it has no such address.
+/// An address of this machine that is not loopback, because the kube-apiserver refuses loopback in
+/// EndpointSlices. None if the machine has no such address.
 fn address(test: &str) -> Option<IpAddr> {
     // This sends nothing: it selects the source address of packets to a documentation address.
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a free port");
@@ -607,13 +608,13 @@ fn address(test: &str) -> Option<IpAddr> {
     address
 }
 
-/// Not eprintln, which the test harness keeps to itself when tests pass.
+/// Prints a message. The test harness would hide the output of eprintln if a test passes.
 fn skipped(test: &str, why: &str) {
-    // A lost line is no reason to fail.
+    // A failed write is ignored.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
-/// The folders of a release to install, with this one in the place of `deploy`.
+/// The folders of a release to install, with this one in place of `deploy`.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

@@ -1,4 +1,4 @@
-//! Reads `rules/`. Enters: the folder. Leaves: each rule set with where it stands.
+//! Reads `rules/`. Input: the folder. Output: each rule set with its position.
 
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use serde_json::Value;
@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a rule set says in its first comment if it is not in its kustomization.
+/// The text in the first comment of a rule set that its kustomization does not list.
 const OPT_IN: &str = "not installed by default";
 
-/// Files of a component's folder that hold no rule set.
+/// Files of a component's folder that contain no rule set.
 const BESIDE: [&str; 2] = ["kustomization.yaml", "clusterrole.yaml"];
 
-/// One rule set that ships.
+/// A shipped rule set.
 pub struct Shipped {
     /// Its file below `rules/`, such as `kubevirt/virtualmachines.yaml`.
     pub file: String,
     /// metadata.name.
     pub name: String,
     pub spec: OperationRuleSetSpec,
-    /// Whether its first comment says that it is not installed by default.
+    /// True if its first comment says that it is not installed by default.
     pub opt_in: bool,
 }
 
@@ -69,7 +69,7 @@ pub fn components() -> BTreeSet<String> {
     components
 }
 
-/// What a kustomization lists.
+/// The resources of a kustomization.
 pub fn kustomization(folder: &Path) -> BTreeSet<String> {
     let file = folder.join("kustomization.yaml");
     let kustomization: Value = serde_saphyr::from_str(&read(&file))
@@ -82,7 +82,7 @@ pub fn kustomization(folder: &Path) -> BTreeSet<String> {
 }
 
 impl Shipped {
-    /// All of them, in the order of their files.
+    /// Returns all rule sets, in the order of their files.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for component in components() {

@@ -1,4 +1,4 @@
-//! That there are enough fixtures: nothing a rule says goes unseen.
+//! Checks that the fixtures cover every value that a rule can yield.
 
 use crate::catalogue::Shipped;
 use crate::fixtures::{self, Fixture};
@@ -6,7 +6,7 @@ use crate::judge::of;
 use ifo_api::ruleset::Rule;
 use std::collections::BTreeSet;
 
-/// A field of a rule that yields what `expect-status` names, and how to get its text.
+/// A field of a rule whose value `expect-status` names, with its text.
 type Field = (&'static str, fn(&Rule) -> Option<&String>);
 
 const FIELDS: [Field; 6] = [
@@ -18,9 +18,8 @@ const FIELDS: [Field; 6] = [
     ("instance", |rule| rule.instance.as_ref()),
 ];
 
-/// What is missing for one rule.
-///
-/// What several rules say with the same words needs one of them only.
+/// Returns the missing fixtures of one rule. If several rules yield the same text, one of them is
+/// enough.
 fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
     let operation = rule.operation.as_str();
     let has = |fixture: &Fixture| fixture.operations.iter().any(|name| of(name) == operation);

@@ -1,6 +1,6 @@
-//! The rules on objects that controllers write for a moment or in odd cases: counters that
-//! are zero or missing, conditions that are unknown or missing. Enters: the fixtures. Leaves:
-//! the evaluations that fail. A missing field is no failure; a division by zero is.
+//! Tests of the rules with objects that are written only briefly or in rare cases: counters that
+//! are zero or missing, and conditions that are unknown or missing. Input: the fixtures. Output:
+//! the failed evaluations. A missing field is not a failure, but a division by zero is.
 
 use crate::catalogue::Shipped;
 use crate::{fixtures, judge};
@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What is changed in an object, in words, and the object after the change.
+/// A description of the change, and the changed object.
 type Variant = (String, Value);
 
-/// JSON pointers of all values below `pointer` that `wanted` says yes to.
+/// JSON pointers of all values below `pointer` for which `wanted` returns true.
 fn pointers(object: &Value, pointer: &str, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
     let Some(value) = object.pointer(pointer) else {
         return Vec::new();
@@ -60,7 +60,7 @@ fn zero(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Elements of lists stay, so that the other pointers stay true.
+// Elements of lists stay, so that the other pointers stay valid.
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
     let key = key.replace("~1", "/").replace("~0", "~");
@@ -69,7 +69,7 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-/// All counters of spec, of status, and of both; and each by itself.
+/// All counters of spec, of status and of both, and each one separately.
 fn counters(object: &Value) -> Vec<Variant> {
     let of = |root: &str| pointers(object, root, &is_counter);
     let (spec, status) = (of("/spec"), of("/status"));
@@ -93,7 +93,7 @@ fn counters(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Conditions that are missing, empty or unknown, all and each by itself.
+/// Conditions that are missing, empty or unknown, all together and each one separately.
 fn conditions(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "/status", &is_conditions) {
@@ -121,7 +121,7 @@ fn conditions(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// The object with less in it than its controller has written.
+/// The object with fewer fields than its controller has written.
 fn variants(object: &Value) -> Vec<Variant> {
     let mut variants = counters(object);
     variants.extend(conditions(object));
@@ -133,7 +133,7 @@ fn variants(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// What fails on an object.
+/// The failures on an object.
 fn failures(book: &RuleBook, object: &Value) -> Vec<String> {
     let json = object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");

@@ -1,25 +1,25 @@
-//! Reads `tests/fixtures/catalogue/`. Enters: a rule set. Leaves: objects of its target, each
-//! with what the rules are expected to find on it, from its annotations:
+//! Reads `tests/fixtures/catalogue/`. Input: a rule set. Output: objects of its target, each with
+//! the expected results in its annotations:
 //!
-//! - `ifo.kubevirt.io/expect`: the operations, with commas; of a rule with `forEach`
-//!   `Operation/itemKey`; empty for none.
-//! - `ifo.kubevirt.io/expect-continued`: the operations that the object does not start and
-//!   that go on if they are in flight (`continueWhile`), with commas; none if it is absent.
-//! - `ifo.kubevirt.io/expect-status`: YAML, for each operation what the rule says of it; only
-//!   what is named is compared, null is what is not said.
-//! - `ifo.kubevirt.io/expect-outcome`: YAML, for each operation that is not under way how it
-//!   has ended, empty where that is not known.
+//! - `ifo.kubevirt.io/expect`: the operations, separated by commas. For a rule with `forEach`,
+//!   `Operation/itemKey`. Empty for no operation.
+//! - `ifo.kubevirt.io/expect-continued`: the operations that the object does not start but that
+//!   continue if they are in flight (`continueWhile`), separated by commas. Absent for none.
+//! - `ifo.kubevirt.io/expect-status`: YAML with the values that the rule yields for each operation.
+//!   Only the named fields are compared. Null means that the rule yields no value.
+//! - `ifo.kubevirt.io/expect-outcome`: YAML with the outcome of each operation that is not in
+//!   flight. Empty if it is unknown.
 
 use crate::catalogue::{Shipped, documents, read};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// One object and what is expected of it.
+/// An object and its expected results.
 pub struct Fixture {
-    /// File and place in it, such as `kubevirt/virtualmachines.yaml[3]`.
+    /// File and position, such as `kubevirt/virtualmachines.yaml[3]`.
     pub place: String,
-    /// What is written above it: where this state comes from.
+    /// The comment above it, which names the source of this state.
     pub comment: String,
     /// The object as JSON.
     pub object: Value,
@@ -85,7 +85,7 @@ impl Fixture {
     }
 }
 
-/// Leaves the object as its controller has it: most have no annotations at all.
+/// Restores the object as its controller writes it. Most objects have no annotations.
 fn forget_expectations(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;
@@ -107,7 +107,7 @@ fn parse<T: Default + serde::de::DeserializeOwned>(place: &str, text: Option<Str
     })
 }
 
-/// The fixtures' files, as their rule sets' are named.
+/// The files of the fixtures, which have the names of the rule sets' files.
 pub fn files() -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for component in std::fs::read_dir(folder()).expect("there are fixtures") {

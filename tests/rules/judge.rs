@@ -1,5 +1,5 @@
-//! What a rule set finds on a fixture, and whether that is what is expected. Enters: a spec
-//! and a fixture. Leaves: nothing, or the first difference, in words.
+//! Compares the results of a rule set on a fixture with the expected ones. Input: a spec and a
+//! fixture. Output: the first difference in words, if there is one.
 
 use crate::fixtures::Fixture;
 use ifo_api::Gvr;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A book of one rule set, or what is wrong with it.
+/// A rule book with one rule set, or its errors.
 pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String> {
     let rule_set = compile(name, spec).map_err(|invalid| {
         let invalid: Vec<String> = invalid.iter().map(ToString::to_string).collect();
@@ -28,7 +28,7 @@ pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String>
     Ok(RuleBook::new(1, target, "Any".into(), true, sets))
 }
 
-/// Compares all that is expected, or what is expected of the rule for `only`.
+/// Compares all expected results, or those of the rule for `only`.
 pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(), String> {
     let json = fixture.object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
@@ -67,7 +67,7 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     Ok(())
 }
 
-/// The operation of `Operation/itemKey`.
+/// Returns the operation of `Operation/itemKey`.
 pub fn of(name: &str) -> &str {
     name.split('/').next().expect("split yields one at least")
 }

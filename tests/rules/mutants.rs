@@ -1,13 +1,13 @@
-//! Small changes of an expression, each of which ought to be noticed. Enters: CEL text.
-//! Leaves: the text with one change, and what that is.
+//! Small changes of an expression, which a test must notice. Input: CEL text. Output: the changed
+//! texts, each with a description.
 //!
-//! The text is cut into tokens, not parsed: where an operand begins and ends is told by
-//! brackets and by the operators that bind no closer.
+//! The text is split into tokens and not parsed. The extent of an operand follows from brackets and
+//! from the precedence of operators.
 
-/// One changed expression.
+/// A changed expression.
 pub struct Mutant {
     pub text: String,
-    /// What was changed, such as `drop "a == b"`.
+    /// The change, such as `drop "a == b"`.
     pub change: String,
 }
 
@@ -23,7 +23,7 @@ struct Token<'s> {
     kind: Kind,
     text: &'s str,
     start: usize,
-    /// Brackets that are open around it; a bracket is inside itself.
+    /// Number of open brackets around the token. A bracket counts as inside itself.
     depth: usize,
 }
 
@@ -78,7 +78,7 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// All changes of `source`.
+/// Returns all changes of `source`.
 pub fn mutants(source: &str) -> Vec<Mutant> {
     let tokens = tokens(source);
     let mut all = Vec::new();
@@ -118,7 +118,7 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
             (Kind::Sign, sign @ ("&&" | "||")) => {
                 let neutral = if sign == "&&" { "true" } else { "false" };
                 let (start, end) = operands(&tokens, index, sign);
-                // What stands before it is dropped once, with the first of a row.
+                // The operand before it is dropped only once, with the first operator of a chain.
                 let row = tokens[..index]
                     .iter()
                     .rev()
@@ -160,7 +160,7 @@ fn inverse(sign: &str) -> &'static str {
     }
 }
 
-/// Where the bracket that opens at `open` is closed.
+/// Returns the position of the bracket that closes the bracket at `open`.
 fn closing(tokens: &[Token<'_>], open: usize) -> usize {
     let depth = tokens[open].depth;
     let mut inside = tokens[open + 1..].iter();
@@ -168,8 +168,8 @@ fn closing(tokens: &[Token<'_>], open: usize) -> usize {
     close.expect("brackets are closed").end()
 }
 
-/// Where what stands on the left of an operator begins, and what stands on its right ends.
-/// On the left a row of the same operator is one operand.
+/// Returns the beginning of the left operand of an operator, and the end of its right operand. On
+/// the left, a chain of the same operator is one operand.
 fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
     let depth = tokens[index].depth;
     let ends = |token: &Token<'_>, left: bool| {

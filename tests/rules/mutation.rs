@@ -10,19 +10,19 @@ use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Changes that no object can show: file, part of the name of the changed expression, part of
+/// Changes that no object can show: the file, part of the name of the changed expression, part of
 /// the change, and the reason.
 const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
 
-/// One place where an expression stands.
+/// The position of an expression.
 struct Site {
-    /// Such as `Migrating.expression` or `variables.available`.
+    /// Its name, such as `Migrating.expression` or `variables.available`.
     name: String,
     source: String,
-    /// The spec with this expression replaced: for a rule without all others, which makes
-    /// it quick.
+    /// The spec with this expression replaced. For an expression of a rule, the other rules are
+    /// removed, which makes the test faster.
     replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
-    /// The rule that alone is looked at.
+    /// The only rule that is compared.
     only: Option<String>,
 }
 
@@ -48,7 +48,7 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
     }
 }
 
-/// The expressions that are changed, and the variables that they use.
+/// The changed expressions, and the variables that they use.
 fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     let mut sites = Vec::new();
     let mut sources = String::new();
@@ -73,7 +73,7 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
             });
         }
     }
-    // From the last on: a variable may be used by those behind it.
+    // From the last to the first, because a variable can be used by later ones.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
         if !uses(&sources, &variable.name) {
             continue;
@@ -103,13 +103,13 @@ fn uses(text: &str, variable: &str) -> bool {
     })
 }
 
-/// The changes of one rule set that no fixture notices.
+/// The changes of a rule set that no fixture shows.
 fn survivors(shipped: &Shipped) -> Vec<String> {
     let fixtures = fixtures::of(shipped);
     let mut survivors = Vec::new();
     for site in sites(&shipped.spec) {
         for mutant in mutants(&site.source) {
-            // What does not compile is noticed.
+            // A change that does not compile counts as noticed.
             let Ok(book) = book(&shipped.name, &(site.replaced)(mutant.text)) else {
                 continue;
             };

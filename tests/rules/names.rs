@@ -1,10 +1,10 @@
-//! The operations that are promised by name: dashboards and scripts ask for them.
+//! Checks the names of operations on which dashboards and scripts rely.
 
 use crate::catalogue::Shipped;
 use std::collections::BTreeSet;
 
-/// Rule set, target, operations. Where a rule set has no name here (`-`), any set of the
-/// target with these operations will do.
+/// Rule set, target and operations. With `-` as the name, any rule set of the target with these
+/// operations is accepted.
 const PROMISED: &str = "
 vm-lifecycle-rules kubevirt.io/v1/virtualmachines Migrating Starting Stopping Provisioning Terminating WaitingForReceiver
 vmi-rules kubevirt.io/v1/virtualmachineinstances Pending Scheduling Scheduled WaitingForSync Provisioning VCPUChange MemoryChange LiveMigrating Stopping DiskHotplug
@@ -69,7 +69,7 @@ fn target(shipped: &Shipped) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// `*` as a version stands for any.
+/// `*` matches any version.
 fn fits(pattern: &str, target: &str) -> bool {
     match pattern.split_once('*') {
         Some((group, resource)) => target.starts_with(group) && target.ends_with(resource),
