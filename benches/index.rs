@@ -1,4 +1,4 @@
-//! What lists, commits and watches cost, at named sizes.
+//! Measures lists, commits and watches of the index at several sizes.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The server's.
+/// The bounds of the server.
 const BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
@@ -73,7 +73,7 @@ fn list(c: &mut Criterion) {
     group.finish();
 }
 
-/// The pages after the first: a version that the whole ring has to be undone for.
+/// Pages after the first one, at a version for which all changes in the ring must be undone.
 fn list_exact(c: &mut Criterion) {
     let mut group = c.benchmark_group("list of the oldest version in the ring");
     for (name, size) in SIZES {
@@ -121,7 +121,7 @@ fn commit(c: &mut Criterion) {
     group.finish();
 }
 
-/// From a commit until the last of many watchers, each a task, has its change.
+/// Measures the time from a commit until the last of many watchers has its change.
 fn fan_out(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

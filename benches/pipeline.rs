@@ -1,9 +1,8 @@
-//! What one change costs on its way from a watch's bytes to its watchers, and what a
-//! list costs: without a network, so that the figures are this server's own. The bars
-//! are in `docs/performance.md`; `benches/cluster` has the rest of the way.
+//! Measures the cost of one change from the bytes of a watch to its watchers, and the cost of a
+//! list. There is no network, so the figures belong to this server. The goals are in
+//! `docs/performance.md`, and `benches/cluster` measures the whole path.
 //!
-//! Measured is the processor time of the process, not that on the wall: what else the
-//! machine does should not count.
+//! The unit is processor time of the process, so that the load of the machine does not count.
 
 mod serving;
 
@@ -32,11 +31,11 @@ const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmac
 const KUBEVIRT: &str = include_str!("../tests/fixtures/objects/kubevirt.json");
 const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Operations that are listed.
+/// Number of listed operations.
 const OPERATIONS: usize = 10_000;
-/// Watchers that a change goes out to.
+/// Number of watchers of a change.
 const WATCHERS: usize = 1_000;
-/// The server's.
+/// The bounds of the server.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
@@ -85,7 +84,7 @@ impl Measurement for ProcessorTime {
     }
 }
 
-/// The book that one shipped rule set makes.
+/// The rule book of one shipped rule set.
 fn book(yaml: &str, kind: &str) -> Arc<RuleBook> {
     let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("shipped rules can be read");
     let name = set.metadata.name.as_deref().unwrap_or_default();
@@ -111,7 +110,7 @@ fn virtual_machines() -> Arc<RuleBook> {
     )
 }
 
-/// Rules that only say whether there is an operation, as the bars were measured with.
+/// Rules that only detect operations, with which the goals were set.
 fn bare(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
     let rules: Vec<_> = rules
         .iter()
@@ -130,7 +129,7 @@ fn bare(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
     book(&set.to_string(), kind)
 }
 
-/// Six rules of the kind that watch a `VirtualMachine`.
+/// Six rules, as for a `VirtualMachine`.
 const MACHINE_RULES: [(&str, &str); 6] = [
     (
         "Starting",
@@ -157,7 +156,7 @@ const MACHINE_RULES: [(&str, &str); 6] = [
     ),
 ];
 
-/// Eight rules of the kind that watch a `KubeVirt`: a matrix of its conditions.
+/// Eight rules, as for a `KubeVirt`: combinations of its conditions.
 fn kubevirt_rules() -> Vec<(&'static str, &'static str)> {
     macro_rules! is {
         ($kind:literal) => {
@@ -213,7 +212,7 @@ fn decode_and_evaluate(book: &RuleBook, json: &[u8], metrics: &Metrics) -> Evalu
     evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("it has a name")
 }
 
-/// From the bytes of one object to what the rules find on it.
+/// Measures from the bytes of one object to the detections.
 fn evaluation(c: &mut Criterion<ProcessorTime>) {
     let metrics = Metrics::new();
     let mut group = c.benchmark_group("decode and evaluate");
@@ -253,7 +252,7 @@ fn evaluation(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-/// A tracker of virtual machines with its index, as the server has them.
+/// A tracker of virtual machines with its index, as in the server.
 struct Pipeline {
     book: Arc<RuleBook>,
     source: Source,
@@ -294,7 +293,7 @@ impl Pipeline {
         (pipeline, reader)
     }
 
-    /// What the feed would send of virtual machine number `n`, which has one operation.
+    /// The message of the feed for virtual machine number `n`, which has one operation.
     fn event(&self, n: usize, status: &str) -> Message {
         const SNAPSHOT: &str =
             r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
@@ -321,7 +320,7 @@ impl Pipeline {
         }
     }
 
-    /// Writes what the tracker has changed to the index.
+    /// Writes the changes of the tracker to the index.
     fn commit(&mut self) {
         let changes = self.tracker.take_changes();
         let committed = self.writer.commit(changes, CommitVersion::Mint);
@@ -333,7 +332,7 @@ impl Pipeline {
         self.commit();
     }
 
-    /// With that many operations in flight.
+    /// Creates this number of operations in flight.
     fn filled(operations: usize) -> (Self, IndexReader) {
         let (mut pipeline, reader) = Self::new();
         for n in 0..operations {
@@ -345,8 +344,8 @@ impl Pipeline {
     }
 }
 
-/// Resident memory of the tracker and the index for each operation in flight. It is printed,
-/// since criterion measures time only. The process must not have freed memory before.
+/// Prints the resident memory of the tracker and the index for each operation in flight, because
+/// criterion only measures time. The process must not have freed memory before.
 fn memory(_: &mut Criterion<ProcessorTime>) {
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
@@ -354,7 +353,7 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
         let kilobytes = line.and_then(|it| it.trim().strip_suffix(" kB"));
         kilobytes.and_then(|it| it.parse::<usize>().ok())
     };
-    // What the first evaluation allocates is not of an operation.
+    // The allocations of the first evaluation do not belong to an operation.
     let (mut pipeline, _reader) = Pipeline::filled(100);
     let before = resident();
     for n in 100..OPERATIONS + 100 {
@@ -368,7 +367,7 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
     }
 }
 
-/// From an evaluation to what readers of the index see.
+/// Measures from an evaluation to the change that readers of the index receive.
 fn track(c: &mut Criterion<ProcessorTime>) {
     let mut group = c.benchmark_group("track and commit");
     let (mut pipeline, _reader) = Pipeline::filled(OPERATIONS);
@@ -418,7 +417,7 @@ fn list(c: &mut Criterion<ProcessorTime>) {
         ("Table, gzip", TABLE, "gzip"),
     ] {
         let list = async || drained(serving::get(&router, LIVE, accept, encoding).await).await;
-        // Bytes as they are sent.
+        // The bytes as they are sent.
         let size = runtime.block_on(list());
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(name, |b| b.iter(|| runtime.block_on(list())));
@@ -426,7 +425,7 @@ fn list(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-/// From a change until the last of its watchers has its bytes.
+/// Measures from a change until the last watcher has its bytes.
 fn fan_out(c: &mut Criterion<ProcessorTime>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,4 +1,4 @@
-//! The cluster: requests, and what the benches need in it.
+//! Requests to the cluster for the benchmarks.
 
 use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, stream};
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the subjects are.
+/// Path of the subjects.
 pub const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
-/// Where the operations are.
+/// Path of the operations.
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
-/// Where the rule sets are.
+/// Path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
 const VIRTUAL_MACHINE: &str = include_str!("../../tests/fixtures/objects/virtualmachine.json");
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
-/// Requests at once while objects are made.
+/// Number of concurrent requests while objects are created.
 const AT_ONCE: usize = 32;
 
-/// A server, and the kubeconfig that leads to it.
+/// A server, and the kubeconfig for it.
 #[derive(Clone)]
 pub struct Api {
     pub kubeconfig: PathBuf,
@@ -41,7 +41,7 @@ impl Api {
         })
     }
 
-    /// CRDs, the namespace, and the rule set of virtual machines.
+    /// Creates the CRDs, the namespace, and the rule set of virtual machines.
     pub async fn install(&self) -> anyhow::Result<()> {
         self.define(
             "operationrulesets.ifo.kubevirt.io",
@@ -71,14 +71,14 @@ impl Api {
         self.apply(&format!("{path}/{name}"), yaml).await
     }
 
-    /// Creates the subjects that are not there yet.
+    /// Creates the missing subjects.
     pub async fn make_machines(&self, count: usize) -> anyhow::Result<()> {
         each(count, |n| async move {
             let mut machine: Value = serde_json::from_str(VIRTUAL_MACHINE)?;
             let metadata = &mut machine["metadata"];
             *metadata = json!({"name": format!("vm-{n}"), "labels": metadata["labels"],
                 "annotations": metadata["annotations"]});
-            // As long as the field is there, even as null, an operation is in flight.
+            // While the field exists, even as null, an operation is in flight.
             if let Some(status) = machine["status"].as_object_mut() {
                 status.remove("snapshotInProgress");
             }
@@ -87,7 +87,7 @@ impl Api {
         .await
     }
 
-    /// Gives all subjects a status.
+    /// Sets the status of all subjects.
     pub async fn set_all(&self, count: usize, status: &str) -> anyhow::Result<()> {
         each(count, |n| self.set(n, status, 0)).await
     }
@@ -102,7 +102,7 @@ impl Api {
             .map(drop)
     }
 
-    /// Creates an object, unless it is there.
+    /// Creates an object if it does not exist.
     pub async fn create(&self, path: &str, object: &Value) -> anyhow::Result<()> {
         let made = self.send(Method::POST, path, "application/json", object.to_string());
         match made.await {
@@ -128,7 +128,7 @@ impl Api {
             .map(drop)
     }
 
-    /// Waits until a path is there.
+    /// Waits until a path is served.
     pub async fn until(&self, path: &str) -> anyhow::Result<()> {
         let mut last = String::new();
         for _ in 0..600 {
@@ -162,7 +162,7 @@ impl Api {
         Ok(body.to_vec())
     }
 
-    /// The lines of a watch, from now on, handed to `take` as they come.
+    /// Watches from now on, and passes the lines to `take`.
     pub async fn watch(
         &self,
         path: &str,
@@ -191,7 +191,7 @@ impl Api {
     }
 }
 
-/// Acts on each of so many, some at once.
+/// Runs an action for each number, several at the same time.
 pub async fn each<F>(count: usize, act: impl Fn(usize) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -203,7 +203,7 @@ where
     Ok(())
 }
 
-/// A definition without a schema, so that any object of the kind is accepted.
+/// A CRD without a schema, so that any object of the kind is accepted.
 pub fn definition(group: &str, version: &str, kind: &str, plural: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -1,6 +1,6 @@
-//! A process that only watches the subjects, with the server's own client, and drops what it
-//! reads. What the server takes for an event beyond this is its own work; what both take depends
-//! on the control plane and on the machine.
+//! A process that only watches the subjects with the server's own client, and drops them. It is the
+//! baseline for the server: the rest of the server's time for an event is its own work. Both depend
+//! on the control plane and the machine.
 
 use crate::server::processor_of;
 use anyhow::Context as _;
@@ -13,10 +13,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Set in the process: the kubeconfig that it watches with.
+/// Variable of the process with its kubeconfig.
 const KUBECONFIG: &str = "IFO_BENCH_BARE_WATCH";
 
-/// The process. It is killed when this is dropped.
+/// The process. Dropping it kills the process.
 pub struct BareWatch(Child);
 
 impl BareWatch {
@@ -31,7 +31,7 @@ impl BareWatch {
         Ok(Self(child))
     }
 
-    /// Processor time of all its threads so far, user and system.
+    /// Returns the processor time of all its threads so far, user and system.
     pub fn processor(&self) -> anyhow::Result<Duration> {
         processor_of(self.0.id())
     }
@@ -44,8 +44,8 @@ impl Drop for BareWatch {
     }
 }
 
-/// Watches for ever, if this process was started for that. Runs on one thread, as the server's
-/// pipeline does.
+/// Watches without end, if this process was started for it. Like the server's pipeline, it uses one
+/// thread.
 pub fn watch_if_started_for_it() -> anyhow::Result<()> {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A hundred rule sets that were made to do harm, on the target of another one.
+//! Measures a rule set while a hundred hostile rule sets are on the same target.
 
 use crate::api::RULE_SETS;
 use crate::server::Server;
@@ -6,12 +6,12 @@ use crate::{Bench, Load};
 use serde_json::json;
 use std::time::Duration;
 
-/// How many.
+/// Number of hostile rule sets.
 const HOSTILE: usize = 100;
-/// Loads with and without them, in turn.
+/// Number of loads with and without them, alternately.
 const TURNS: usize = 2;
 
-/// Expressions that compile and cost far more than they look.
+/// Expressions that compile and have an unexpectedly high cost.
 fn expressions() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     let nested = (0..12).fold("false".to_owned(), |inner, depth| {
@@ -34,7 +34,7 @@ fn expressions() -> Vec<String> {
     ]
 }
 
-/// The latency of the shipped rule set's operations, with and without the others.
+/// Measures the latency of the shipped rule set's operations, with and without the hostile ones.
 pub async fn compare(bench: &Bench, server: &Server) -> anyhow::Result<()> {
     let expressions = expressions();
     let name = |number: usize| format!("{RULE_SETS}/a-hostile-{number}");

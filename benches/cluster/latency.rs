@@ -1,4 +1,4 @@
-//! How long after an update its subject and its operation are seen.
+//! Measures the time from an update until a client receives its subject and its operation.
 
 use crate::api::{Api, LIVE, MACHINES};
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// When updates were sent, and how long after it they were seen.
+/// The times of updates, and the delays until they were received.
 #[derive(Default)]
 pub struct Seen(Mutex<Times>);
 
@@ -23,7 +23,7 @@ impl Seen {
         self.0.lock().expect("nothing panics that holds it")
     }
 
-    /// Begins two watches, of the subjects and of their operations.
+    /// Starts two watches, of the subjects and of their operations.
     pub async fn watch(self: &Arc<Self>, api: &Api) -> anyhow::Result<[JoinHandle<()>; 2]> {
         let (subjects, operations) = (self.clone(), self.clone());
         Ok([
@@ -46,7 +46,7 @@ impl Seen {
         times.sent.insert(subject, Instant::now());
     }
 
-    /// The subject's own event.
+    /// Records the event of the subject.
     fn subject(&self, line: &[u8]) {
         let now = Instant::now();
         let Some(subject) = machine(line) else {
@@ -58,8 +58,8 @@ impl Seen {
         }
     }
 
-    /// The event of its operation: the first after the update; ends do not count, which
-    /// come by themselves when the debounce is over.
+    /// Records the event of the operation: the first one after the update. Ends do not count,
+    /// because they come at the end of the debounce period.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let over = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
@@ -72,14 +72,14 @@ impl Seen {
         }
     }
 
-    /// The time by which so many percent of the operations were seen.
+    /// Returns the percentile of the operations.
     pub fn operations_within(&self, percent: usize) -> Duration {
         let mut times = self.times();
         times.close_all();
         at(times.done.iter().map(|pair| pair.1), percent)
     }
 
-    /// The same of the subjects.
+    /// Returns the percentile of the subjects.
     pub fn subjects_within(&self, percent: usize) -> Duration {
         let mut times = self.times();
         times.close_all();
@@ -127,7 +127,7 @@ impl Times {
     }
 }
 
-/// The smallest that so many percent do not exceed.
+/// Returns the smallest value that at least this percentage of the values do not exceed.
 pub fn at(of: impl Iterator<Item = Duration>, percent: usize) -> Duration {
     let mut of: Vec<_> = of.collect();
     of.sort_unstable();
@@ -136,8 +136,8 @@ pub fn at(of: impl Iterator<Item = Duration>, percent: usize) -> Duration {
         .unwrap_or_default()
 }
 
-/// The number of the machine that a line is about. What is named so first is the machine
-/// itself, or in an operation the owner.
+/// Returns the number of the machine in a line. The first such name is the machine itself, or the
+/// owner in an operation.
 fn machine(line: &[u8]) -> Option<usize> {
     const BEFORE: &[u8] = b"\"name\":\"vm-";
     let at = memchr::memmem::find(line, BEFORE)? + BEFORE.len();

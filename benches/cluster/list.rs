@@ -1,5 +1,5 @@
-//! Lists of operations from this server, against lists of as many custom resources from
-//! the kube-apiserver's cache.
+//! Compares lists of operations from this server with lists of custom resources from the
+//! kube-apiserver's cache.
 
 use crate::api::{Api, LIVE, definition, each};
 use crate::server::Server;
@@ -14,10 +14,10 @@ const GROUP: &str = "bench.ifo.kubevirt.io";
 const COPIES: &str = "/apis/bench.ifo.kubevirt.io/v1alpha1/namespaces/default/copies";
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Lists of each sort, in turn; the quickest counts.
+/// Number of lists of each kind, alternately. The fastest one counts.
 const TIMES: usize = 8;
 
-/// Compares the two.
+/// Compares both.
 pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
     let direct = server.direct(api).await?;
     let operations = format!("{LIVE}/inflightoperations");
@@ -44,7 +44,7 @@ pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a custom resource of each operation, with the same table columns.
+/// Creates a custom resource of each operation, with the same table columns.
 async fn copy(api: &Api, operations: &str) -> anyhow::Result<()> {
     let mut copies = definition(GROUP, "v1alpha1", "Copy", "copies");
     let columns = [
@@ -77,7 +77,7 @@ async fn copy(api: &Api, operations: &str) -> anyhow::Result<()> {
         copy["apiVersion"] = json!(format!("{GROUP}/v1alpha1"));
         copy["kind"] = json!("Copy");
         let metadata = &operations[n]["metadata"];
-        // By number, so that copies of another run's operations are not added to.
+        // They are named by number, so copies of an earlier run are replaced.
         copy["metadata"] = json!({"name": format!("copy-{n}"), "labels": metadata["labels"],
             "ownerReferences": metadata["ownerReferences"]});
         api.create(COPIES, &copy).await
@@ -85,7 +85,7 @@ async fn copy(api: &Api, operations: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// How long a list takes, to its last byte, and its length.
+/// Returns the time until the last byte of a list, and its length.
 async fn time(api: &Api, path: &str, accept: &str) -> anyhow::Result<(Duration, usize)> {
     let request = Request::get(path)
         .header("accept", accept)

@@ -1,14 +1,14 @@
-//! The whole server against a real kube-apiserver: start, memory, processor time for
-//! each subject event, how much later than the subject itself its operation can be seen,
-//! lists and many watchers. Needs a control plane to throw away, and says so if it is
-//! given none:
+//! Benchmarks of the whole server with a real kube-apiserver: start, memory, processor time for
+//! each event of a subject, latency of operations compared with their subjects, lists, and many
+//! watchers. They need a control plane that is used for nothing else:
+//!
 //!
 //! ```text
 //! program=$(tests/control-plane/build); "$program" run --detach --dir DIR
 //! IFO_BENCH_KUBECONFIG=DIR/admin.kubeconfig cargo bench --bench cluster
 //! ```
 //!
-//! | variable | default | what |
+//! | variable | default | meaning |
 //! | --- | --- | --- |
 //! | `IFO_BENCH_PARTS` | all | which of `start`, `load`, `operations`, `list`, `watchers`, `hostile`, `replicas`, `failover` |
 //! | `IFO_BENCH_SUBJECTS` | 5000 | subjects, and operations where all of them have one |
@@ -36,9 +36,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the server gets to settle before its memory is read.
+/// Time in which the server settles before its memory is read.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Starts of which the quickest counts: the others waited for the machine.
+/// Number of starts. The fastest one counts, because the others waited for the machine.
 const STARTS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
@@ -63,7 +63,7 @@ async fn measure() -> anyhow::Result<()> {
     bench.run().await
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn number(name: &str, default: usize) -> anyhow::Result<usize> {
     match std::env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
@@ -71,7 +71,7 @@ fn number(name: &str, default: usize) -> anyhow::Result<usize> {
     }
 }
 
-/// Whether a part is to run.
+/// Returns true if a part is selected.
 fn wanted(part: &str) -> bool {
     std::env::var("IFO_BENCH_PARTS").map_or(true, |parts| parts.split(',').any(|own| own == part))
 }
@@ -84,17 +84,17 @@ struct Bench {
     watchers: usize,
 }
 
-/// What an update does to a subject.
+/// The change that an update makes.
 #[derive(Clone, Copy)]
 enum Load {
-    /// Nothing that a rule looks at.
+    /// A field that no rule reads.
     Heartbeat,
-    /// Each time another status, so that an operation starts, settles or goes on.
+    /// A different status each time, so that an operation starts, settles or continues.
     Life,
 }
 
 impl Bench {
-    /// CRDs, the shipped rule set, and the subjects.
+    /// Creates the CRDs, the shipped rule set, and the subjects.
     async fn prepare(&self) -> anyhow::Result<()> {
         self.api.install().await?;
         let start = Instant::now();
@@ -161,7 +161,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Processor time for each event, and latency.
+    /// Measures the processor time for each event, and the latency.
     async fn loads(&self, server: &Server) -> anyhow::Result<()> {
         let bare = BareWatch::start(&self.api.kubeconfig)?;
         tokio::time::sleep(SETTLE).await;
@@ -185,9 +185,9 @@ impl Bench {
         Ok(())
     }
 
-    /// A load, with one watch of the subjects and one of their operations.
+    /// Runs a load, with one watch of the subjects and one of their operations.
     async fn watched(&self, load: Load) -> anyhow::Result<Arc<Seen>> {
-        // What is left of the last load must have ended.
+        // Operations of the previous load must have ended.
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
         let seen = Arc::new(Seen::default());
@@ -202,7 +202,7 @@ impl Bench {
         Ok(seen)
     }
 
-    /// Updates at the rate, for the time. The number of updates.
+    /// Updates at the rate for this time. Returns the number of updates.
     async fn load(&self, load: Load, seen: Option<&Seen>) -> anyhow::Result<usize> {
         let total = self.rate * self.seconds;
         let start = Instant::now();
@@ -230,7 +230,7 @@ impl Bench {
         Ok(total)
     }
 
-    /// What each operation in flight takes. Afterwards every subject has one.
+    /// Measures the memory of operations in flight. After it, every subject has one.
     async fn operations(&self, server: &Server) -> anyhow::Result<()> {
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;

@@ -1,5 +1,5 @@
-//! What several replicas cost: processor time and memory of the leader and of its followers,
-//! the question to the leader before a read, and the time without a leader after a crash.
+//! Measures the cost of several replicas: processor time and memory of the leader and its
+//! followers, the query to the leader before a read, and the time without a leader after a crash.
 
 use crate::api::{Api, LIVE};
 use crate::latency::at;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 /// The Lease of the replicas.
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
 
-/// Reads of each kind.
+/// Number of reads of each kind.
 const READS: usize = 1_000;
 
-/// How often the Lease is read while no replica leads.
+/// Interval at which the Lease is read while no replica leads.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The followers of the largest measurement.
+/// Number of followers in the largest measurement.
 const FOLLOWERS: usize = 2;
 
-/// Measures a leader without followers, then with one, and so on.
+/// Measures a leader without followers, with one, and with two.
 pub async fn cost(bench: &Bench) -> anyhow::Result<()> {
     let api = &bench.api;
     let leader = start(api, "leader-0").await?;
@@ -93,15 +93,15 @@ async fn reads(api: &Api, leader: &Server, follower: &Server) -> anyhow::Result<
     Ok(())
 }
 
-/// Kills the leader of three replicas again and again. Measures the time from SIGKILL until
-/// another replica holds the Lease.
+/// Kills the leader of three replicas repeatedly. Measures the time from SIGKILL until another
+/// replica holds the Lease.
 pub async fn failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut replicas = Vec::new();
     for started in 0..3 {
         let pod = format!("replica-{started}");
         let server = start(api, &pod).await?;
         if replicas.is_empty() {
-            // The others read the CA in the APIService.
+            // The other replicas read the CA in the APIService.
             server.register(api).await?;
         }
         replicas.push((server, pod));
@@ -109,7 +109,7 @@ pub async fn failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut times = Vec::with_capacity(kills);
     for kill in 0..kills {
         let leader = until_held(api, |_| true).await?;
-        // All replicas are in sync. The kill comes at any time between two renewals.
+        // All replicas are in sync. The kill happens at a random time between two renewals.
         tokio::time::sleep(SETTLE + Duration::from_millis(fastrand::u64(0..1_000))).await;
         let index = replicas.iter().position(|(_, pod)| *pod == leader);
         let (mut server, _) = replicas.remove(index.context("the leader is unknown")?);
@@ -142,10 +142,10 @@ async fn leads(api: &Api, pod: &str) -> anyhow::Result<()> {
     until_held(api, |holder| holder == pod).await.map(drop)
 }
 
-/// Waits until such a Pod holds the Lease. Returns its UID.
+/// Waits until one of these Pods holds the Lease. Returns its UID.
 async fn until_held(api: &Api, is_wanted: impl Fn(&str) -> bool) -> anyhow::Result<String> {
     loop {
-        // There may be no Lease yet.
+        // The Lease may not exist yet.
         let lease = api.get(LEASE).await.unwrap_or_default();
         let lease: Value = serde_json::from_slice(&lease).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str();

@@ -1,4 +1,4 @@
-//! The server under measurement.
+//! The measured server.
 
 use crate::api::{Api, LIVE};
 use anyhow::{Context as _, bail};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process of it. Ends with this.
+/// A process of the server. Dropping it kills the process.
 pub struct Server {
     child: Child,
     pub port: u16,
-    /// From the start to the first discovery document.
+    /// Time from the start to the first discovery document.
     pub started: Duration,
 }
 
-/// What the process takes up, in KB.
+/// Resident memory of the process in KB.
 pub struct Memory {
     pub resident: u64,
-    /// Without what is mapped from the program's file.
+    /// Resident memory without the mapped file of the program.
     anonymous: u64,
     peak: u64,
 }
@@ -65,7 +65,7 @@ impl Server {
             .arg("--port-file")
             .arg(&file)
             .env("DEBOUNCE_THRESHOLD", "5s")
-            // For the watchers of `watchers`, which are more than a default server takes.
+            // The part `watchers` needs more watches than the default.
             .env("MAX_WATCHES", "2000")
             .env("RUST_LOG", "off")
             .stdin(Stdio::null())
@@ -93,7 +93,7 @@ impl Server {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The way to it without the kube-apiserver, as the same user.
+    /// A client without the kube-apiserver, as the same user.
     pub async fn direct(&self, api: &Api) -> anyhow::Result<Api> {
         let mut kubeconfig = Kubeconfig::read_from(&api.kubeconfig)?;
         for cluster in &mut kubeconfig.clusters {
@@ -116,7 +116,7 @@ impl Server {
         Ok(())
     }
 
-    /// Points the APIService at it, and waits until it answers through it.
+    /// Registers it with the APIService, and waits until it answers through the kube-apiserver.
     pub async fn register(&self, api: &Api) -> anyhow::Result<()> {
         let service = json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "ifo-apiserver", "namespace": "ifo-system"},
@@ -158,14 +158,14 @@ impl Server {
         })
     }
 
-    /// Processor time of all its threads so far, user and system.
+    /// Returns the processor time of all its threads so far, user and system.
     pub fn processor(&self) -> anyhow::Result<Duration> {
         processor_of(self.child.id())
     }
 
-    /// The same, since it was `before`.
+    /// Returns the processor time since `before`.
     pub fn processor_since(&self, before: Duration) -> anyhow::Result<Duration> {
-        // The time of threads that have ended is not in it any more.
+        // The time of threads that have ended is missing.
         Ok(self.processor()?.saturating_sub(before))
     }
 
@@ -183,11 +183,11 @@ impl Drop for Server {
     }
 }
 
-/// Processor time of all threads of a process so far, user and system.
+/// Returns the processor time of all threads of a process so far, user and system.
 pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        // A thread may end meanwhile.
+        // A thread can end at this moment.
         let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
         nanoseconds += text
             .split(' ')
@@ -200,7 +200,7 @@ pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
 
 async fn read_port(file: &Path) -> anyhow::Result<u16> {
     for _ in 0..10_000 {
-        // Not there yet, or not written yet.
+        // The file does not exist yet, or is empty.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         if let Ok(port) = text.trim().parse() {
             return Ok(port);

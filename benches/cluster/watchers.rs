@@ -1,4 +1,4 @@
-//! Many watchers: how long after the first of them the last one sees a change.
+//! Measures the time between the first and the last of many watchers that receive a change.
 
 use crate::Bench;
 use crate::api::LIVE;
@@ -13,13 +13,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// HTTP/2 connections that the watchers share, as the aggregator's do.
+/// Number of HTTP/2 connections that the watchers share, as those of the aggregator do.
 const CONNECTIONS: usize = 4;
-/// Changes, and how many of them in a second.
+/// Number of changes, and their rate per second.
 const CHANGES: usize = 200;
 const RATE: u32 = 10;
 
-/// When the first and the last watcher saw a version, and how many have.
+/// The times at which the first and the last watcher received a version, and the number of watchers
+/// so far.
 type Sightings = Arc<Mutex<HashMap<u64, (Instant, Instant, usize)>>>;
 
 /// Measures the spread.
@@ -89,7 +90,7 @@ pub async fn spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The versions that a part of a watch speaks of.
+/// The versions in a part of a watch.
 fn versions(data: &[u8]) -> impl Iterator<Item = u64> {
     const BEFORE: &[u8] = b"\"resourceVersion\":\"";
     memchr::memmem::find_iter(data, BEFORE).map(|at| {

@@ -1,14 +1,14 @@
-//! Guards performance: counts the instructions that the processor executes on six paths
-//! and compares the counts with recorded figures. Instructions instead of time, because
-//! the count hardly depends on what else the machine does.
+//! Detects regressions: counts the processor instructions of six paths and compares them with
+//! recorded figures. Instructions are counted instead of time, because the count hardly depends on
+//! the load of the machine.
 //!
 //! ```text
 //! make instructions             compare the counts with the recorded figures
 //! make instructions RECORD=1    record the counts as the new figures
 //! ```
 //!
-//! For each path this program starts itself once more under valgrind's callgrind, which
-//! counts only while [`paths::counted_section`] runs. So the set-up is not counted.
+//! For each path, this program starts itself under valgrind's callgrind, which counts only while
+//! [`paths::counted_section`] runs. So the set-up is not counted.
 
 mod paths;
 mod recorded;
@@ -21,12 +21,11 @@ use recorded::RecordedFigures;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// By how many percent a count may differ from its recorded figure. A change of the code
-/// that does not concern a path moves its count by less, through other inlining and other
-/// layout of code.
+/// Largest difference of a count from its recorded figure, in percent. A change of other code moves
+/// the count by less, through different inlining and layout.
 const TOLERANCE: f64 = 5.0;
 
-/// Starts valgrind, and fetches it first where it is not installed.
+/// Starts valgrind. If it is not installed, it is downloaded first.
 const VALGRIND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/valgrind");
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -46,8 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         [] => {
-            // `cargo bench` builds this benchmark stripped, so valgrind could not find
-            // the function that is counted.
+            // `cargo bench` strips this benchmark, so valgrind could not find the counted function.
             println!("instructions: skipped, because `make instructions` runs this benchmark");
             Ok(ExitCode::SUCCESS)
         }
@@ -120,7 +118,7 @@ fn record() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The instructions that one item of `path` takes.
+/// Returns the number of instructions for one item of `path`.
 fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
     let profile = profile(path);
     if let Some(folder) = profile.parent() {
@@ -160,7 +158,7 @@ fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
     Ok((collected + items / 2) / items)
 }
 
-/// Where callgrind writes which functions executed how many instructions.
+/// The path of callgrind's profile with the instructions of each function.
 fn profile(path: &MeasuredPath) -> PathBuf {
     let name = format!("{}.callgrind", path.name.replace(' ', "-"));
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
@@ -168,7 +166,7 @@ fn profile(path: &MeasuredPath) -> PathBuf {
         .join(name)
 }
 
-/// By how many percent `counted` is above (or, negative, below) `figure`.
+/// Returns the difference of `counted` from `figure` in percent.
 fn percent(figure: u64, counted: u64) -> f64 {
     #[expect(
         clippy::cast_precision_loss,
@@ -178,9 +176,9 @@ fn percent(figure: u64, counted: u64) -> f64 {
     (counted / figure - 1.0) * 100.0
 }
 
-/// The compiler, its target and whether the processor has AVX2, for example
-/// `rustc 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. Libraries
-/// take other code on a processor without AVX2, and so does the C library.
+/// Returns the compiler, its target and the support for AVX2, for example `rustc 1.95.0 (59807616e
+/// 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. Libraries and the C library use other code
+/// on a processor without AVX2.
 fn platform() -> anyhow::Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(&rustc)

@@ -1,8 +1,8 @@
-//! The six paths whose instructions are counted. Each makes its input, runs the path in
-//! [`counted_section`], checks the result, and returns how many items it has run.
+//! The six measured paths. Each creates its input, runs the path in [`counted_section`], checks the
+//! result, and returns the number of items.
 //!
-//! The inputs are the same in every run. The time that the tracker is given is made up,
-//! and long ago, so that ages in tables stay the same for a year.
+//! The inputs are the same in every run. The time of the tracker is constant and long ago, so that
+//! ages in tables stay the same for a year.
 
 use crate::serving;
 use axum::body::{Body, Bytes};
@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// The name that valgrind finds [`counted_section`] by. No other function has it in its
-/// name: valgrind would switch at the start and at the end of that one too.
+/// The name by which valgrind finds [`counted_section`]. No other function may contain it, because
+/// valgrind would also start and stop counting there.
 pub const COUNTED_SECTION: &str = "counted_section";
 
 /// A path of data through the server.
@@ -30,11 +30,11 @@ pub struct MeasuredPath {
     pub name: &'static str,
     /// The unit that the figure counts.
     pub item: &'static str,
-    /// Runs it, and returns how many items there were.
+    /// Runs it, and returns the number of items.
     pub run: fn() -> usize,
 }
 
-/// In the order in which data walks through the server.
+/// The paths, in the order in which data passes through the server.
 pub const PATHS: [MeasuredPath; 6] = [
     MeasuredPath {
         name: "decode and evaluate",
@@ -73,45 +73,45 @@ const RULE_SET: &str = include_str!("../../rules/kubevirt/virtualmachines.yaml")
 const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// Objects that are decoded and evaluated.
+/// Number of objects that are decoded and evaluated.
 const OBJECTS: usize = 1_000;
-/// Operations that are tracked, committed and listed.
+/// Number of operations that are tracked, committed and listed.
 const OPERATIONS: usize = 1_000;
-/// Operations in one namespace.
+/// Number of operations in one namespace.
 const NAMESPACE: usize = 100;
-/// Lists that are counted, so that what a request costs apart from its operations counts
-/// as it does in the server.
+/// Number of counted lists. With several, the cost of a request itself has the same weight as in
+/// the server.
 const LISTS: usize = 3;
-/// How long operations stay in one of their stages. Longer than the debounce period.
+/// Time for which operations stay in one of their stages. It is longer than the debounce period.
 const STAGE: Duration = Duration::from_mins(1);
 
-/// Bounds of the index as the server has them, except for the age: no change is too old
-/// for the ring on a slow machine.
+/// The bounds of the server's index, except for the age. So no change becomes too old for the ring
+/// on a slow machine.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_hours(24),
 };
 
-/// The version that the index starts with. It is far ahead of the clock, so that each
-/// version is the last one plus one, and has as many digits as those of the clock.
+/// The first version of the index. It is far ahead of the clock, so each version is the previous
+/// one plus one, and has as many digits as a version from the clock.
 const START: Rv = Rv(3_141_592_653_589_793);
 
 /// Runs `work`. Valgrind counts only while this function runs.
 #[inline(never)]
 pub fn counted_section(work: &mut dyn FnMut()) {
     work();
-    // Without anything after the call, the compiler would make a jump of it.
+    // Without code after the call, the compiler would replace the call by a jump.
     black_box(0_u8);
 }
 
 fn decode_and_evaluate() -> usize {
     let mut machines = Machines::new();
-    // Two rules match one of them, and one rule matches the other.
+    // Two rules match the first machine, and one rule matches the second.
     let migrating = VIRTUAL_MACHINE
         .replace("\"Running\"", "\"Migrating\"")
         .replacen("\"uid\":\"", "\"uid\":\"other-", 1);
     let texts = [migrating.as_str(), VIRTUAL_MACHINE];
-    // The detector knows both: most changes neither start nor end an operation.
+    // The detector knows both machines, because most changes neither start nor end an operation.
     for text in texts {
         machines.evaluate(text);
     }
@@ -199,12 +199,12 @@ fn watch_line() -> usize {
     items
 }
 
-/// What happens to each machine, in this order.
+/// The stages of each machine, in this order.
 #[derive(Clone, Copy)]
 enum Stage {
     /// The machine starts.
     Start,
-    /// It still starts, and says why it is not ready in other words.
+    /// The machine is still starting, with another message.
     Change,
     /// It runs.
     End,
@@ -247,7 +247,7 @@ impl Stage {
     }
 }
 
-/// Virtual machines, as a feed evaluates them and the tracker follows them.
+/// Virtual machines, as a feed evaluates them and the tracker tracks them.
 struct Machines {
     book: Arc<RuleBook>,
     source: Source,
@@ -275,7 +275,7 @@ impl Machines {
         };
         let mut detector = Detector::new(book.clone(), metrics.clone());
         detector.reset();
-        // What the feed reports from here on has just happened.
+        // From here on, the feed's events are current.
         let (synced, _) = detector.synced();
         let mut machines = Self {
             tracker: Tracker::new(settings, metrics),
@@ -295,7 +295,7 @@ impl Machines {
         machines
     }
 
-    /// From the bytes of an object to what the tracker would hear of it.
+    /// Measures from the bytes of an object to the message for the tracker.
     fn evaluate(&mut self, json: &str) -> Evaluation {
         let found = self.detector.applied(json.as_bytes(), self.start);
         found.expect("it is an object with a name").evaluation
@@ -309,7 +309,7 @@ impl Machines {
         }
     }
 
-    /// The time so long after the start.
+    /// The time at this distance from the start.
     fn after(&self, time: Duration) -> ClockReading {
         ClockReading {
             wall: self.start.wall + time,
@@ -317,7 +317,7 @@ impl Machines {
         }
     }
 
-    /// What the feed sends while all machines go through these stages, and when.
+    /// The messages of the feed while all machines go through these stages, with their times.
     fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, ClockReading)> {
         let mut messages = Vec::new();
         let mut time = Duration::ZERO;
@@ -333,8 +333,8 @@ impl Machines {
         messages
     }
 
-    /// Does what the server's task of the tracker does, and then lets all timers run out.
-    /// `commits` takes what is committed at once.
+    /// Runs the server's tracker task, and then lets all timers fire. `commits` receives the
+    /// changes of each commit.
     fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
         let tracker = &mut self.tracker;
         for (message, now) in messages {
@@ -352,7 +352,7 @@ impl Machines {
         }
     }
 
-    /// What is committed while all machines go through these stages.
+    /// The commits while all machines go through these stages.
     fn commits(&mut self, stages: &[Stage]) -> Vec<Vec<Write>> {
         let mut commits = Vec::new();
         let messages = self.messages(stages);
@@ -362,8 +362,8 @@ impl Machines {
     }
 }
 
-/// An index whose versions do not come from the clock. Other digits are packed otherwise;
-/// with versions from the clock one list in twenty differed by 2 %.
+/// An index whose versions do not come from the clock, because other digits can be compressed
+/// differently.
 fn empty_index() -> (Writer, IndexReader) {
     index::index_from(RING, START)
 }
@@ -391,7 +391,7 @@ fn virtual_machines() -> Arc<RuleBook> {
     Arc::new(RuleBook::new(1, target, kind, true, vec![Arc::new(rules)]))
 }
 
-/// One thread, so that callgrind has one count.
+/// The runtime has one thread, so callgrind has one count.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

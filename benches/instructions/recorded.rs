@@ -11,7 +11,7 @@ pub const FILE: &str = concat!(
     "/benches/instructions/recorded.txt"
 );
 
-/// What stands above the figures.
+/// The header of the file.
 const HEADER: &str = "\
 # Instructions that the processor executes for one item of each path, as valgrind counts
 # them. `make instructions` fails if a count differs from its figure by more than 5 %.
@@ -21,7 +21,7 @@ const HEADER: &str = "\
 
 /// The recorded figures.
 pub struct RecordedFigures {
-    /// Compiler, target and processor that the figures were recorded with.
+    /// The compiler, target and processor of the figures.
     pub platform: String,
     figures: BTreeMap<String, u64>,
 }
@@ -57,7 +57,7 @@ impl RecordedFigures {
     }
 }
 
-/// Writes the file anew.
+/// Replaces the file.
 pub fn write(platform: &str, figures: &[(&MeasuredPath, u64)]) -> anyhow::Result<()> {
     let mut text = format!("{HEADER}platform: {platform}\n");
     for (path, figure) in figures {

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Watches that a benchmark may have open: more than the server allows by default.
+/// Number of watches in a benchmark. It is more than the default of the server.
 const MOST_WATCHES: usize = 2_000;
-/// The administrator's token.
+/// Token of the administrator.
 const TOKEN: &str = "token";
 
-/// The routes of a server that has read everything and serves the operations of `reader`.
+/// The routes of a server that has read all targets and serves the operations of `reader`.
 pub fn router(reader: IndexReader) -> Router {
     let health = Arc::new(Health::new());
     health.set_has_joined();
@@ -54,7 +54,7 @@ pub fn router(reader: IndexReader) -> Router {
     })
 }
 
-/// The body of the answer to the administrator's GET.
+/// The body of the answer to a GET of the administrator.
 pub async fn get(router: &Router, path: &str, accept: &str, encoding: &str) -> Body {
     let request = Request::get(path)
         .header("authorization", format!("Bearer {TOKEN}"))

@@ -1,7 +1,7 @@
-//! Stops an expression that takes the square of the length of a list.
+//! Stops an expression whose cost grows with the square of the length of a list.
 //!
-//! A user of a controller can write such an expression by mistake or on purpose. It is
-//! short and its types fit. The budget stops it on a long list.
+//! A user of a controller can write such an expression by mistake or on purpose. It is short, and
+//! its types are correct. The budget stops it on a long list.
 
 use std::error::Error;
 use std::time::Instant;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The answer for a list of so many numbers, and its cost.
+/// Returns the answer for a list of this many numbers, and its cost.
 fn evaluate(length: u32) -> Result<(Result<bool, EvaluationFault>, u64), Box<dyn Error>> {
     let program = compile(PAIRS, ResultKind::Bool, &Environment::default())?;
     let list: Vec<_> = (0..length).collect();

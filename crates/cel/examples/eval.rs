@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The value, its type and its cost, or why there is none.
+/// Returns the value, its type and its cost, or the error.
 fn evaluate(expression: &str, json: &str) -> Result<String, Box<dyn Error>> {
     let program = compile(expression, ResultKind::Any, &Environment::default())?;
     let doc = Doc::parse(json.as_bytes(), program.projection())?;

@@ -1,4 +1,4 @@
-//! Decodes of a large object only the fields that a set of expressions reads.
+//! Decodes only the fields of a large object that a set of expressions reads.
 //!
 //! A controller that watches thousands of objects compiles its expressions once, merges
 //! their projections, and decodes every object with the result. It can keep the decoded
@@ -52,8 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The fields that the expressions name, for people. The projection follows them through
-/// variables and comprehensions, too, but does not print.
+/// Prints the fields that the expressions name. The projection also follows them through variables
+/// and comprehensions, but cannot be printed.
 fn paths() -> Result<Vec<String>, Box<dyn Error>> {
     let mut paths = Vec::new();
     for source in EXPRESSIONS {

@@ -1,6 +1,6 @@
-//! What this crate promises for every expression, checked on one. Enters: any bytes.
-//! Leaves: nothing, or a panic that names the promise that was broken.
-//! Compiled for the fuzz targets in `fuzz/` and for the tests, which check their corpus.
+//! Checks the guarantees of this crate with one expression. Input: any bytes. Output: a panic that
+//! names the violated guarantee, if there is one. It is compiled for the fuzz targets in `fuzz/`
+//! and for the tests, which check their corpus.
 
 use super::{
     Answer, Budget, Doc, Environment, EvaluationFault, EvaluationScope, Origins, Program,
@@ -8,7 +8,7 @@ use super::{
 };
 use jiff::Timestamp;
 
-/// What `object` is: something of every type that JSON has and that expressions read.
+/// The value of `object`. It has a value of every JSON type that expressions read.
 const OBJECT: &[u8] = br#"{
     "metadata": {
         "name": "vm", "namespace": "ns", "uid": "u", "generation": 3,
@@ -35,11 +35,11 @@ thread_local! {
     static NAMES: Names = Names::new();
 }
 
-/// What an expression may use beside `object` and `now`.
+/// The environments of an expression.
 struct Names {
     /// Two variables, one of which uses the other, and `item`.
     environment: Environment,
-    /// Whose first element `item` is.
+    /// The list of which `item` is the first element.
     list: Program,
 }
 
@@ -64,7 +64,7 @@ impl Names {
         }
     }
 
-    /// The fields that `program` can read.
+    /// Returns the fields that `program` can read.
     fn projection(&self, program: &Program) -> Projection {
         let items = self.list.items_projection(&self.environment, [program]);
         let mut projection = program.projection().clone();
@@ -73,9 +73,9 @@ impl Names {
     }
 }
 
-/// An expression that compiles has an answer or a failure, within its budget and always
-/// the same; it is the one that it would have of the whole object, although only the
-/// fields that it can read are decoded; and `now` matters only to those that read it.
+/// Checks an expression that compiles. It has an answer or a failure within its budget, and always
+/// the same. The answer equals the answer for the whole object, although only the projected fields
+/// are decoded. `now` matters only for an expression that reads it.
 pub fn expression(input: &[u8]) {
     let Ok(source) = std::str::from_utf8(input) else {
         return;
@@ -85,7 +85,7 @@ pub fn expression(input: &[u8]) {
 
 fn check(source: &str, names: &Names) {
     let environment = &names.environment;
-    // The names that it mentions are looked for in what does not compile, too.
+    // The search for names also works on a text that does not compile.
     let mentioned = fields(source, &Origins::default());
     let any = match compile(source, ResultKind::Any, environment) {
         Ok(any) => any,
@@ -99,7 +99,7 @@ fn check(source: &str, names: &Names) {
     assert!(mentioned.is_ok(), "{source:?}");
     assert_eq!(any.source(), source);
 
-    // Which patterns are compiled already is seen in what an answer costs.
+    // The cost of an answer depends on the cache of patterns.
     let (first, _) = run(&any, names, &whole(), 0, STEPS_PER_OBJECT);
     let (answer, spent) = run(&any, names, &whole(), 0, STEPS_PER_OBJECT);
     assert!(
@@ -136,7 +136,7 @@ fn check(source: &str, names: &Names) {
         ResultKind::Key,
         ResultKind::List,
     ] {
-        // Only the type of what it yields may be in the way.
+        // Only the type of the result may be the cause.
         match compile(source, kind, environment) {
             Ok(program) => of_kind(&program, kind, names),
             Err(error) => assert!(error.message.starts_with("expected type"), "{error}"),
@@ -150,7 +150,7 @@ fn whole() -> Projection {
     whole
 }
 
-/// The answer, and the steps that it took.
+/// Returns the answer and the number of steps.
 fn run(
     program: &Program,
     names: &Names,
@@ -185,7 +185,7 @@ fn in_scope<T>(
     (outcome, steps - budget.left)
 }
 
-/// What callers make of the answer takes whatever it is.
+/// The conversions of answers accept any value.
 fn of_kind(program: &Program, kind: ResultKind, names: &Names) {
     in_scope(
         names,

@@ -1,4 +1,4 @@
-//! The crate as a whole against cel-go's recorded answers, and against abuse.
+//! Tests of the crate with recorded answers of cel-go, and with hostile input.
 
 use std::thread;
 
@@ -15,13 +15,13 @@ mod names;
 mod quoting;
 mod scope;
 
-/// Compiles `source` whatever it yields.
+/// Compiles `source` with any result type.
 fn any(source: &str) -> Result<Compiled, CompileError> {
     compile::compile(source, ResultKind::Any, &Environment::default())
 }
 
-/// Compiles each of `sources` whatever it yields. All are compiled on one thread with the
-/// compiler's stack. A thread for each, with a fresh stack, takes more than twice as long.
+/// Compiles each of `sources` with any result type, on one thread with the compiler's stack. A new
+/// thread for each would take more than twice as long.
 fn all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
@@ -40,12 +40,12 @@ fn all(
     })
 }
 
-/// Compiles `source` with nothing but `object` and `now`.
+/// Compiles `source` with only `object` and `now`.
 fn compile(source: &str, kind: ResultKind) -> Result<Program, CompileError> {
     super::compile(source, kind, &Environment::default())
 }
 
-/// Evaluates, and prints the value as the golden file does.
+/// Evaluates, and formats the value as in the golden file.
 fn answer<'a>(
     compiled: &'a Compiled,
     doc: &'a Doc<'a>,
@@ -96,7 +96,7 @@ fn print(value: &V<'_>) -> String {
     }
 }
 
-/// A JSON string as Go writes it, safe to stand in HTML.
+/// A JSON string in Go's format, which escapes HTML characters.
 fn go_json(text: &str) -> String {
     serde_json::to_string(text)
         .unwrap()
@@ -105,8 +105,8 @@ fn go_json(text: &str) -> String {
         .replace('>', "\\u003e")
 }
 
-/// What the plain environment of the golden file does not know: the string functions
-/// are declared here, and are compared with answers of their own.
+/// The golden file has no string functions in its plain environment. They are available here, and
+/// other cases compare them.
 const DECLARED_HERE: &str = "['a'].join(',')";
 
 #[derive(Deserialize)]

@@ -1,5 +1,5 @@
-//! The public interface of the crate against cel-go's recorded answers: every
-//! golden case that yields a boolean or a string, fails, or is refused.
+//! Tests of the public functions with recorded answers of cel-go: every golden case that yields a
+//! boolean or a string, fails, or does not compile.
 
 use ifo_cel::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, STEPS_PER_OBJECT,
@@ -22,7 +22,7 @@ fn cases() -> Vec<Case> {
     let cases = golden["cases"].as_array().unwrap();
     cases
         .iter()
-        // The plain environment of the golden file lacks the string functions.
+        // The plain environment of the golden file has no string functions.
         .filter(|case| case["expr"] != "['a'].join(',')")
         .map(|case| Case {
             source: text(&case["expr"]),
@@ -35,7 +35,7 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// What the crate makes of a case, as the golden file writes it.
+/// Returns the result of a case in the format of the golden file.
 fn run(case: &Case, kind: ResultKind) -> Result<String, EvaluationFault> {
     let program = compile(&case.source, kind, &Environment::default())
         .unwrap_or_else(|e| panic!("{}: {e}", case.source));
@@ -61,7 +61,7 @@ fn run(case: &Case, kind: ResultKind) -> Result<String, EvaluationFault> {
 fn booleans_and_strings_equal_those_of_cel_go() {
     let mut compared = 0;
     for case in cases() {
-        // An unset object is no document, and is tested beside the code.
+        // A case without an object is tested in the unit tests.
         if case.phase != "ok" || case.json.is_empty() {
             continue;
         }
@@ -70,7 +70,7 @@ fn booleans_and_strings_equal_those_of_cel_go() {
             Some(("string", _)) => ResultKind::String,
             _ => continue,
         };
-        // Go writes `&` in JSON as an escape.
+        // Go escapes `&` in JSON.
         let expected = case.answer.replace("\\u0026", "&");
         assert_eq!(run(&case, kind), Ok(expected), "{}", case.source);
         compared += 1;

@@ -2,10 +2,10 @@ use std::thread;
 
 use super::*;
 
-/// What a tokio worker has.
+/// Stack size of a tokio worker.
 const WORKER_STACK: usize = 2 << 20;
 
-/// Compiles and evaluates on the stack of a worker; whether it compiled.
+/// Compiles and evaluates on a stack of this size. Returns true if the source compiled.
 fn survive(source: &str) -> bool {
     thread::scope(|scope| {
         thread::Builder::new()
@@ -30,7 +30,7 @@ fn nest(open: &str, inner: &str, close: &str, times: usize) -> String {
     format!("{}{inner}{}", open.repeat(times), close.repeat(times))
 }
 
-/// Shapes that the parser or the evaluator recurses on, as functions of their length.
+/// Shapes on which the parser or the evaluator recurses, as functions of their length.
 fn shapes(times: usize) -> Vec<String> {
     vec![
         format!("1{}", "+1".repeat(times)),
@@ -71,7 +71,7 @@ fn shapes(times: usize) -> Vec<String> {
 
 #[test]
 fn deep_expressions_end_in_an_answer_or_an_error_and_never_the_process() {
-    // Twice the cap of the source, and as much as just fits below it.
+    // Twice the limit of the source, and just below it.
     for length in [8192, compile::MAX_SOURCE] {
         for shape in shapes(1) {
             let unit = shapes(2)
@@ -94,12 +94,12 @@ fn deep_expressions_end_in_an_answer_or_an_error_and_never_the_process() {
 #[test]
 fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
     for index in 0..shapes(1).len() {
-        // All of them, whichever compile: what compiles is evaluated.
+        // All sources, including those that do not compile.
         let compiled = [20, 60, 100, 120, 124, 200, 240, 247, 248, 249, 250]
             .into_iter()
             .filter(|times| survive(&shapes(*times).swap_remove(index)))
             .count();
-        // The last ones are no expressions at any length.
+        // The last ones are invalid at any length.
         let source = shapes(20).swap_remove(index);
         let valid = any(&source).is_ok();
         assert_eq!(compiled > 0, valid, "{source}");
@@ -192,7 +192,7 @@ fn what_functions_make_is_paid_for_before_it_is_made() {
         "{{\"s\":\"{long}\",\"l\":[{}1],\"t\":\"ab\"}}",
         "1,".repeat(999)
     );
-    // Each would make gigabytes, or take as long.
+    // Each would create gigabytes, or take as long.
     let mut nested = "object.s".to_owned();
     for _ in 0..6 {
         nested = format!("{nested}.replace('x', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx')");
@@ -300,7 +300,7 @@ fn chains_of_variables_are_as_deep_as_one_expression_may_be() {
         };
         assert_eq!(refused.message, "expression recursion limit exceeded: 250");
         assert!(last > 100, "{last}");
-        // The deepest one is read on a worker's stack, and so is what it makes.
+        // The deepest one is evaluated on the stack of a worker, and so is its result.
         let name = format!("variables.v{last}");
         thread::scope(|scope| {
             let reading = thread::Builder::new()
@@ -425,7 +425,7 @@ fn mutated_patterns_do_not_panic() {
     assert!(compiled > 2_000, "{compiled} compiled");
 }
 
-/// What mutation puts in.
+/// The texts that a mutation inserts.
 const PIECES: [&str; 55] = [
     "(",
     ")",

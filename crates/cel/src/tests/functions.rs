@@ -1,6 +1,6 @@
 use super::*;
 
-/// Answers of cel-go with its string functions and Kubernetes' quantities.
+/// Answers of cel-go for its string functions and Kubernetes' quantities.
 #[derive(Deserialize)]
 pub(super) struct Functions {
     pub object: String,
@@ -27,7 +27,7 @@ impl Functions {
     }
 }
 
-/// What is made of a case, as the golden file writes it.
+/// Returns the result of a case in the format of the golden file.
 fn outcome(
     program: &Result<Compiled, CompileError>,
     json: &str,
@@ -51,7 +51,7 @@ fn outcome(
     }
 }
 
-/// A complaint up to where cel-go's quotes a value. Those here quote none.
+/// Cuts an error before the value that cel-go quotes. Our errors quote no value.
 fn without_values(text: &str) -> &str {
     if text.starts_with("index ") && text.ends_with(" out of range") {
         return "index out of range"; // cel-go says which value of a format.

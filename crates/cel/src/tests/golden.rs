@@ -2,15 +2,14 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Syntax errors that the crate's parser words or places otherwise than cel-go's, by
-/// how they begin.
+/// Beginnings of syntax errors whose text or position differs from cel-go's.
 const WORDED_OTHERWISE: [&str; 5] = [
-    // A dot before, for the identifier itself.
+    // The column of the dot, instead of the identifier.
     "object.`metadata`.name",
     "object.metadata.labels.`a/b`",
     // "no viable alternative" for "mismatched input".
     "object.null",
-    // At the same place, but with all that may follow an operand, not just the colon.
+    // At the same position, but with all tokens that can follow an operand.
     "1 ? 2",
     "true ? true ? true ? ",
 ];
@@ -51,7 +50,7 @@ fn compile_errors_are_those_of_cel_go_in_word_and_place() {
             continue;
         }
         let error = program.expect_err(&case.expr);
-        // The golden file has the first line.
+        // The golden file has only the first line.
         let text = format!("ERROR: <input>:{error}");
         if text.lines().next() != Some(&case.v) {
             wrong.push(format!(
@@ -97,7 +96,7 @@ fn every_expression_answers_the_same_on_every_object_projected_or_whole() {
         .collect();
     let mut merged = Projection::default();
     for program in &programs {
-        // What reads all of an object would hide what the others project.
+        // An expression that reads the whole object would hide the projections of the others.
         if program.projection != whole {
             merged.merge(&program.projection);
         }
@@ -128,7 +127,7 @@ fn every_expression_answers_the_same_on_every_object_projected_or_whole() {
     }
 }
 
-/// Evaluates with the fields alone that `program` and the list of items need.
+/// Evaluates with only the fields that `program` and its list of items need.
 fn through(
     program: &Program,
     environment: &Environment,
@@ -175,7 +174,7 @@ fn what_is_read_through_variables_and_items_is_what_is_read_of_the_object() {
         let Ok(original) = original else {
             continue;
         };
-        // Equal where the expression does not name what is replaced.
+        // They are equal if the expression does not name the replaced part.
         let rewrites: Vec<_> = BTreeSet::from([
             case.expr.replace("object", "variables.o"),
             case.expr.replace("object", "item"),

@@ -1,4 +1,4 @@
-//! Variables and items.
+//! Tests of variables and items.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn with(
     super::super::compile(source, kind, environment)
 }
 
-/// The value of a program that sees `environment`, as the golden file prints JSON.
+/// The value of a program with `environment`, as JSON in the format of the golden file.
 fn value(source: &str, environment: &Environment) -> Result<String, EvaluationFault> {
     let program = with(source, ResultKind::Any, environment).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
@@ -114,7 +114,7 @@ fn names_that_are_not_there_are_refused_with_their_place() {
         let error = with(source, ResultKind::Any, &environment).unwrap_err();
         assert_eq!(error.to_string(), complaint, "{source}");
     }
-    // Without variables there is no name either.
+    // Without variables, the name `variables` does not exist.
     let error = with("variables.x", ResultKind::Any, &Environment::default()).unwrap_err();
     assert_eq!(error.message, "undefined field 'x'");
     assert!(with("variables.count", ResultKind::Bool, &environment).is_err());
@@ -169,7 +169,7 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
             .collect();
         (outcomes, STEPS_PER_OBJECT - scope.budget.left)
     };
-    // A step for the program; one for the variable and three for its elements.
+    // One step for the program, one for the variable, and three for its elements.
     assert_eq!(spent(&["size(variables.costly)"]).1, 5);
     let twice = "size(variables.costly) == size(variables.costly)";
     assert_eq!(spent(&[twice, twice]).1, 6);
@@ -224,7 +224,7 @@ fn a_variable_that_read_now_shows_for_all_that_use_it() {
     assert!(!scope.read_now);
     assert_eq!(old.value(&mut scope).unwrap().value, true);
     assert!(scope.read_now);
-    // What is remembered shows it as well.
+    // A cached result also counts as a read of `now`.
     scope.read_now = false;
     assert_eq!(old.value(&mut scope).unwrap().value, true);
     assert!(scope.read_now);
@@ -246,7 +246,7 @@ fn the_projection_holds_what_variables_read_and_no_more() {
     let mut expected = Projection::default();
     expected.add(&["status", "vms", "*", "id"]);
     assert_eq!(projection("variables.vms.exists(v, v.id == 'a')"), expected);
-    // In the order in which they are read.
+    // The variables, in the order in which they are read.
     let mut expected = Projection::default();
     expected.add(&["status", "percent"]);
     expected.add(&["status", "vms", "*", "id"]);

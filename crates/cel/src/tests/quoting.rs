@@ -1,16 +1,16 @@
-//! No failure quotes a value of the object.
+//! Tests that no failure quotes a value of the object.
 
 use super::*;
 use serde_json::Value;
 
-/// What is in every text of the object, and in no expression.
+/// A part of every text of the object, and of no expression.
 const MARKER: &str = "ZQX";
 
-/// What every number of the object is.
+/// The value of every number of the object.
 const NUMBER: i64 = 918_273_645;
 
-/// Every text with the marker before it, and every number another one. Keys are as they were,
-/// with a member more, whose key has the marker.
+/// Adds the marker before every text, and replaces every number. Keys are unchanged, and one member
+/// with the marker in its key is added.
 fn marked(value: &Value, numbers: bool) -> Value {
     match value {
         Value::String(text) => format!("{MARKER}{text}").into(),
@@ -26,7 +26,8 @@ fn marked(value: &Value, numbers: bool) -> Value {
     }
 }
 
-/// How many of `programs` fail on `object`. None of the failures quotes a value.
+/// Returns the number of `programs` that fail on `object`, and checks that no failure quotes a
+/// value.
 fn failures(programs: &[Compiled], object: &Value) -> usize {
     let json = object.to_string();
     let whole = whole();

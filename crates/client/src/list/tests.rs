@@ -1,4 +1,4 @@
-//! What the pager requests, and what it makes of the answers.
+//! Tests of the pager's requests, and of its handling of answers.
 
 use super::*;
 use futures::stream;

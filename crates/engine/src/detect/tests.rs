@@ -1,4 +1,4 @@
-//! A detector that is given the events of one feed.
+//! Tests of a detector with the events of one feed.
 
 use super::detector::{MAX_TIMED, MAX_TIMED_BYTES};
 use super::*;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A detector of the operation `Working`, with a list of no objects behind it.
+/// A detector of the operation `Working`, after an empty list.
 fn detector(rule: &Value) -> Detector {
     let target = Gvr {
         group: "things.example".into(),
@@ -54,13 +54,13 @@ fn now() -> ClockReading {
     after(Duration::ZERO)
 }
 
-/// Whether the tracker hears of the object.
+/// Returns true if the tracker gets a message about the object.
 fn is_told(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
     let found = detector.applied(object.to_string().as_bytes(), now);
     found.expect("it has a name").into_event().is_some()
 }
 
-/// How many objects are evaluated again.
+/// Returns the number of objects that are evaluated again.
 fn resynced(detector: &mut Detector) -> usize {
     let objects = detector.resync(now());
     let again = objects.iter();
@@ -79,7 +79,7 @@ fn objects_kept_for_the_time_are_bounded() {
         ));
     }
     assert_eq!(resynced(&mut detector), MAX_TIMED);
-    // One that is gone makes room for another.
+    // A deleted object makes space for another one.
     detector.deleted(thing("t0", true).to_string().as_bytes());
     assert_eq!(resynced(&mut detector), MAX_TIMED - 1);
     is_told(&mut detector, &thing("other", true), now());
@@ -158,7 +158,7 @@ fn only_of_an_object_with_an_operation_it_matters_whether_it_left_the_selection(
     assert_eq!(evaluation.unselected.len(), 1);
     let deleted = detector.vanished(a.subject, false, now());
     assert!(matches!(deleted, FeedEvent::Deleted { .. }), "{deleted:?}");
-    // After a list, the tracker knows which subjects are missing.
+    // After a list, the tracker knows the missing subjects.
     detector.reset();
     assert!(detector.synced().1.is_some());
     assert!(works("object.works").synced().1.is_none());

@@ -1,4 +1,4 @@
-//! What rules find on objects, and what they say of it.
+//! Tests of the evaluation of rules on objects.
 
 use super::*;
 use crate::rules::{self, compile};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 mod quoting;
 
-/// A book of rule sets that are given as YAML specs without a target.
+/// A rule book of rule sets that are given as YAML specs without a target.
 fn book(specs: &[(&str, &str)]) -> RuleBook {
     let sets = specs.iter().map(|(name, spec)| {
         let text =
@@ -38,7 +38,7 @@ fn one(rules: &str, object: &Value) -> Evaluation {
     asked(&book(&[("set", &format!("rules:\n- {rules}"))]), object)
 }
 
-/// What the only finding says.
+/// The values of the only finding.
 fn says(rules: &str, object: &Value) -> Says {
     let mut evaluation = one(rules, object);
     assert_eq!(evaluation.findings.len(), 1, "{evaluation:?}");
@@ -93,7 +93,7 @@ fn a_failed_detail_is_told_and_the_operation_stays() {
         ("startedAt", "object.word"),
         ("instance", "object.number"),
     ] {
-        // A literal would be refused by the compiler.
+        // The compiler would refuse a literal.
         let rule = format!(
             "{{operation: Moving, expression: object.moving, {field}: \"object.moving ? dyn({text}) : ''\"}}"
         );
@@ -322,7 +322,7 @@ fn states_and_reasons_have_names() {
     }
 }
 
-/// Costs more than one object may.
+/// An expression that costs more than the budget of an object.
 const BOUNDLESS: &str = "rules:
 - {operation: Endless, expression: 'object.l.all(a, object.l.all(b, object.l.all(c, object.l.all(d, a + b + c + d > 0))))'}";
 

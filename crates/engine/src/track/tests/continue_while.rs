@@ -1,11 +1,11 @@
-//! `continueWhile`: what keeps an operation in flight that it does not start.
+//! Tests of `continueWhile`, which keeps an operation in flight but does not start it.
 
 use super::language::world_of;
 use super::*;
 use serde_json::json;
 
-/// A scale starts with the change of a number, and goes on until all pods are ready. A pod
-/// that crashes later looks like its end.
+/// A scale starts with the change of a number, and continues until all pods are ready. A later
+/// crash of a pod looks like the end of a scale.
 const SCALING: &str = "rules:\n- operation: Scaling\n  expression: object.changed\n  \
     continueWhile: object.ready < object.wanted\n  \
     message: \"'%d of %d'.format([object.ready, object.wanted])\"\n  \
@@ -51,7 +51,7 @@ fn what_only_continues_starts_nothing() {
 fn an_operation_that_settles_is_taken_back_by_what_continues_it() {
     let mut world = world_of(SCALING);
     world.scale(true, 1);
-    // Neither true nor over: the counters are missing for a moment.
+    // Neither true nor ended: the counters are missing for a moment.
     world.is(json!({"changed": false}));
     assert_eq!(world.one().status.state, State::Settling);
     world.scale(false, 2);

@@ -1,4 +1,4 @@
-//! What rules say of their operations, from the object to what is shown.
+//! Tests of the values that rules yield, from the object to the shown operation.
 
 use super::*;
 use crate::detect;
@@ -41,7 +41,7 @@ impl World {
         });
     }
 
-    /// The subject is now `object`.
+    /// The subject changes to `object`.
     pub(super) fn is(&mut self, object: Value) {
         let mut object = object;
         object["metadata"]["name"] = "vm".into();
@@ -91,7 +91,7 @@ fn message_reason_state_and_progress_are_shown_and_each_change_is_a_change() {
         condition(&shown, "Progressing"),
         ("True".into(), "B".into())
     );
-    // What was said last stays while it settles.
+    // The last values stay while it settles.
     world.is(json!({"moving": false}));
     let shown = world.one();
     assert_eq!(shown.status.state, State::Settling);
@@ -187,7 +187,7 @@ fn another_run_is_another_operation() {
         second.metadata.creation_timestamp.map(|t| t.0),
         Some(world.now.wall)
     );
-    // Also when it comes back inside the debounce.
+    // Also if it is detected again within the debounce period.
     world.is(json!({"moving": false}));
     world.after(SECOND);
     world.is(run("c"));
@@ -403,7 +403,7 @@ fn each_element_lives_on_its_own() {
     assert_ne!(shown[0].metadata.name, shown[1].metadata.name);
     world.is(parts("Copying", "Done"));
     assert_eq!(world.one().spec.item.as_deref(), Some("a"));
-    // One that left the list settles as anything else.
+    // An element that was removed from the list settles as usual.
     world.is(json!({"parts": []}));
     assert_eq!(world.one().status.state, State::Settling);
     world.is(parts("Copying", "Done"));

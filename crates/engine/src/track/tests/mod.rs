@@ -1,4 +1,4 @@
-//! The life of operations, with time that the tests move.
+//! Tests of the life of operations, with a clock that the tests set.
 
 mod continue_while;
 mod language;
@@ -31,7 +31,7 @@ struct World {
     objects: BTreeMap<Key, Vec<u8>>,
     /// Number of changes so far.
     version: usize,
-    /// What has changed since the last call of [`World::seen`].
+    /// The changes since the last call of [`World::seen`].
     changes: Vec<(char, Vec<u8>)>,
     now: ClockReading,
     target: Arc<Gvr>,
@@ -55,7 +55,7 @@ fn world_with(settings: TrackerSettings) -> World {
     world
 }
 
-/// One that knows no rules yet.
+/// A world without rules.
 fn fresh(settings: TrackerSettings) -> World {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Applies a change as a watcher sees it: what is the same as before is no change.
+    /// Applies a change as a watcher receives it. An unchanged object is not a change.
     fn apply(&mut self, change: Write) {
         let seen = match change {
             Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
@@ -163,7 +163,7 @@ impl World {
                     metadata,
                     facts,
                 } = operation;
-                // A follower gets the JSON, and has to know the same of it.
+                // A follower gets the JSON, and must decode the same facts from it.
                 let decoded = DecodedObject::decode(&json).unwrap();
                 assert_eq!((decoded.facts, decoded.metadata), (facts, metadata.clone()));
                 let object: Value = serde_json::from_slice(&json).unwrap();
@@ -199,7 +199,8 @@ impl World {
         });
     }
 
-    /// `what` are operations of the first rule set, or `set:operation`; `!` in front: the rule failed.
+    /// `what` are operations of the first rule set, or `set:operation`. With `!` in front, the rule
+    /// failed.
     fn sees(&mut self, subject: Subject, what: &[&str]) {
         let findings = what.iter().map(|what| {
             let (failed, what) = what
@@ -227,7 +228,7 @@ impl World {
         self.finds(subject, findings);
     }
 
-    /// The subject's rules say this of it.
+    /// The rules yield these values for the subject.
     fn finds(&mut self, subject: Subject, findings: Vec<Finding>) {
         let evaluation = Evaluation {
             subject,
@@ -248,7 +249,7 @@ impl World {
         self.sees(subject("vm"), what);
     }
 
-    /// A namespace is gone, and perhaps there is one again.
+    /// A namespace is deleted, and possibly created again.
     fn gone(&mut self, name: &str, again: Option<Timestamp>) {
         let name = name.into();
         self.message(Message::NamespaceGone { name, again });
@@ -273,7 +274,7 @@ impl World {
         shown.remove(0)
     }
 
-    /// What a watcher saw since the last call, as `+` added, `~` modified, `-` deleted, with the state.
+    /// The changes since the last call, as `+` added, `~` modified, `-` deleted, with the state.
     fn seen(&mut self) -> Vec<String> {
         let describe = |(sign, json): (char, Vec<u8>)| {
             let object: InFlightOperation = serde_json::from_slice(&json).expect("an operation");
@@ -471,7 +472,7 @@ fn heartbeat_that_changes_nothing_visible_makes_no_change() {
     }
     assert_eq!(world.version, version);
     assert!(world.seen().is_empty());
-    // The next visible change carries the newest generation.
+    // The next visible change has the newest generation.
     world.sees(
         Subject {
             generation: Some(20),
@@ -730,8 +731,8 @@ fn operations(what: u8) -> Vec<&'static str> {
 }
 
 proptest! {
-    /// Whatever the order of events: once everything is quiet, what is shown is what was
-    /// last seen, and nothing is left over.
+    /// For any order of events: in the end, the shown operations are those that were last detected,
+    /// and no other state remains.
     #[test]
     fn no_end_is_lost_in_any_order_of_events(steps in steps()) {
         let mut world = world();

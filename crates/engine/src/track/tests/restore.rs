@@ -1,4 +1,4 @@
-//! Restarts in persistence mode: a new tracker continues from custom resources, which any
+//! Tests of restarts in persistence mode. A new tracker continues from custom resources, which any
 //! user may have edited.
 
 use super::*;
@@ -16,7 +16,8 @@ pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
     }
 }
 
-/// A state without operations, where `ns` and the namespaces of these have always existed.
+/// A state without operations, in which `ns` and the namespaces of these have existed from the
+/// start.
 pub(super) fn initial_state<'a>(
     world: &World,
     operations: impl Iterator<Item = &'a InFlightOperation>,
@@ -64,7 +65,7 @@ impl World {
         self.feed(FeedEvent::Synced { missing: None });
     }
 
-    /// As [`World::vm`], as part of the first list.
+    /// The same as [`World::vm`], as part of the first list.
     pub(super) fn lists(&mut self, what: &[&str]) {
         self.rules(&RULES);
         self.feed(FeedEvent::Reset);
@@ -82,7 +83,7 @@ pub(super) fn migrating() -> World {
     world
 }
 
-/// What must be the same before and after.
+/// The fields that must be the same before and after.
 pub(super) fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt::Debug + use<> {
     let metadata = object.metadata.clone();
     (
@@ -107,7 +108,7 @@ fn an_operation_goes_on_as_it_was() {
     let version = world.version;
     world.lists(&["Migrating"]);
     assert_eq!(world.version, version, "seen again, nothing changes");
-    // It is as alive as any other.
+    // The restored operation behaves like any other.
     world.vm(&[]);
     world.after(DEBOUNCE);
     assert_eq!(
@@ -168,7 +169,7 @@ fn everything_that_rules_said_survives() {
         StartTimeSource::Expression,
         "the rule would say the same again"
     );
-    // Another run while nobody looked is another operation.
+    // Another run that started while no server was running is a different operation.
     let mut world = before.restarted(Duration::from_secs(5));
     world.seen();
     world.rules(&RULES);
@@ -217,7 +218,7 @@ fn a_debounce_goes_on_where_it_was() {
     assert_eq!(world.shown().len(), 1, "29 s of 30 s");
     world.after(Duration::from_secs(1));
     assert!(world.shown().is_empty());
-    // And is taken back, as ever.
+    // The end is withdrawn as usual.
     let mut world = before.restarted(Duration::from_secs(4));
     world.lists(&["Migrating"]);
     world.after(DEBOUNCE * 2);
@@ -228,7 +229,7 @@ fn a_debounce_goes_on_where_it_was() {
 #[test]
 fn a_debounce_that_nobody_wrote_down_runs_from_the_last_change_of_the_subject() {
     let before = migrating();
-    // Five seconds before the restart was over, as managedFields tell it.
+    // Five seconds before the restart it had ended, according to managedFields.
     let back = before.now.wall + Duration::from_secs(5);
     let changed = |at: Timestamp| {
         let mut world = before.restarted(Duration::from_secs(5));
@@ -251,7 +252,7 @@ fn a_debounce_that_nobody_wrote_down_runs_from_the_last_change_of_the_subject() 
     assert_eq!(object.status.last_detected.0, since);
     world.after(Duration::from_secs(25));
     assert_eq!(world.shown().len(), 1, "29 s of 30 s");
-    // One more restart, of which somebody wrote it down, changes nothing.
+    // One more restart, after which a custom resource was written, changes nothing.
     let mut again = world.restarted(Duration::ZERO);
     again.lists(&[]);
     assert_eq!(again.shown().len(), 1);
@@ -259,8 +260,8 @@ fn a_debounce_that_nobody_wrote_down_runs_from_the_last_change_of_the_subject() 
         world.after(Duration::from_secs(1));
         assert!(world.shown().is_empty());
     }
-    // Long ago is not before it was last seen to be detected; a clock that is ahead is not
-    // believed.
+    // A time long ago is ignored, because the operation was detected later. A time in the future is
+    // ignored, too.
     let hours = Duration::from_hours(9);
     for (at, early) in [(back - hours, 15), (back + hours, 0)] {
         let mut world = changed(at);
@@ -305,7 +306,7 @@ fn a_subject_that_is_gone_ends_its_operations() {
             .seen()
             .contains(&"~Migrating Ended SubjectDeleted".into())
     );
-    // One that is deleted before the list is over, too.
+    // An operation whose subject is deleted before the list has also ended.
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.rules(&RULES);
     world.feed(FeedEvent::Deleted {
@@ -317,7 +318,7 @@ fn a_subject_that_is_gone_ends_its_operations() {
 
 #[test]
 fn a_rule_that_is_gone_ends_its_operations_once_all_rules_are_known() {
-    // The rule, with its rule set still there.
+    // The rule is removed, but its rule set exists.
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.rules(&[("vm-rules", &["Stopping"])]);
     assert_eq!(world.shown().len(), 1);
@@ -328,7 +329,7 @@ fn a_rule_that_is_gone_ends_its_operations_once_all_rules_are_known() {
             .seen()
             .contains(&"~Migrating Ended RuleRemoved".into())
     );
-    // All rules of the target.
+    // All rules of the target are removed.
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.booked(&[], &[]);
     assert!(
@@ -336,7 +337,7 @@ fn a_rule_that_is_gone_ends_its_operations_once_all_rules_are_known() {
             .seen()
             .contains(&"~Migrating Ended RuleRemoved".into())
     );
-    // The resource.
+    // The resource is removed.
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.booked(&[], &["vm-rules"]);
     assert!(
@@ -372,12 +373,12 @@ fn what_nobody_can_say_anything_of_stays_and_says_so() {
     assert_eq!(object.status.phase, Phase::Active);
     assert_eq!(condition(&object, "Detected").0, "Unknown");
     world.after(DEBOUNCE * 2);
-    // The target is found at last.
+    // Discovery finally finds the target.
     world.lists(&["Migrating"]);
     let object = world.one();
     assert_eq!(condition(&object, "Detected").0, "True");
     assert_eq!(identity(&object), identity(&before.one()));
-    // Or is not there, at last.
+    // Or discovery finally finds that the target does not exist.
     let mut world = before.restarted(Duration::from_secs(5));
     world.booked(&["vm-rules"], &[]);
     world.booked(&[], &["vm-rules"]);
@@ -439,14 +440,14 @@ fn what_is_over_is_shown_for_the_rest_of_its_time() {
     assert_eq!(world.shown().len(), 1);
     world.after(Duration::from_secs(1));
     assert!(world.shown().is_empty());
-    // Nothing of it where nothing is retained, or not for so long.
+    // It is not shown without retention, or with a shorter retention.
     assert!(restart(None).shown().is_empty());
     let short = Retention {
         age: Duration::from_mins(59),
         ..RETENTION
     };
     assert!(restart(Some(short)).shown().is_empty());
-    // It goes with its namespace.
+    // It is deleted with its namespace.
     let mut world = restart(Some(RETENTION));
     world.gone("ns", None);
     assert!(world.shown().is_empty());
@@ -515,7 +516,7 @@ fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
         let told = told.map(Clone::clone).to_vec();
         let kept = settings(Some(RETENTION));
         let mut world = before.restarted_with(kept, DEBOUNCE, told.clone());
-        // It goes on again, as another one.
+        // It is detected again, as a different operation.
         world.lists(&["Migrating"]);
         let shown = world.shown();
         assert_eq!(shown.len(), 2, "{shown:?}");
@@ -524,7 +525,7 @@ fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
         let version = &over.metadata.resource_version;
         restored.metadata.resource_version.clone_from(version);
         assert_eq!(*restored, over, "with the end that was told");
-        // Where nothing is retained, it is not shown.
+        // Without retention it is not shown.
         let world = before.restarted_with(settings(None), DEBOUNCE, told);
         assert!(world.shown().is_empty());
     }
@@ -548,7 +549,7 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
         (&second, &first)
     };
     let goes_on = &goes_on;
-    // Without its end, with it, and with the same told again.
+    // Without its end, with its end, and with a repeated end.
     let all: [&[&InFlightOperation]; 10] = [
         &[goes_on, later],
         &[later, goes_on],
@@ -585,14 +586,15 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
             let start = later.metadata.creation_timestamp.as_ref();
             assert_eq!(status.completed.as_ref(), start);
         }
-        // It goes on again, as another one; what is over stays so for the rest of its time.
+        // It is detected again as a different operation. The completed one stays for the rest of
+        // its time.
         world.lists(&["Migrating"]);
         assert_eq!(world.shown().len(), 3);
         world.after(RETENTION.age);
         let name = &world.one().metadata.name;
         assert!(![&over.metadata.name, &later.metadata.name].contains(&name));
     }
-    // The end of an earlier run says nothing.
+    // The end of an earlier run does not matter.
     before.vm(&["Migrating"]);
     let mut shown = before.shown();
     let in_flight = |it: &&InFlightOperation| it.status.phase == Phase::Active;
@@ -607,8 +609,8 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
     }
 }
 
-/// When operations that were told started and ended, in that order; all are in flight as
-/// they come, and kept when they are over.
+/// The start and end times of the reported operations, in that order. All are in flight when they
+/// arrive, and retained after their end.
 pub(super) fn spans(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
     let span = |it: &InFlightOperation| {
         let start = it.metadata.creation_timestamp.as_ref();
@@ -676,7 +678,7 @@ fn a_run_that_was_seen_to_settle_after_a_later_one_started_ended_before_that() {
     before.vm(&["Migrating"]);
     before.after(Duration::from_secs(1));
     let other = {
-        // What another server saw: that it was over, and started again.
+        // The state that another server detected: the operation had ended and started again.
         let mut other = world_with(retain());
         other.after(Duration::from_secs(20));
         other.vm(&["Migrating"]);
@@ -806,8 +808,8 @@ fn times_that_make_no_sense_are_put_right() {
 }
 
 proptest! {
-    /// Whatever happened before the restart or takeover and after, no operation is left in
-    /// flight that is not detected, and one that the first evaluation detects keeps its name.
+    /// For any events before and after the restart or takeover: no operation that is not detected
+    /// is left in flight, and an operation that the first evaluation detects keeps its name.
     #[test]
     fn no_end_is_lost_over_a_restart_or_a_takeover(
         before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),

@@ -1,4 +1,5 @@
-//! What is over and still shown, and what must not be shown any more.
+//! Tests of completed operations that are still shown, and of those that must not be shown any
+//! more.
 
 use super::*;
 
@@ -14,7 +15,7 @@ fn retaining(most: usize) -> World {
 }
 
 impl World {
-    /// `name` migrates, since `started` by what its rule says.
+    /// `name` migrates. Its rule yields the start `started`.
     fn migrates_since(&mut self, name: &str, started: Timestamp) {
         let finding = Finding {
             rule_set: self.book.rule_sets[0].clone(),
@@ -39,7 +40,7 @@ impl World {
         });
     }
 
-    /// `A` for each that is in flight, `C` for each that is over, in the order of starts.
+    /// `A` for each active operation, `C` for each completed one, sorted by start.
     fn phases(&self) -> String {
         let mut shown = self.shown();
         shown.sort_by_key(|it| it.metadata.creation_timestamp.clone().map(|at| at.0));
@@ -112,7 +113,7 @@ fn the_first_of_several_ends_does_not_take_the_memory_of_the_others() {
     assert_eq!(world.phases(), "CC");
     world.after(HOUR * 12);
     assert_eq!(world.phases(), "C");
-    // As the second of them was named.
+    // The same name as the second of them.
     world.migrates_since("vm", since + SECOND);
     assert_eq!(world.phases(), "CA");
     world.after(HOUR * 12);
@@ -130,7 +131,7 @@ fn what_is_in_flight_never_goes_with_what_is_over_under_its_name() {
     assert_eq!(world.phases(), "A");
     world.after(HOUR * 25);
     assert_eq!(world.phases(), "A");
-    // It is retained as any other once it is over.
+    // After its end it is retained as usual.
     world.stops("vm");
     assert_eq!(world.phases(), "C");
     world.after(HOUR * 24);
@@ -145,7 +146,7 @@ fn what_ends_after_its_namespace_is_not_retained() {
     assert_eq!(world.phases(), "A", "until its feed tells");
     world.deletes("vm");
     assert_eq!(world.phases(), "");
-    // As one of which nobody knew when the namespace went.
+    // The same as an operation that was unknown when the namespace was deleted.
     world.sees(subject("late"), &["Migrating"]);
     world.deletes("late");
     assert_eq!(world.phases(), "");
@@ -187,7 +188,7 @@ fn a_namespace_made_again_retains_what_started_in_it() {
         world.sees(subject("newer"), &["Migrating"]);
         world.deletes("newer");
         assert_eq!(world.phases(), before + "C");
-        // It goes as well.
+        // It is deleted, too.
         world.gone("ns", None);
         world.sees(subject("newest"), &["Migrating"]);
         world.deletes("newest");
@@ -207,7 +208,7 @@ fn a_namespace_that_is_gone_is_remembered_while_something_is_in_flight_in_it() {
     world.feed(FeedEvent::Reset);
     world.feed(FeedEvent::Synced { missing: None });
     assert_eq!(world.phases(), "", "its end is found out after the gap");
-    // And no longer than an hour where nothing is.
+    // At most one hour without retention.
     world.after(HOUR);
     for namespace in ["ns", "empty"] {
         let subject = Subject {

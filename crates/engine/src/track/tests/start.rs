@@ -1,9 +1,9 @@
-//! When what is detected started.
+//! Tests of the start time of a detected operation.
 
 use super::*;
 use ifo_api::live::StartTimeSource;
 
-/// The subject as it is after a change.
+/// The subject after a change.
 fn changed(name: &str, managed: Timestamp) -> Subject {
     Subject {
         managed: Some(managed),
@@ -59,7 +59,7 @@ fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() 
 
 #[test]
 fn what_an_event_shows_first_started_with_the_change_it_tells_of() {
-    // 0.7 s into its second, with changes at whole seconds, as the kube-apiserver has them.
+    // 0.7 s after a full second, with changes at full seconds, as the kube-apiserver writes them.
     let started = |change: i64| {
         let mut world = world();
         let began = world.now.wall;
@@ -88,7 +88,7 @@ fn two_who_see_one_event_on_both_sides_of_a_second_give_it_the_same_name() {
         let began = world.now.wall;
         world.after(late);
         world.sees(changed("vm", began), &["Migrating"]);
-        // Another run of it is another operation, for both.
+        // Another run is a different operation for both servers.
         world.after(DEBOUNCE);
         world.sees(changed("vm", began + DEBOUNCE), &[]);
         world.after(DEBOUNCE);
@@ -122,7 +122,7 @@ fn what_ends_does_so_with_the_change_for_all_who_see_it() {
         world.after(late);
         world.sees(changed("vm", began), &["Migrating"]);
         world.after(DEBOUNCE);
-        // One takes over, and is not detected any more then.
+        // One server takes over, and the operation is then not detected any more.
         world.sees(changed("vm", began + DEBOUNCE), &["Stopping"]);
         world.after(DEBOUNCE);
         world.sees(changed("vm", began + DEBOUNCE * 2), &[]);
@@ -153,7 +153,7 @@ fn nothing_ends_before_it_has_started() {
         cluster_namespace: "ifo-system".into(),
     });
     let began = world.now.wall;
-    // The second run within a second is shown to have started in the next.
+    // The second run within a second is shown with a start in the next second.
     for operations in [&["Migrating"], &[][..], &["Migrating"], &[]] {
         world.after(Duration::from_millis(100));
         world.sees(changed("vm", began), operations);
@@ -177,7 +177,7 @@ fn the_change_is_not_kept_with_the_subject() {
         .next()
         .expect("it is tracked");
     assert_eq!(tracked.view.subject.managed, None);
-    // What starts hours later is not taken to have started with it.
+    // An operation that is detected hours later does not get the time of that change as its start.
     world.after(Duration::from_hours(3));
     world.sees(subject("vm"), &["Migrating", "Stopping"]);
     let shown = world.shown();
@@ -196,7 +196,7 @@ fn one_run_starts_no_earlier_than_the_end_of_the_one_before_was_told() {
     let at = |second| began + jiff::SignedDuration::from_secs(second);
     world.sees(changed("vm", began), &["Migrating"]);
     world.after(Duration::from_secs(12));
-    // It was held up, so it has ended now; what comes after it was held up less.
+    // The event was delayed, so the operation ends now. Later events were delayed less.
     world.sees(changed("vm", at(1)), &[]);
     world.after(Duration::from_secs(4));
     world.sees(changed("vm", at(11)), &["Migrating"]);

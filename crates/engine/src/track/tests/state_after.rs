@@ -1,4 +1,4 @@
-//! `stateAfter`: how long a state must last before it is shown.
+//! Tests of `stateAfter`: the time for which a state must last before it is shown.
 
 use super::language::world_of;
 use super::*;
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What all rules of these tests have in common. `operation` comes first.
+/// The common part of all rules in these tests. `operation` comes first.
 const MOVING: &str = "expression: object.moving, state: object.how, message: object.text, \
                       instance: object.run";
 
-/// One rule whose states are shown after 10 seconds, with these fields besides.
+/// One rule whose states are shown after 10 seconds, with these additional fields.
 fn rule(fields: &str) -> String {
     format!("rules:\n- {{operation: Moving, {MOVING}, {fields}}}")
 }
@@ -30,12 +30,12 @@ impl World {
         self.is(json!({"moving": false, "how": "Progressing"}));
     }
 
-    /// The state of the one operation that is shown.
+    /// The state of the only shown operation.
     fn state(&self) -> State {
         self.one().status.state
     }
 
-    /// The first list, with an object that last changed so long ago.
+    /// The first list, with an object that last changed this long ago.
     pub(super) fn lists_after(&mut self, age: Duration, mut object: Value) {
         let changed = self.now.wall - age;
         object["metadata"] = json!({ "managedFields": [{ "time": changed.to_string() }] });
@@ -97,7 +97,7 @@ fn what_else_is_said_of_a_waiting_state_is_shown_at_once() {
     let shown = world.one();
     assert_eq!(shown.status.state, State::Progressing);
     assert_eq!(shown.status.message, "no room");
-    // Further changes do not begin the wait again, nor do changes that nobody sees.
+    // Further changes do not restart the wait, visible or not.
     world.after(5 * SECOND);
     world.is(json!({"moving": true, "how": "Blocked", "text": "still no room"}));
     world.after(4 * SECOND);
@@ -132,7 +132,7 @@ fn in_a_gap_it_is_not_known_whether_a_state_has_lasted() {
     assert_eq!(world.state(), State::Progressing);
     world.feed(FeedEvent::Synced { missing: None });
     assert_eq!(world.state(), State::Blocked);
-    // The list after the gap shows that it has not.
+    // The list after the gap shows that the state has changed.
     world.yields("Failing");
     world.feed(FeedEvent::Lost);
     world.after(20 * SECOND);
@@ -232,14 +232,14 @@ fn a_state_lasts_while_its_operation_waits_to_appear() {
     assert_eq!(world.state(), State::Progressing);
     world.after(6 * SECOND);
     assert_eq!(world.state(), State::Blocked);
-    // The operation appears later than its state has lasted.
+    // The operation appears after its state has lasted longer than necessary.
     let mut world = world_of(&rule("appearAfter: 10s, stateAfter: 4s"));
     world.yields("Progressing");
     world.after(6 * SECOND);
     world.yields("Blocked");
     world.after(4 * SECOND);
     assert_eq!(world.seen(), ["+Moving Blocked Moving"]);
-    // A break counts.
+    // An interruption counts.
     let mut world = world_of(&rule("appearAfter: 10s, stateAfter: 5s"));
     for state in ["Blocked", "Progressing", "Blocked"] {
         world.yields(state);
@@ -361,14 +361,14 @@ fn an_object_of_the_first_list_tells_how_long_its_state_has_lasted() {
     let mut world = started("stateAfter: 10s");
     world.lists_after(Duration::from_hours(1), blocked());
     assert_eq!(world.seen(), ["+Moving Blocked Moving"]);
-    // Times of managedFields are cut to seconds, so the change may be a second younger.
+    // Times in managedFields are rounded down to seconds, so the change can be one second younger.
     let mut world = started("stateAfter: 10s");
     world.lists_after(4 * SECOND, blocked());
     world.after(6 * SECOND);
     assert_eq!(world.state(), State::Progressing);
     world.after(SECOND);
     assert_eq!(world.state(), State::Blocked);
-    // A clock that is ahead of ours makes no state wait longer than its time.
+    // A clock that is ahead of ours does not prolong the wait.
     let mut world = started("stateAfter: 10s");
     let later = world.now.wall + Duration::from_hours(1);
     let mut object = blocked();
@@ -477,9 +477,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever the order of events: a state that is shown has lasted for its time without a
-    /// break, Progressing is shown at once, and once everything is quiet the state that the
-    /// rule yields is shown.
+    /// For any order of events: a shown state has lasted for its time without interruption,
+    /// Progressing is shown at once, and in the end the state that the rule yields is shown.
     #[test]
     fn a_state_that_is_shown_has_lasted_in_any_order_of_events(steps in steps()) {
         let object = |state: Option<State>| match state {
@@ -489,7 +488,7 @@ proptest! {
         let shown = |world: &World| world.shown().first().map(|it| it.status.state);
         let mut world = world_after_ten_seconds();
         let mut gap = false;
-        // What the rule yields, since when, and the state that was shown last.
+        // The state that the rule yields, its start, and the last shown state.
         let (mut yields, mut since) = (None, world.now.wall);
         let mut before = None;
         for step in steps {
@@ -521,7 +520,7 @@ proptest! {
                 }
             }
             match shown(&world) {
-                // In a gap nothing but the gap is shown of an operation that settles.
+                // During a gap, a settling operation only shows the gap.
                 Some(State::Settling) => prop_assert!(gap || yields.is_none()),
                 Some(state) => {
                     if state != State::Progressing && before != Some(state) {

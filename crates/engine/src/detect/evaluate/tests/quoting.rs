@@ -1,4 +1,4 @@
-//! What is told of a failure quotes no value of the object, and does not name it.
+//! Tests that a reported failure neither quotes a value of the object nor names it.
 
 use super::*;
 use crate::Meter;
@@ -6,10 +6,10 @@ use ifo_cel::DocError;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// What is in every text of the object, its name and its namespace.
+/// A part of every text of the object, its name and its namespace.
 const MARKER: &str = "zqx";
 
-/// What every number of the object is.
+/// The value of every number of the object.
 const NUMBER: i64 = 918_273_645;
 
 fn object() -> Value {
@@ -22,7 +22,7 @@ fn object() -> Value {
     })
 }
 
-/// A field that fails, and what its error says.
+/// A field that fails, and its error.
 const FAILURES: [(&str, &str); 22] = [
     ("expression: int(object.text) > 1", "conversion"),
     ("expression: object.text", "expected type 'bool'"),
@@ -48,7 +48,7 @@ const FAILURES: [(&str, &str); 22] = [
     ("label: object.map[object.text]", "no such key"),
 ];
 
-/// A rule set with this field, and nothing else that fails.
+/// A rule set with this field, and no other failure.
 fn rule_set(field: &str) -> String {
     let (name, source) = field.split_once(": ").expect("a field");
     let fields = match name {
@@ -65,7 +65,7 @@ fn rule_set(field: &str) -> String {
     format!("rules:\n- {{operation: Moving, {fields}}}")
 }
 
-/// The label values of the failures that are counted.
+/// The label values of the counted failures.
 #[derive(Debug, Default)]
 struct Counted(Mutex<Vec<String>>);
 
@@ -80,7 +80,7 @@ impl Meter for Counted {
     fn operation_completed(&self, _: &str, _: &str, _: &'static str, _: &str, _: Duration) {}
 }
 
-/// Evaluates the object, whose name and namespace have the marker, too.
+/// Evaluates the object. Its name and namespace also contain the marker.
 fn marked(book: &RuleBook, meter: &Counted) -> Evaluation {
     let json = object().to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
