@@ -99,7 +99,7 @@ fn without_the_crd_or_the_rights_operations_are_served_and_a_condition_tells() {
         assert_eq!(text(&found, "/reason"), "Forbidden");
         let log = persisting.log();
         let lines = log.lines();
-        let said = lines.filter(|line| line.contains("are not written as custom resources"));
+        let said = lines.filter(|line| line.contains("but not written as custom resources"));
         assert_eq!(
             said.filter(|line| line.contains("Forbidden")).count(),
             1,
