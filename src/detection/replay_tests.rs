@@ -1,5 +1,5 @@
-//! Recordings through the server's feed tasks, tracker and index, and through the engine's
-//! [`Replay`]: each visible change of each operation has to be the same, in every field.
+//! Compares the server's feed tasks, tracker and index with the engine's [`Replay`] on recordings.
+//! Each visible change of each operation must be the same, in every field.
 
 use super::*;
 use crate::index::{Bounds, ListScope, index};
@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How often what reads `now` is evaluated again.
+/// Interval at which rules that read `now` are evaluated again.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// How long both go on after the last event: longer than all timers of operations.
+/// Time for which both continue after the last event. It is longer than all timers of operations.
 const REST: Duration = Duration::from_mins(10);
 
 fn settings() -> TrackerSettings {
@@ -39,18 +39,18 @@ fn settings() -> TrackerSettings {
     }
 }
 
-/// A visible change: the operation, and all of it unless it was removed.
+/// A visible change: the operation, with its content unless it was removed.
 type VisibleChange = (Key, Option<Value>);
 
-/// What happened in a cluster.
+/// The events in a cluster.
 struct Recording {
     books: Vec<Arc<RuleBook>>,
     events: Vec<PlayedEvent>,
 }
 
-/// One event, at a time after the begin. No two events have the same milliseconds of a second,
-/// and none has 0 or 1: all timers are whole seconds after an event or after the begin, so the
-/// order of what happens is certain.
+/// One event with its time. No two events have the same milliseconds within a second, and none has
+/// 0 or 1. All timers fire whole seconds after an event or after the beginning, so the order of all
+/// steps is defined.
 #[derive(Clone)]
 struct PlayedEvent {
     after: Duration,
@@ -72,7 +72,7 @@ impl PlayedEvent {
     }
 }
 
-/// Gives each event a time of its own, as [`PlayedEvent`] says.
+/// Gives each event a unique time, as [`PlayedEvent`] requires.
 fn spread(events: &mut [PlayedEvent]) {
     let mut taken = BTreeSet::from([0, 1]);
     let mut last = 0;
@@ -86,7 +86,7 @@ fn spread(events: &mut [PlayedEvent]) {
     }
 }
 
-/// Plays the events of a recording, as the watches of a cluster would.
+/// Plays the events of a recording in the way of a cluster's watches.
 struct PlayedFeed {
     begin: Instant,
     recording: Arc<Recording>,
@@ -96,7 +96,7 @@ struct PlayedFeed {
 type Objects = BTreeMap<(Option<String>, String), PlayedEvent>;
 
 impl PlayedFeed {
-    /// What a watch shows: the objects that exist now, and the changes that follow.
+    /// The existing objects, and later changes, as in a watch.
     fn watch(&self, source: &Source, selector: Option<&Selector>) -> BoxStream<'static, Raw> {
         let selects = |event: &PlayedEvent| selector.is_none_or(|it| it.matches(&event.labels()));
         let passed = clock::since(self.begin);
@@ -176,12 +176,12 @@ impl Feed for PlayedFeed {
     }
 }
 
-/// Takes note of what can be seen of the operations of a replay.
+/// Records the visible changes of operations in a replay.
 #[derive(Default)]
 struct Watcher {
     objects: BTreeMap<Key, Value>,
     changes: Vec<VisibleChange>,
-    /// Evaluations in which a rule set was passed over because it is throttled.
+    /// Number of evaluations in which a throttled rule set was skipped.
     throttled: usize,
 }
 
@@ -198,7 +198,7 @@ impl ReplayObserver for Watcher {
             Write::Show { key, operation } => {
                 let object = without_version(&operation.json);
                 let before = self.objects.insert(key.clone(), object.clone());
-                // What is the same as before is no change for a watch.
+                // A watch sends no event for an unchanged object.
                 if before.as_ref() != Some(&object) {
                     self.changes.push((key, Some(object)));
                 }
@@ -303,10 +303,10 @@ fn replayed(recording: &Recording, begin: ClockReading, end: Instant) -> Watcher
     replay.observer
 }
 
-/// Runs a recording through both, and compares them. `wall` is the time of day at the begin.
+/// Runs a recording through both, and compares them. `wall` is the time of day at the beginning.
 async fn compare(name: &str, recording: Recording, wall: Timestamp) -> Watcher {
     let simulated = clock::simulated::begin(wall);
-    // The intervals of the feeds begin now, so that no timer of an operation falls on them.
+    // The intervals of the feeds begin now, so no timer of an operation fires at the same time.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let begin = clock::reading();
     let recording = Arc::new(recording);
@@ -334,8 +334,8 @@ async fn compare(name: &str, recording: Recording, wall: Timestamp) -> Watcher {
     replay
 }
 
-/// The changes by the kind and the namespace of the subject. The order between feeds that
-/// evaluate objects again at the same time is not defined.
+/// Groups the changes by kind and namespace of the subject. The order between feeds that evaluate
+/// objects at the same time is not defined.
 fn by_feed(changes: &[VisibleChange]) -> BTreeMap<(String, String), Vec<&VisibleChange>> {
     let mut kinds: BTreeMap<&Key, String> = BTreeMap::new();
     let mut feeds: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -373,7 +373,8 @@ fn shipped() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     targets
 }
 
-/// A recording with the rule sets for its targets. Each object says when it was changed last.
+/// A recording with the rule sets for its targets. Each object contains the time of its last
+/// change.
 fn recording(
     events: Vec<RecordedEvent>,
     rules: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
@@ -419,7 +420,7 @@ fn recording(
     (Recording { books, events }, wall)
 }
 
-/// The object says, in whole seconds, when it was changed.
+/// Sets the time of the last change in the object, in whole seconds.
 fn stamp(event: &mut PlayedEvent, wall: Timestamp) {
     let changed = Timestamp::from_second((wall + event.after).as_second());
     let time = changed.expect("it is in range").to_string();
@@ -451,12 +452,12 @@ fn gvr(resource: &str) -> Gvr {
     }
 }
 
-/// Costs the cube of the number of values.
+/// An expression whose cost grows with the cube of the number of values.
 const CUBE: &str =
     "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
 
-/// A book of two rule sets: one with rules that read `now`, have an outcome or fail, and one
-/// that exhausts its budget on objects with many values.
+/// A rule book with two rule sets. The rules of the first read `now`, have an outcome or fail. The
+/// second exhausts its budget on objects with many values.
 fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
     let target = gvr(resource);
     let rules = json!([
@@ -485,14 +486,14 @@ fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
     Arc::new(RuleBook::new(1, target, kind, true, rule_sets.to_vec()))
 }
 
-/// Random objects that are made, changed and deleted for half an hour.
+/// Random objects that are created, changed and deleted for half an hour.
 fn random_recording(seed: u64, wall: Timestamp) -> Recording {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut events: Vec<PlayedEvent> = Vec::new();
     let mut after = Duration::ZERO;
     let mut objects: BTreeMap<(usize, u8), Value> = BTreeMap::new();
     for number in 0..300 {
-        // At first, all objects have many values: their rule set is throttled.
+        // At first, all objects have many values, so their rule set is throttled.
         let has_many = number < 60;
         after += Duration::from_millis(random.u64(0..if has_many { 500 } else { 7_000 }));
         let (resource, name) = (random.usize(0..3), random.u8(0..12));

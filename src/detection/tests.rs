@@ -1,5 +1,5 @@
-//! The supervisor among fakes: a feed that says what the test tells it to, and a tracker
-//! and a controller that only listen.
+//! Tests of the supervisor with a simulated feed, and with a tracker and a controller that only
+//! record messages.
 
 use super::*;
 use crate::observe::{Lost, Raw};
@@ -11,20 +11,20 @@ use ifo_engine::rules::{self, RuleSet};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 
-/// How often what reads `now` is evaluated again.
+/// Interval at which rules that read `now` are evaluated again.
 const RESYNC: Duration = Duration::from_mins(1);
 
-/// Longer than anything takes while tokio's clock is paused, shorter than [`RESYNC`].
+/// Longer than any step while tokio's clock is paused, and shorter than [`RESYNC`].
 const A_MOMENT: Duration = Duration::from_secs(1);
 
-/// What a feed was asked to follow, and how to speak through it.
+/// The scope of a feed, and the sender for its messages.
 struct Followed {
     source: Source,
     say: mpsc::UnboundedSender<Raw>,
 }
 
 impl Followed {
-    /// Whether somebody still listens.
+    /// Returns true if the receiver exists.
     fn runs(&self) -> bool {
         !self.say.is_closed()
     }
@@ -33,7 +33,7 @@ impl Followed {
         self.say.send(raw).expect("the feed runs");
     }
 
-    /// The whole state.
+    /// Sends a complete state.
     fn list(&self, objects: &[Value]) {
         self.say(Raw::Reset);
         for object in objects {
@@ -54,7 +54,7 @@ impl Feed for FakeFeed {
         stream::unfold(said, |mut said| async move {
             said.recv().await.map(|raw| (raw, said))
         })
-        // As the contract of a feed has it, it does not end by itself.
+        // The contract of a feed requires that it never ends.
         .chain(stream::pending())
         .boxed()
     }
@@ -69,8 +69,7 @@ struct World {
     running: JoinHandle<()>,
 }
 
-/// A supervisor that runs and has been given nothing; its tracker takes `queue` messages
-/// before it is asked for them.
+/// A running supervisor without rule books. The queue of its tracker has this capacity.
 fn world_of(queue: usize) -> World {
     let feed = Arc::new(FakeFeed::default());
     let (tracker, messages) = mpsc::channel(queue);
@@ -113,19 +112,19 @@ impl World {
         moment().await;
     }
 
-    /// All feeds that were ever started, in the order in which they were.
+    /// All feeds that were started, in order.
     fn feeds(&self) -> Vec<Arc<Followed>> {
         self.feed.0.lock().unwrap().clone()
     }
 
-    /// The only feed that runs.
+    /// The only running feed.
     fn running_feed(&self) -> Arc<Followed> {
         let mut running: Vec<_> = self.feeds().into_iter().filter(|own| own.runs()).collect();
         assert_eq!(running.len(), 1, "feeds that run");
         running.remove(0)
     }
 
-    /// `resource` or `resource/namespace` of the feeds that run, sorted.
+    /// `resource` or `resource/namespace` of the running feeds, sorted.
     fn running_sources(&self) -> Vec<String> {
         let feeds = self.feeds();
         let running = feeds.iter().filter(|own| own.runs());
@@ -134,7 +133,7 @@ impl World {
         sources
     }
 
-    /// What the tracker was told since the last call, a line each.
+    /// The messages to the tracker since the last call, one line each.
     async fn told(&mut self) -> Vec<String> {
         moment().await;
         std::iter::from_fn(|| self.messages.try_recv().ok())
@@ -142,7 +141,7 @@ impl World {
             .collect()
     }
 
-    /// What feeds reported since the last call: where, under which generation, and what.
+    /// The reports of feeds since the last call: feed, generation and content.
     async fn reported(&mut self) -> Vec<(String, u64, Option<String>)> {
         moment().await;
         std::iter::from_fn(|| self.feedback.try_recv().ok())
@@ -213,7 +212,7 @@ fn book(generation: u64, target: &Gvr, rule_set: Arc<RuleSet>) -> RuleBook {
     RuleBook::new(generation, target.clone(), kind, true, vec![rule_set])
 }
 
-/// A book of one rule: [`thing`]s are at work while they say so.
+/// A rule book with one rule: a [`thing`] is working while its field says so.
 fn working(generation: u64, target: &Gvr) -> RuleBook {
     book(generation, target, rule_set(target, &[], "object.works"))
 }
@@ -257,7 +256,7 @@ async fn book_starts_a_feed_and_the_tracker_hears_of_the_rules_first() {
 
 #[tokio::test(start_paused = true)]
 async fn newer_book_starts_its_feed_anew_and_the_old_one_says_nothing_after_it() {
-    // So short a queue that the old feed is in the middle of a word at the change.
+    // The queue is so short that the old feed waits in the middle of a message during the change.
     let mut world = world_of(1);
     let cars = target("cars");
     world.publish(&cars, Some(working(1, &cars))).await;
@@ -288,7 +287,7 @@ async fn feeds_end_with_their_rules_and_others_go_on() {
     world.publish(&boats, Some(working(2, &boats))).await;
     assert_eq!(world.running_sources(), ["boats", "cars"]);
     world.told().await;
-    // As the feed itself says it.
+    // The reason comes from the feed.
     world
         .metrics
         .feed_state("things.example/v1/cars", "watching");
@@ -354,7 +353,7 @@ async fn failing_feed_is_reported_in_its_words_until_it_is_back() {
     assert!(failure.ends_with(command), "{failure}");
     feed.list(&[]);
     assert_eq!(world.reported().await, [("cars".to_owned(), 7, None)]);
-    // A gap in which nothing was missed.
+    // A gap without missed changes.
     feed.say(Raw::Lost(Lost::Unreachable("reset by peer".into())));
     feed.say(Raw::Synced);
     let failure = Some("unreachable: reset by peer".to_owned());
@@ -395,7 +394,7 @@ async fn tracker_is_not_told_again_and_again_that_nothing_was_found() {
             "1: ns/a is gone"
         ]
     );
-    // After a new start it is told of all that is there: what is not is gone.
+    // After a restart, a feed reports all existing objects. An object that is missing was deleted.
     feed.say(applied(&thing("b", true)));
     feed.list(&[thing("b", false)]);
     assert_eq!(
@@ -443,7 +442,7 @@ async fn what_depends_on_the_time_is_evaluated_again_without_a_change() {
     let timed = book(1, &cars, rule_set(&cars, &[], long_ago));
     world.publish(&cars, Some(timed)).await;
     let feed = world.running_feed();
-    // `works` is false, so that `now` is not read.
+    // `works` is false, so `now` is not read.
     feed.list(&[thing("timed", true), thing("other", false)]);
     world.told().await;
     for _ in 0..3 {
@@ -505,7 +504,7 @@ async fn when_a_subject_changed_is_told_with_what_starts_then() {
     assert_eq!(managed(thing("b", true)).await, None, "nobody knows");
 }
 
-/// Objects whose detection is unknown, and whether a feed throttles the rule set.
+/// The number of objects with an unknown detection, and true if a feed throttles the rule set.
 fn unknown(rule_set: &RuleSet) -> (usize, bool) {
     let activity = &rule_set.activity;
     let unknown = activity.unknown_on(rules::ObjectScope::ALL);
@@ -529,7 +528,7 @@ async fn unknown_detections_are_counted_until_the_object_can_be_evaluated_or_is_
     ]);
     moment().await;
     assert_eq!(unknown(&rules), (3, false));
-    // The same failure again is the same object.
+    // A repeated failure is about the same object.
     feed.say(applied(&thing("a", "other")));
     moment().await;
     assert_eq!(unknown(&rules), (3, false));
@@ -537,7 +536,7 @@ async fn unknown_detections_are_counted_until_the_object_can_be_evaluated_or_is_
     feed.say(Raw::Deleted(bytes(&thing("c", "text"))));
     moment().await;
     assert_eq!(unknown(&rules), (1, false));
-    // A new list has the last word, and not before it is complete.
+    // A new list replaces the state when it is complete.
     feed.say(Raw::Lost(Lost::Unreachable("x".into())));
     feed.say(Raw::Reset);
     moment().await;
@@ -559,7 +558,7 @@ async fn feed_that_ends_takes_its_unknown_detections_along() {
     world.running_feed().list(&[thing("a", "text")]);
     moment().await;
     assert_eq!(unknown(&rules), (1, false));
-    // Another rule set of the target changed; this one is the same in both books.
+    // Another rule set of the target has changed. This one is the same in both rule books.
     world
         .publish(&cars, Some(book(2, &cars, rules.clone())))
         .await;

@@ -1,4 +1,4 @@
-//! What can be seen only from inside: that lists need the undo, and how the ring counts.
+//! Tests of internal details: the undo of lists, and the sizes of the ring.
 
 use super::reader::undo;
 use super::*;
@@ -26,7 +26,7 @@ fn delete(namespace: &str, name: &str) -> Write {
     }
 }
 
-/// What a list shows: keys, versions and the number that `put` took.
+/// The result of a list: keys, versions and the number that was given to `put`.
 fn shown(entries: &[Arc<IndexEntry>]) -> Vec<(String, Rv, String)> {
     let number = |entry: &IndexEntry| {
         let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap();
@@ -38,7 +38,7 @@ fn shown(entries: &[Arc<IndexEntry>]) -> Vec<(String, Rv, String)> {
         .collect()
 }
 
-/// All that a cursor has without waiting.
+/// All changes that a cursor returns without waiting.
 fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
     let mut all = Vec::new();
     while let Some(changes) = cursor.next().now_or_never() {
@@ -56,7 +56,7 @@ fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
     let worker = std::thread::spawn({
         let done = done.clone();
         move || {
-            // Pairs that always have the same number at a published version.
+            // At a published version, the objects of a pair always have the same number.
             for n in 0_u64.. {
                 if done.load(Ordering::Relaxed) {
                     return;
@@ -69,7 +69,7 @@ fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
                 };
                 let rv = writer.commit(batch, CommitVersion::Mint).unwrap();
                 let number = (n % 7 != 0).then(|| n.to_string());
-                // Nobody listens any more once the test is over.
+                // The receiver is dropped at the end of the test.
                 if log.send((rv, pair, number)).is_err() {
                     return;
                 }
@@ -119,7 +119,7 @@ fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
     assert!(needed > 0, "no scan saw the writer at work");
 }
 
-/// A ring holds this much for an object that `put` made and that was replaced.
+/// The bytes in the ring for a replaced object of `put`.
 fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
     let empty = reader.ring_bytes();
     writer
@@ -134,7 +134,7 @@ fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
     replaced - added
 }
 
-/// What was committed is not young any more.
+/// Makes the committed changes older than the smallest age.
 fn grow_old(writer: &mut Writer) {
     writer.trim(Instant::now() + Bounds::MIN_AGE);
 }
@@ -212,14 +212,14 @@ fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
     assert_eq!(ready(kept).len(), Bounds::MIN_CHANGES);
 }
 
-/// The bounds of the server, and as many operations as it must bear.
+/// The bounds of the server, and its largest number of operations.
 const SERVERS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 const OPERATIONS: usize = 10_000;
 
-/// Operation number `n`, with as much text as they have on average.
+/// Operation number `n`, with a text of average length.
 fn operation(n: usize, is_completed: bool) -> Write {
     let text = "x".repeat(1_600);
     let status = if is_completed {
@@ -233,8 +233,8 @@ fn operation(n: usize, is_completed: bool) -> Write {
     }
 }
 
-/// All operations, and then one batch that completes and deletes each of them, as when
-/// their rule gets another name. Returns the version before that batch.
+/// Commits all operations, and then one batch that completes and deletes each, as if their rule was
+/// renamed. Returns the version before that batch.
 fn end_all(writer: &mut Writer) -> Rv {
     let begin: Vec<Write> = (0..OPERATIONS).map(|n| operation(n, false)).collect();
     let before = writer.commit(begin, CommitVersion::Mint).unwrap();
@@ -263,7 +263,7 @@ fn a_batch_larger_than_the_ring_reaches_whoever_is_up_to_date() {
         (changes.len(), deletions.count()),
         (2 * OPERATIONS, OPERATIONS)
     );
-    // A page of a list that was begun before can be had, too.
+    // A page of a list that began earlier is also available.
     let (_, then) = reader
         .list(&ListScope::All, ReadVersion::Exact(before))
         .unwrap();
@@ -280,7 +280,7 @@ async fn what_was_kept_while_it_was_young_goes_though_nothing_is_committed() {
     assert!(reader.ring_bytes() <= SERVERS.bytes);
     assert!(reader.follow(before, ListScope::All).is_err());
     assert!(reader.follow(reader.oldest(), ListScope::All).is_ok());
-    // And the next time again.
+    // The same for a second batch.
     let before = end_all(&mut writer);
     assert!(reader.follow(before, ListScope::All).is_ok());
     tokio::time::sleep(2 * Bounds::MIN_AGE).await;
@@ -304,7 +304,7 @@ fn young_changes_are_bounded_too() {
         assert!(reader.ring_bytes() <= bounds.most());
     }
     assert!(reader.ring_bytes() > bounds.most() - 2 * one);
-    // Nobody gets less for a ring that is large anyway, or for none.
+    // A ring that is large already, and a ring without bytes, are not limited further.
     for (bytes, most) in [(0, 0), (4 << 20, 48 << 20), (1 << 30, 1 << 30)] {
         assert_eq!(Bounds { bytes, ..MANY }.most(), most);
     }
@@ -379,7 +379,7 @@ fn an_object_deleted_and_made_again_is_undone_to_what_it_was() {
         .list(&ListScope::All, ReadVersion::Exact(rv))
         .unwrap();
     assert_eq!(shown(&then), [("a/x".into(), rv, "1".into())]);
-    // The steps of a batch have versions of their own, in the order of the batch.
+    // The steps of a batch have consecutive versions.
     let changes = ready(reader.follow(rv, ListScope::Object(key.clone())).unwrap());
     let versions: Vec<_> = changes.iter().map(|change| change.rv).collect();
     assert!(versions.is_sorted_by(|a, b| a < b));
@@ -472,7 +472,7 @@ async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
         Rv(1_000_002)
     );
 
-    // A clock that is of no use.
+    // An invalid clock.
     let before_1970 = Timestamp::UNIX_EPOCH - Duration::from_secs(1);
     assert_eq!(Rv::of_clock(before_1970), Rv(0));
     assert_eq!(Rv::of_clock(Timestamp::MAX), Rv(0));
@@ -684,7 +684,7 @@ fn a_change_that_is_not_published_yet_is_not_seen() {
         .unwrap();
     let mut cursor = reader.follow(Rv(1), ListScope::All).unwrap();
     let mut change = cursor.next().now_or_never().unwrap().unwrap().remove(0);
-    // As in the middle of a commit.
+    // A state in the middle of a commit.
     change.rv = Rv(7);
     reader.shared().ring_mut().push(change, Instant::now());
     let gone = Gone {

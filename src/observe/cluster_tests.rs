@@ -1,4 +1,5 @@
-//! The state machine against a scripted API server. Time is paused: waiting costs nothing.
+//! Tests of the watch state machine with a scripted API server. Time is paused, so waiting takes no
+//! time.
 
 use super::*;
 use bytes::Bytes;
@@ -11,11 +12,11 @@ use kube::client::Body;
 use std::{collections::VecDeque, convert::Infallible, sync::Mutex};
 use tower::service_fn;
 
-/// What the server does with one request.
+/// The server's reaction to one request.
 enum Answer {
-    /// Status and body; the connection ends cleanly.
+    /// Status and body. The connection ends in an orderly way.
     Says(u16, String),
-    /// 200 with these lines, then silence.
+    /// 200 with these lines, and then no further data.
     Stays(Vec<String>),
     /// 200 with these lines, then the connection breaks.
     Breaks(Vec<String>),
@@ -36,7 +37,7 @@ impl Server {
         })
     }
 
-    /// The queries so far, without the random length of watches.
+    /// The queries so far, without the random timeouts of watches.
     fn asked(&self) -> Vec<String> {
         let asked = self.asked.lock().unwrap();
         asked
@@ -138,7 +139,7 @@ fn expired() -> String {
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"too old resource version: 1 (220)\",\"reason\":\"Expired\",\"code\":410}}\n".into()
 }
 
-/// The state `a` at version 5, by `WatchList`, and then `more`.
+/// The state `a` at version 5 as a `WatchList`, followed by `more`.
 fn state(more: &[String]) -> Vec<String> {
     [&[event("ADDED", "a", 3), end(5)], more].concat()
 }
@@ -168,7 +169,7 @@ fn cluster(server: &Arc<Server>) -> ClusterFeed {
     ClusterFeed::new(Connection::through(client), Duration::from_mins(1), metrics)
 }
 
-/// The next `n` messages, as words.
+/// The next `n` messages as words.
 async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let hour = Duration::from_hours(1);
     let mut words = Vec::new();
@@ -246,7 +247,7 @@ async fn where_watch_list_is_refused_the_state_is_listed_in_pages() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ignores_send_initial_events_is_listed() {
-    // One says nothing after the state, one sends a periodic bookmark.
+    // One watch sends nothing after the state, and one sends periodic bookmarks.
     for more in [vec![], vec![bookmark(4)]] {
         let server = Server::new([
             Answer::Stays([vec![event("ADDED", "a", 3)], more].concat()),
@@ -332,7 +333,7 @@ async fn too_old_a_version_brings_the_state_again_so_missed_deletes_are_noticed(
             Answer::Stays(again.clone()),
         ]);
         let mut feed = follow(&server);
-        // `a` was deleted in between: it is not in the second state.
+        // `a` was deleted in between, so it is missing in the second state.
         assert_eq!(
             heard(&mut feed, 6).await,
             ["reset", "+a3", "synced", "reset", "+b20", "synced"]
@@ -441,7 +442,7 @@ async fn an_object_that_is_too_large_is_there_all_the_same() {
     assert_eq!(words[..4], ["reset", &seen, "synced", &changed]);
     assert!(words[4].starts_with("lost: unreachable"), "{words:?}");
     assert_eq!(words[5..], ["synced", "-l7"]);
-    // It was continued from the large object, not begun anew.
+    // The list continued with the large object, and did not start again.
     assert_eq!(server.asked(), [WATCH_LIST, &watch_from(6)]);
 }
 
@@ -538,7 +539,7 @@ async fn a_watch_that_goes_silent_is_opened_again_without_a_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_watch_without_even_a_bookmark_is_not_trusted() {
-    // As after etcd went back to a backup: our version lies in the future.
+    // As after a restore of etcd: our version is in the future.
     let server = Server::new([
         Answer::Breaks(state(&[])),
         Answer::Stays(vec![]),
@@ -593,7 +594,7 @@ async fn the_objects_of_a_page_are_passed_on_before_the_page_is_complete() {
     assert_eq!(words[..2], ["reset", "+a1"]);
     assert!(words[2].starts_with("lost: unreachable"), "{words:?}");
     assert_eq!(words[3..], ["reset", "+b2", "synced"]);
-    // The next pages are smaller, as they may have been too large to arrive in time.
+    // The next pages are smaller, because a large page may not arrive in time.
     assert_eq!(server.asked()[1..3], ["limit=100", "limit=20"]);
 }
 
@@ -617,7 +618,7 @@ async fn only_some_lists_run_at_once_and_each_gets_its_turn_though_others_hang()
     let second = Duration::from_secs(1);
     assert!(tokio::time::timeout(second, all.next()).await.is_err());
     assert_eq!(lists(), 8);
-    // Nobody answers the first eight, and still the others come.
+    // The first eight get no answer, but the others are listed.
     let two_minutes = 120 * second;
     assert!(
         tokio::time::timeout(two_minutes, all.next()).await.is_err(),
@@ -663,7 +664,7 @@ async fn large_objects_of_many_feeds_are_in_memory_one_after_the_other() {
     };
     let answers = (0..5).map(|_| {
         let mut lines = vec![large("l"), end(5)];
-        // As frames of a connection.
+        // In the form of frames of a connection.
         let (begin, rest) = lines[0].split_at(80 << 10);
         lines.splice(0..1, [begin.to_owned(), rest.to_owned()]);
         Answer::Stays(lines)
@@ -681,7 +682,7 @@ async fn large_objects_of_many_feeds_are_in_memory_one_after_the_other() {
     }
     assert_eq!(held.len(), 1);
     for feed in &mut feeds[1..] {
-        // When one is dropped the next one comes.
+        // When one is dropped, the next one starts.
         held.pop();
         let Some(Raw::Applied(object)) = feed.next().await else {
             panic!("no object")
@@ -735,7 +736,7 @@ async fn a_list_that_cannot_be_read_is_a_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_in_the_initial_state_leads_to_a_list() {
-    // As a kube-apiserver on an etcd without progress notifications does.
+    // As a kube-apiserver with an etcd without progress notifications.
     let fault = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"required storage feature RequestWatchProgress is disabled\",\"code\":500}}\n";
     let server = Server::new([
         Answer::Stays(vec![fault.into()]),

@@ -1,4 +1,4 @@
-//! Discovery against a scripted API server. Time is paused: waiting costs nothing.
+//! Tests of discovery with a scripted API server. Time is paused, so waiting takes no time.
 
 use super::*;
 use http::{Request, Response};
@@ -120,7 +120,7 @@ async fn a_server_that_is_not_ready_does_not_know_what_it_serves() {
         starting.resolve(&gvr("cows")).await,
         Resolution::Unknown { .. }
     ));
-    // It becomes ready between the two looks.
+    // The resource becomes available between the two reads.
     let (ready, _) = discovery(|path, n| {
         if n == 0 {
             (404, "")

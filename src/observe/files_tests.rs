@@ -1,4 +1,4 @@
-//! Real folders, real time, no fixed sleeps: each step waits for what must come.
+//! Tests with real folders in real time. Each step waits for its message, without fixed delays.
 
 use super::*;
 use std::fs;
@@ -38,7 +38,7 @@ async fn folder(files: &[(&str, &str)]) -> (TempDir, Folder) {
     (dir, folder)
 }
 
-/// The next `n` messages: a sign, the name, the phase.
+/// The next `n` messages: a sign, the name and the phase.
 async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let mut words = Vec::new();
     for _ in 0..n {

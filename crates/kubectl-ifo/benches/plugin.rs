@@ -1,5 +1,5 @@
-//! The plugin as a command: how soon it starts, how long a list of 10,000 operations
-//! takes and how much memory, from a server that costs next to nothing. Prints medians.
+//! Measures the plugin as a command: its start, and the time and memory for a list of 10,000
+//! operations from a very fast server. Prints medians.
 
 use axum::http::header;
 use serde_json::json;
@@ -8,15 +8,15 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Operations in the list, and in a page of it.
+/// Number of operations in the list, and in a page of it.
 const OPERATIONS: usize = 10_000;
 const PAGE: usize = 500;
 
-/// How often each command runs.
+/// Number of runs of each command.
 const RUNS: usize = 15;
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that it starts.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
@@ -55,7 +55,7 @@ fn run(address: SocketAddr, args: &[&str]) -> Duration {
     begun.elapsed()
 }
 
-/// The largest resident set that is seen while it runs, in KiB.
+/// Returns the largest resident set during the run, in KiB.
 fn peak(address: SocketAddr, args: &[&str]) -> u64 {
     let mut child = command(address, args).spawn().expect("the plugin starts");
     let status = format!("/proc/{}/status", child.id());
@@ -70,7 +70,7 @@ fn peak(address: SocketAddr, args: &[&str]) -> u64 {
     peak
 }
 
-/// Serves the pages of the list, encoded before.
+/// Serves the pages of the list, which are encoded in advance.
 fn serve(runtime: &tokio::runtime::Runtime) -> SocketAddr {
     let pages: Arc<Vec<String>> = Arc::new((0..OPERATIONS / PAGE).map(page).collect());
     let listener = runtime

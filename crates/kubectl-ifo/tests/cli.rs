@@ -1,5 +1,4 @@
-//! The kubectl plugin as a person or a pipeline uses it: the binary, its output and its
-//! exit codes.
+//! Tests of the kubectl plugin as a binary: its output and its exit codes.
 
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -32,7 +31,7 @@ mod test;
 #[path = "cli/top.rs"]
 mod top;
 
-/// What a command said.
+/// The output of a command.
 struct Said {
     code: i32,
     out: String,
@@ -66,7 +65,7 @@ fn rules_with(args: &[&str], input: &str) -> Said {
         .spawn()
         .expect("the plugin starts");
     let mut stdin = child.stdin.take().expect("it was asked for");
-    // One that does not read its input may be gone already.
+    // A command that does not read its input can have ended already.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let Output {

@@ -1,6 +1,5 @@
-//! Streams that were recorded from real controllers, through the rules that ship: each
-//! shows the operations that its truth table has, once, and none else. `README.md` beside
-//! the streams tells where they come from.
+//! Replays recordings of real controllers with the shipped rules. Each must show exactly the
+//! operations in its truth table, once. `README.md` beside the streams describes their origin.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How far a start or an end may be off, in seconds: objects have whole seconds.
+/// Tolerance for starts and ends in seconds, because objects have whole seconds.
 const TOLERANCE: f64 = 1.0;
 
 #[derive(Deserialize)]
@@ -23,24 +22,25 @@ struct Truth {
 #[serde(deny_unknown_fields)]
 struct Stretch {
     operation: String,
-    /// Seconds of the stream.
+    /// Start in seconds of the stream.
     start: f64,
-    /// When it stopped being detected. None for what is under way when the stream ends.
+    /// Time of the last detection. None for an operation that is in flight at the end of the
+    /// stream.
     end: Option<f64>,
-    /// How it ended, or how it stands.
+    /// The last state.
     state: String,
-    // The rest is only compared if the truth table has it.
-    /// The states while it was active, without `Settling` and without repetitions.
+    // The other fields are compared only if the truth table has them.
+    /// The states of the active operation, without `Settling` and without repetitions.
     states: Option<Vec<String>>,
-    /// The percentages that were shown, without repetitions.
+    /// The shown percentages, without repetitions.
     progress: Option<Vec<u64>>,
-    /// A part of a message that was shown.
+    /// A part of a shown message.
     message: Option<String>,
-    /// When the server shows the end.
+    /// Time at which the server shows the end.
     until: Option<f64>,
 }
 
-/// One operation that the replay finds.
+/// An operation that the replay detects.
 #[derive(Clone, Debug)]
 struct Seen {
     /// Kind and name.
@@ -52,7 +52,7 @@ struct Seen {
     states: Vec<String>,
     progress: Vec<u64>,
     messages: Vec<String>,
-    /// Only read if the stream's truth table has an `until`.
+    /// Read only if the stream's truth table has an `until`.
     until: Option<f64>,
 }
 
@@ -84,13 +84,13 @@ fn truth(stream: &Path) -> Truth {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What `kubectl ifo rules replay` finds in hindsight; with `live`, also when the server shows
-/// each end.
+/// The operations that `kubectl ifo rules replay` detects in hindsight. With `live`, also the times
+/// at which the server shows each end.
 fn replay(stream: &Path, live: bool) -> Vec<Seen> {
     let mut found = runs(stream, &["--hindsight"]);
     if live {
         let ends = runs(stream, &[]);
-        // Both list the operations in the order of their starts.
+        // Both list the operations sorted by start.
         let names = |runs: &[Seen]| -> Vec<(String, String)> {
             let name = |run: &Seen| (run.subject.clone(), run.operation.clone());
             runs.iter().map(name).collect()
@@ -112,7 +112,7 @@ fn runs(stream: &Path, flags: &[&str]) -> Vec<Seen> {
         .current_dir(repository())
         .output()
         .expect("the plugin starts");
-    // What it has to say beyond the operations: rules that fail, lines that are none.
+    // Its messages on standard error: rules that fail, and invalid lines.
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
@@ -174,7 +174,7 @@ fn is_same(expected: &Stretch, seen: &Seen) -> bool {
             .is_none_or(|expected| seen.until.is_some_and(|seen| is_near(expected, seen)))
 }
 
-/// What is in the truth and was not seen, and what was seen and is not in the truth.
+/// The missing and the unexpected operations.
 fn differences(truth: Truth, mut seen: Vec<Seen>) -> Vec<String> {
     let mut differences = Vec::new();
     for (subject, operations) in truth.operations {
@@ -183,7 +183,7 @@ fn differences(truth: Truth, mut seen: Vec<Seen>) -> Vec<String> {
                 .iter()
                 .position(|seen| seen.subject == subject && is_same(&expected, seen));
             match found {
-                // Each stands for one.
+                // Each entry matches one operation.
                 Some(at) => drop(seen.remove(at)),
                 None => differences.push(format!("not seen: {subject} {expected:?}")),
             }
@@ -279,7 +279,7 @@ fn a_wrong_value_of_an_optional_field_is_a_difference() {
     ] {
         assert!(!is_true(fields), "{fields}");
     }
-    // The server does not show the end before the stream ends.
+    // The stream ends before the server shows the end.
     let expected = Stretch {
         until: Some(31.0),
         ..expected(1.0)

@@ -1,4 +1,4 @@
-//! A kube-apiserver without anything behind it.
+//! A simulated kube-apiserver without storage.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use tokio::sync::broadcast;
 
-/// A request that the [`Cluster`] saw.
+/// A request that the [`Cluster`] received.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
@@ -20,7 +20,7 @@ pub(crate) struct Seen {
     pub(crate) body: Value,
 }
 
-/// The code of an answer that never comes.
+/// The code of an answer that is never sent.
 const NEVER: u16 = 0;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -31,12 +31,12 @@ struct State {
     objects: BTreeMap<String, Value>,
     version: u64,
     seen: Vec<Seen>,
-    /// Answers of the next requests with this method and a path that ends so.
+    /// Answers for the next requests with this method and a path with this end.
     refused: Vec<(Method, String, u16)>,
 }
 
-/// A kube-apiserver that keeps what it is given: get, list, watch, create, replace and
-/// merge patch of any path, with resourceVersion conflicts; reviews by a function.
+/// A simulated kube-apiserver that stores objects: get, list, watch, create, replace and merge
+/// patch of any path, with resourceVersion conflicts. A function answers reviews.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
@@ -49,8 +49,8 @@ impl Cluster {
         Self::reviewing(|_| (500, json!({})))
     }
 
-    /// `review` gets what is posted to a `…reviews` resource and gives the answer's
-    /// code and, for 201, its status.
+    /// `review` gets the object that is posted to a `…reviews` resource. It returns the code of the
+    /// answer and, for 201, the status.
     pub(crate) fn reviewing(
         review: impl Fn(&Value) -> (u16, Value) + Send + Sync + 'static,
     ) -> Self {
@@ -70,7 +70,7 @@ impl Cluster {
         Client::new(service, "default")
     }
 
-    /// Puts an object, as another client would.
+    /// Stores an object, as another client would.
     pub(crate) fn put(&self, path: &str, mut object: Value) {
         let mut state = self.state.lock().unwrap();
         state.version += 1;
@@ -87,7 +87,7 @@ impl Cluster {
             "ADDED"
         };
         let event = json!({"type": kind, "object": object});
-        // Nobody watches: fine.
+        // An error means that there is no watch.
         let _ = self.events.send((collection.to_owned(), event));
     }
 
@@ -102,20 +102,20 @@ impl Cluster {
         self.state.lock().unwrap().objects.get(path).cloned()
     }
 
-    /// What was asked with this method.
+    /// The requests with this method.
     pub(crate) fn seen(&self, method: &Method) -> Vec<Seen> {
         let state = self.state.lock().unwrap();
         let of = |seen: &&Seen| seen.method == method;
         state.seen.iter().filter(of).cloned().collect()
     }
 
-    /// Refuses the next request like this with `code`.
+    /// Refuses the next such request with `code`.
     pub(crate) fn refuse(&self, method: Method, path_end: &str, code: u16) {
         let refusal = (method, path_end.to_owned(), code);
         self.state.lock().unwrap().refused.push(refusal);
     }
 
-    /// Never answers the next request like this.
+    /// Never answers the next such request.
     pub(crate) fn hang(&self, method: Method, path_end: &str) {
         self.refuse(method, path_end, NEVER);
     }
@@ -227,7 +227,7 @@ impl Cluster {
     }
 }
 
-/// A stream behind a lock, since a `BoxBody` must be `Sync`.
+/// A stream behind a lock, because a `BoxBody` must be `Sync`.
 struct SyncStream<S>(Mutex<std::pin::Pin<Box<S>>>);
 
 impl<S: futures::Stream> futures::Stream for SyncStream<S> {
@@ -261,7 +261,7 @@ fn failure(code: u16) -> Response<Body> {
     response
 }
 
-/// RFC 7386.
+/// A JSON merge patch (RFC 7386).
 fn merge(target: &mut Value, patch: &Value) {
     if let Value::Object(fields) = patch {
         for (key, value) in fields {

@@ -1,5 +1,5 @@
-//! What the tests of this room and of `certs` stand on: a CA that issues whatever is
-//! asked of it, and a kube-apiserver that keeps objects in a map.
+//! Helpers for the tests of this module and of `certs`: a CA that issues any certificate, and a
+//! kube-apiserver that keeps objects in a map.
 
 mod cluster;
 mod pair;
@@ -9,7 +9,7 @@ pub(crate) use pair::{Pair, ca, ca_again, ca_living};
 
 use std::time::Duration;
 
-/// Waits until `done`, and fails after 60 s (on whichever clock the test runs).
+/// Waits until `done`, and fails after 60 s of the test's clock.
 pub(crate) async fn eventually(what: &str, done: impl Fn() -> bool) {
     for _ in 0..6_000 {
         if done() {

@@ -1,4 +1,4 @@
-//! Certificates, good and bad.
+//! Valid and invalid certificates.
 
 use crate::auth::PeerCertificates;
 use openssl::asn1::Asn1Time;
@@ -31,7 +31,7 @@ impl Pair {
         self.certificate.to_der().unwrap().into()
     }
 
-    /// As the handshake hands it on.
+    /// The certificate in the form of the handshake.
     pub(crate) fn peer(&self) -> PeerCertificates {
         PeerCertificates(Arc::new([self.der()]))
     }
@@ -103,7 +103,7 @@ struct Template<'a> {
     server: bool,
 }
 
-/// An hour ago to an hour from now.
+/// From one hour ago until one hour from now.
 const LIFE: (i64, i64) = (-3600, 3600);
 
 /// A self-signed CA.
@@ -116,7 +116,7 @@ pub(crate) fn ca_living(name: &str, life: (i64, i64)) -> Pair {
     Pair::sign(ca_template(&[("CN", name)], life), None)
 }
 
-/// The certificate of a CA once more, with the same key.
+/// Issues the certificate of a CA again, with the same key.
 pub(crate) fn ca_again(name: &str, ca: &Pair) -> Pair {
     Pair::sign_key(ca_template(&[("CN", name)], LIFE), ca.key.clone(), None)
 }
@@ -158,7 +158,7 @@ impl Pair {
         Self::sign(template, Some(self))
     }
 
-    /// A CA under this one.
+    /// A CA that this CA has issued.
     pub(crate) fn intermediate(&self, name: &str) -> Self {
         let template = Template {
             subject: &[("CN", name)],

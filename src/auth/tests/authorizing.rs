@@ -1,4 +1,4 @@
-//! What is asked of the cluster, and how often.
+//! Tests of the authorization requests to the cluster, and of their number.
 
 use super::super::reviews::{Reviews, digest};
 use super::super::testing::Cluster;
@@ -39,7 +39,7 @@ fn path(path: &str) -> Attributes {
     }
 }
 
-/// Allows `ns`, and nothing else.
+/// Allows only requests in the namespace `ns`.
 fn cluster() -> Cluster {
     Cluster::reviewing(|question| {
         if question["spec"]["resourceAttributes"]["namespace"] == "ns" {

@@ -1,4 +1,4 @@
-//! Users who present a certificate of their own.
+//! Tests of users with client certificates.
 
 use super::super::certificate::CertificateSubject;
 use super::*;

@@ -1,4 +1,4 @@
-//! The cluster's configuration as it changes.
+//! Tests of changes of the cluster's authentication configuration.
 
 use super::super::testing::{ca_again, eventually};
 use super::super::{Trust, TrustError};
@@ -45,7 +45,7 @@ async fn a_change_is_followed_and_a_bad_value_or_a_deletion_changes_nothing() {
     };
     eventually("the first CA", || knows(&first)).await;
 
-    // The watch is open once it has seen a change; till then, change something.
+    // The watch is open when it has received a change, so changes are made until then.
     for turn in 0.. {
         let mut data = data(&second, &proxy_ca);
         data.insert("turn".to_owned(), turn.to_string());
@@ -74,7 +74,7 @@ async fn a_change_is_followed_and_a_bad_value_or_a_deletion_changes_nothing() {
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
-    // What comes after them was read after them.
+    // The last versions were read after these.
     let (third, last) = (ca("third"), ca("last"));
     cluster.put(PATH, json!({"data": data(&third, &last)}));
     let seen = || {
@@ -114,7 +114,7 @@ fn a_bundle_with_one_bad_certificate_is_bad() {
     assert!(error.contains("certificate 2"), "{error}");
 }
 
-/// Collects what is logged in this thread.
+/// Collects the log lines of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -129,7 +129,7 @@ impl std::io::Write for Log {
 }
 
 impl Log {
-    /// How often it has been warned.
+    /// The number of warnings.
     fn warnings(&self) -> usize {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         log.matches("can claim any user and group").count()
@@ -170,7 +170,7 @@ async fn a_ca_that_is_shared_by_clients_and_the_front_proxy_is_told_of_at_each_c
     eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
     // Nothing has changed.
     assert_eq!(log.warnings(), 1);
-    // The watch is open once it has seen a change; till then, change something.
+    // The watch is open when it has received a change, so changes are made until then.
     let mut turn = 0;
     let mut change = async |mut data: BTreeMap<String, String>, seen: &dyn Fn() -> bool| {
         while !seen() {
@@ -199,9 +199,9 @@ fn authorities_are_shared_by_name_and_key_or_if_one_has_issued_the_other() {
         (&[&one], &[&proxy], &[]),
         (&[&one], &[&namesake], &[]),
         (&[&other, &one], &[&proxy, &one], &["CN=one"]),
-        // Its clients can present it as an intermediate certificate of the other.
+        // Its clients can present it as an intermediate certificate of the other CA.
         (&[&below], &[&proxy], &["CN=below"]),
-        // Not the other way around: this proxy CA has issued none of the clients.
+        // The reverse is not possible, because this proxy CA has issued no client certificate.
         (&[&one], &[&above], &[]),
         (&[&one, &other], &[&one, &other], &["CN=one", "CN=other"]),
         (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),
@@ -211,7 +211,7 @@ fn authorities_are_shared_by_name_and_key_or_if_one_has_issued_the_other() {
         data.insert("client-ca-file".to_owned(), bundle(clients));
         data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
         assert_eq!(Trust::parse(data.clone()).unwrap().shared, expected);
-        // A list of names keeps the others out, and so does a proxy that names nobody.
+        // A list of names excludes other clients. A proxy without a common name is excluded, too.
         data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
         assert!(Trust::parse(data.clone()).unwrap().shared.is_empty());
         let names = r#"["front-proxy"]"#.to_owned();

@@ -1,4 +1,4 @@
-//! Real TLS over loopback: our verifier, and OpenSSL as the client.
+//! Tests of TLS over loopback, with our verifier and OpenSSL as the client.
 
 use super::super::client_certificate_verifier;
 use super::super::testing::{Pair, ca};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What the server saw of a client, and what the client saw.
+/// The result of a handshake on both sides.
 struct Met {
     peer: Vec<CertificateDer<'static>>,
     alpn: Option<Vec<u8>>,

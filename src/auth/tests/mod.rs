@@ -1,4 +1,4 @@
-//! Tests of this room against a fake cluster and real certificates.
+//! Tests of this module with a simulated cluster and real certificates.
 
 mod authorizing;
 mod certificates;
@@ -56,7 +56,7 @@ impl House {
         Self::changed(|_| {})
     }
 
-    /// With other data in the `ConfigMap`.
+    /// Creates a server with other data in the `ConfigMap`.
     fn changed(change: impl FnOnce(&mut BTreeMap<String, String>)) -> Self {
         let cluster = Cluster::reviewing(|question| {
             if question["spec"]["token"] == "good" {

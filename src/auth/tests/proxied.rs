@@ -1,4 +1,4 @@
-//! Users that a front proxy names, and those who only say so.
+//! Tests of users that a front proxy names, and of clients that forge its headers.
 
 use super::super::testing::ca;
 use super::*;
@@ -109,8 +109,8 @@ async fn a_name_that_is_not_utf_8_is_refused() {
     assert!(answer.is_err());
 }
 
-/// Every sender who is not the front proxy, with forged headers, with and without each
-/// kind of other credential.
+/// Checks every sender other than the front proxy, with forged headers, with and without each kind
+/// of other credential.
 #[tokio::test]
 async fn forged_headers_make_nobody_a_user() {
     let house = House::new();
@@ -123,7 +123,8 @@ async fn forged_headers_make_nobody_a_user() {
     let good = ("Authorization", "Bearer good");
     let bad = ("Authorization", "Bearer bad");
     let basic = ("Authorization", "Basic Z29vZA==");
-    // What is presented, and who that is: alone, with a good, bad and foreign token.
+    // The presented certificate and its user: alone, and with a valid, an invalid and a foreign
+    // token.
     let anonymous = "system:anonymous";
     let bad_certificate = ["401", "tess", "401", "401"];
     let rows = [
@@ -256,7 +257,7 @@ async fn a_ca_that_has_expired_vouches_for_nobody() {
 #[tokio::test]
 async fn a_certificate_that_was_good_is_refused_once_its_ca_is_replaced() {
     let house = House::new();
-    // What an open connection keeps.
+    // The user of an open connection.
     let (proxy, jane) = (house.proxy(), house.jane());
     let headers = [("X-Remote-User", "bob")];
     assert_eq!(house.name(&proxy, &headers).await, "bob");
@@ -293,7 +294,7 @@ async fn a_certificate_alone_tells_the_front_proxy_from_users_and_strangers() {
         CertificateHolder::User(user) => assert_eq!(user.name, jane.name),
         other => panic!("{other:?}"),
     }
-    // Of the right CA, and not one of the names that may speak for others.
+    // Issued by the right CA, but with a name that is not in the list of proxies.
     let other = house.proxy_ca.client(&[("CN", "other-proxy")]);
     assert_eq!(holder(&other.peer()), CertificateHolder::Unknown);
     let stranger = ca("client-ca").client(&[("CN", "jane")]);

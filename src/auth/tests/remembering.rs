@@ -1,4 +1,4 @@
-//! The cache below reviews and verdicts.
+//! Tests of the cache for reviews and verdicts.
 
 use super::super::reviews::{Recent, digest};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Users who present a token, and those who present nothing.
+//! Tests of users with a token, and of users without credentials.
 
 use super::*;
 use http::Method;

@@ -1,4 +1,4 @@
-//! How cursors wait, wake, are cut short and fall off.
+//! Tests of cursors: waiting, waking, limits, and falling off the ring.
 
 use crate::index::*;
 use futures::FutureExt;
@@ -65,7 +65,7 @@ async fn a_wait_that_is_cut_short_loses_nothing() {
     let mut seen = Vec::new();
     let mut made = Vec::new();
     for n in 0..50 {
-        // Polled once, then dropped, before the change and after it.
+        // It is polled once and then dropped, before the change and after it.
         if let Some(changes) = cursor.next().now_or_never() {
             seen.extend(changes.unwrap().iter().map(|change| change.rv));
         }
@@ -100,7 +100,7 @@ async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
         asked: start,
         oldest,
     };
-    // Nothing is lost for one that had looked that far.
+    // A cursor that had read up to this version misses nothing.
     assert!(quick.next().now_or_never().is_none());
     assert_eq!(slow.next().await.unwrap_err(), gone);
     commit(&mut writer, "b", 1);
@@ -141,7 +141,7 @@ async fn what_has_piled_up_comes_in_small_numbers_but_versions_stay_whole() {
     let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     let mut made: Vec<_> = (0..20).map(|n| commit(&mut writer, "a", n)).collect();
-    // What a mirror writes at once has one version.
+    // Changes that a mirror writes together have one version.
     let rv = Rv(made.last().unwrap().0 + 1);
     let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
     let batch: Vec<Write> = names.iter().map(|name| put("a", name, 1)).collect();

@@ -1,4 +1,4 @@
-//! What an entry knows of its JSON, and how versions get into it.
+//! Tests of the facts of an entry, and of versions in its JSON.
 
 use super::*;
 use crate::index::TextField;

@@ -1,4 +1,4 @@
-//! What the flags and a kubeconfig come to.
+//! Tests of flags combined with a kubeconfig.
 
 use super::*;
 

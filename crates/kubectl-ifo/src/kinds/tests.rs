@@ -93,7 +93,7 @@ fn what_initials_stand_for_is_learnt_from_what_there_is() {
 
 #[test]
 fn the_short_names_of_common_kinds_are_known_where_the_cluster_does_not_list_them() {
-    // As the demo does, which serves namespaces and none of the scenario's kinds.
+    // Like the demo, which serves namespaces and none of the other kinds.
     let served = [resource("", "Namespace", "ns")];
     for text in [
         "deploy",

@@ -1,4 +1,4 @@
-//! Trees of fixed operations.
+//! Tests of trees of constant operations.
 
 mod kin;
 
@@ -65,7 +65,7 @@ fn same(drawn: &str, expected: &str) {
     assert_eq!(drawn, expected, "\n{drawn}\n{expected}");
 }
 
-/// The operations of the picture in the documentation.
+/// The operations of the example in the documentation.
 fn picture() -> Vec<ListedOperation> {
     let place = "openshift-cnv";
     let hyper = "HyperConverged";
@@ -107,7 +107,7 @@ fn the_picture_is_drawn_by_the_labels_of_correlation() {
     let kubevirt = kubevirt.group("cnv", "child");
     let operations = vec![csv, kubevirt, hyper];
     same(&drawn(operations.clone(), PIPED), PICTURE);
-    // It fits into 80 columns, where nothing is cut.
+    // It fits into 80 columns without cutting.
     same(&drawn(operations, on_screen(80)), PICTURE);
 }
 
@@ -256,7 +256,7 @@ fn long_names_are_cut_to_the_terminal_and_the_columns_stay() {
         let wide = drawn.lines().find(|line| line.width() > columns);
         assert_eq!(wide, None, "{columns}");
     }
-    // A pipe gets it all.
+    // A pipe gets the full text.
     assert!(drawn(operations, PIPED).contains(&format!("VirtualMachine/{long}  Migrating  0s\n")));
 }
 
@@ -329,7 +329,7 @@ fn three_hundred_operations_have_a_line_each() {
     assert_eq!(namespace, expected);
 }
 
-/// One below the other.
+/// Each resource is owned by the one before it.
 fn chain(length: usize) -> Vec<ListedOperation> {
     (0..length)
         .map(|number| {

@@ -1,4 +1,4 @@
-//! `check`: what is wrong with rule sets, and where.
+//! Tests of `check`: the errors in rule sets, with their positions.
 
 use super::{rules, rules_with};
 

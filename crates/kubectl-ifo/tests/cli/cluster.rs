@@ -1,5 +1,5 @@
-//! The plugin and clusters that answer oddly, by a server that says what a test tells it
-//! to. What a real cluster answers is tested end to end.
+//! Tests of the plugin with a simulated server that answers as each test defines. Answers of a real
+//! cluster are tested end to end.
 
 use super::Said;
 use axum::extract::Request;
@@ -17,7 +17,7 @@ pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
-/// Serves what `answer` makes of a request, for as long as the runtime lives.
+/// Serves `answer` for each request, until the runtime is dropped.
 pub fn serve(
     answer: impl Fn(&Request) -> Response + Clone + Send + Sync + 'static,
 ) -> (tokio::runtime::Runtime, SocketAddr) {
@@ -87,7 +87,7 @@ pub fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
-/// A watch in which nothing happens.
+/// A watch without events.
 fn quiet_watch() -> Response {
     type Nothing = futures::stream::Pending<Result<Vec<u8>, std::io::Error>>;
     let nothing: Nothing = futures::stream::pending();
@@ -176,7 +176,7 @@ fn each_refusal_is_one_line_that_says_what_to_do() {
 
 #[test]
 fn nobody_there_and_nobody_answering_are_told_apart() {
-    // Bound and let go: nobody listens there.
+    // The port was bound and released, so no server listens there.
     let (runtime, address) = serve(|_| not_found());
     drop(runtime);
     let refused = said(plugin(address).arg("list"));
@@ -206,8 +206,8 @@ fn a_server_that_is_still_syncing_is_asked_again() {
     assert!(said.out.contains("VirtualMachine/vm-1"), "{}", said.out);
 }
 
-/// As the Go operator writes one: without a state, a start and conditions, and of no
-/// namespace.
+/// A custom resource as the Go operator writes it: without a state, a start and conditions, and
+/// cluster-scoped.
 fn operators() -> Value {
     json!({
         "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
@@ -223,7 +223,7 @@ fn operators() -> Value {
 
 #[test]
 fn crs_are_shown_where_the_live_api_is_not_served() {
-    // As persistence mode writes one.
+    // A custom resource as persistence mode writes it.
     let mut over = operators();
     over["metadata"]["name"] = json!("b");
     over["status"] = json!({
@@ -253,7 +253,7 @@ fn crs_are_shown_where_the_live_api_is_not_served() {
     assert!(all.out.contains("2026-01-02T00:00:00Z"), "{}", all.out);
 }
 
-/// Discovery of the API version at `path`, for one kind.
+/// Discovery of the API version at `path`, with one kind.
 fn discovery(path: &str) -> Response {
     let version = path.strip_prefix("/apis/").expect("of a group");
     body(&json!({
@@ -263,8 +263,8 @@ fn discovery(path: &str) -> Response {
     }))
 }
 
-/// As kube-apiserver does it: who may not is refused before it is looked whether there
-/// is such an API at all.
+/// As in kube-apiserver, a request without the right is refused before the existence of the API is
+/// checked.
 fn refusing(request: &Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/apis/") && path.matches('/').count() > 3 {
@@ -311,7 +311,7 @@ fn who_may_list_one_namespace_is_shown_the_crs_of_a_cluster_without_the_live_api
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         CRS => list(&[operators()], ""),
         "/api/v1/namespaces" => body(&json!({"items": [{"metadata": {"name": "team-a"}}]})),
-        // Discovery does not answer, and the list of the namespace does.
+        // Discovery does not answer, but the list of the namespace does.
         "/apis/live.ifo.kubevirt.io/v1alpha1" => status(500, "InternalError", "broken"),
         path if path.contains("/namespaces/team-a/") => not_found(),
         _ => refusing(request),
@@ -339,7 +339,7 @@ fn an_api_that_is_not_installed_is_no_right_that_is_missing() {
             said.err
         );
     }
-    // The group is there, for the rule sets alone.
+    // The group is served only for the rule sets.
     let (_runtime, address) = serve(|request| match request.uri().path() {
         "/apis/ifo.kubevirt.io/v1alpha1" => body(&json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ifo.kubevirt.io/v1alpha1",
@@ -490,7 +490,7 @@ fn wait_cannot_tell_of_a_server_that_does_not_answer_and_says_2_for_errors() {
 #[test]
 fn quiet_does_not_count_while_the_watch_is_broken() {
     let rule_set = watching();
-    // Lists are answered, and say that all is quiet.
+    // Lists are answered, and report a quiet cluster.
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
             (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
@@ -521,7 +521,7 @@ fn wait_cannot_tell_without_rule_sets() {
     );
 }
 
-/// A rule set that is being watched.
+/// A rule set whose target is being watched.
 pub fn watching() -> Value {
     json!({
         "metadata": {"name": "vm", "generation": 1},
@@ -551,8 +551,8 @@ pub fn group(group: &str, kind: &str, plural: &str, short: &str) -> Value {
     })
 }
 
-/// A cluster that has pods and machines, a namespace `shop`, a rule set for machines, and
-/// these operations.
+/// A cluster with pods, machines, a namespace `shop`, a rule set for machines, and these
+/// operations.
 pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         path if path.starts_with("/apis/live.ifo.kubevirt.io/v1alpha1/") => {
@@ -642,7 +642,7 @@ fn wait_does_not_take_a_kind_that_nobody_looks_at_for_quiet() {
 
 #[test]
 fn wait_does_not_take_a_label_that_nothing_has_for_quiet() {
-    // The server finds nothing by a label that nothing has.
+    // The server finds no operation by a label that no operation has.
     let (_runtime, address) = cluster(Vec::new());
     for timeout in ["0", "3m"] {
         for (selector, code) in [
@@ -716,7 +716,7 @@ fn wait_with_no_time_looks_once_and_a_negative_time_is_no_limit() {
     );
 }
 
-/// A cluster in which these operations are active, and rule sets are answered so.
+/// A cluster with these active operations and this answer for rule sets.
 fn with_rule_sets(
     operations: Vec<Value>,
     rule_sets: impl Fn() -> Response + Clone + Send + Sync + 'static,
@@ -729,7 +729,7 @@ fn with_rule_sets(
     })
 }
 
-/// A rule set of another component that is not being watched.
+/// A rule set of another component whose target is not being watched.
 fn broken() -> Value {
     let mut broken = watching();
     broken["metadata"]["name"] = json!("broken");
@@ -765,7 +765,7 @@ fn one_that_is_active_is_enough_whoever_else_does_not_look() {
             assert!(busy.err.contains(why), "{goal} {timeout}: {}", busy.err);
             assert!(!busy.err.contains("unknown: "), "{}", busy.err);
         }
-        // Where nothing is, it is said once why it cannot be told.
+        // If nothing is in flight, the reason for the unknown result is printed once.
         let (_runtime, address) = with_rule_sets(Vec::new(), rule_sets);
         let unknown = said(plugin(address).args(["wait", "--timeout", "0"]));
         assert_eq!(
@@ -774,7 +774,7 @@ fn one_that_is_active_is_enough_whoever_else_does_not_look() {
             "{}",
             unknown.err
         );
-        // One that is not waited for proves nothing.
+        // An operation that the wait ignores proves nothing.
         let mut failing = operation(1);
         failing["status"]["state"] = json!("Failing");
         let (_runtime, address) = with_rule_sets(vec![failing], rule_sets);
@@ -843,8 +843,8 @@ fn a_wait_that_is_quiet_answers_by_its_exit_code() {
     assert_eq!((unknown.code, unknown.err.lines().count()), (3, 1));
 }
 
-/// What a wait says that times out. On a busy machine the first of these times may not be
-/// enough to learn what there is.
+/// The output of a wait that times out. On a busy machine, the first timeout can be too short to
+/// read the operations.
 fn timed_out(address: SocketAddr, args: &[&str]) -> Said {
     let mut timeouts = ["2s", "20s", "60s"].into_iter();
     loop {
@@ -941,7 +941,7 @@ fn a_list_that_is_watched_says_what_ended_while_the_watch_was_broken() {
                 quiet_watch()
             }
         }
-        // When the watch comes back, the operation is gone.
+        // When the watch is restored, the operation is deleted.
         LIVE if asked.load(Ordering::Relaxed) > 0 => list(&[], ""),
         LIVE => list(&[operation(1)], ""),
         _ => not_found(),
@@ -1036,7 +1036,7 @@ fn the_environments_proxy_is_for_servers_that_are_not_exempt_from_it() {
     let proxy = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     proxy.set_nonblocking(true).expect("it can be asked for");
     let address = proxy.local_addr().expect("it listens").to_string();
-    // What the proxy is asked for, if it is, while somebody wants to know what is going on.
+    // The requests to the proxy, if any, while the plugin lists operations.
     let asked = |server: &str, no_proxy: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         command
@@ -1062,7 +1062,7 @@ fn the_environments_proxy_is_for_servers_that_are_not_exempt_from_it() {
         assert_ne!(plugin.join().expect("it ends").code, 0);
         first.map(|it| it.lines().next().unwrap_or_default().to_owned())
     };
-    // An address that is not loopback's, and where nobody listens.
+    // An address other than loopback, at which no server listens.
     for (server, no_proxy, is_asked) in [
         ("https://0.0.0.0:1", "", true),
         ("http://0.0.0.0:1", "", true),
@@ -1123,7 +1123,7 @@ fn a_selector_chooses_what_a_tree_shows_and_not_what_belongs_to_what() {
         }]);
         it
     };
-    // 2 and 3 hang under 1, which hangs under 0; the selector means 2 and 3.
+    // 0 owns 1, which owns 2 and 3. The selector matches 2 and 3.
     let mut top = operation(0);
     top["spec"]["subject"]["uid"] = json!("0");
     let mut between = owned(1, 0);
@@ -1171,7 +1171,7 @@ fn a_selector_chooses_what_a_tree_shows_and_not_what_belongs_to_what() {
         "└── VirtualMachine/vm-3 Migrating",
     ];
     assert_eq!(lines, expected, "{err}");
-    // Nothing is selected, and the resource is there all the same.
+    // Nothing matches the selector, but the resource exists.
     let (lines, err) = tree(&["--for", "VirtualMachine/vm-0", "-l", "other=a"]);
     assert!(lines.is_empty(), "{lines:?}");
     assert!(!err.contains("no resource"), "{err}");

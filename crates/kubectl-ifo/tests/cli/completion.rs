@@ -1,4 +1,4 @@
-//! What the tab key offers, by the script in a shell, and by kubectl.
+//! Tests of completions, by the script in a shell and by kubectl.
 
 use super::cluster::{LIVE, body, list, not_found, operation, serve};
 use serde_json::json;
@@ -16,7 +16,7 @@ fn text(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What bash offers behind these words; None where there is no bash.
+/// The completions of bash after these words. None without bash.
 fn bash(words: &[&str]) -> Option<Vec<String>> {
     Command::new("bash").arg("--version").output().ok()?;
     let [.., before, current] = words else {
@@ -33,7 +33,7 @@ fn bash(words: &[&str]) -> Option<Vec<String>> {
     Some(offered.split_whitespace().map(str::to_owned).collect())
 }
 
-/// What kubectl is told.
+/// The completions for kubectl.
 fn kubectl(words: &[&str]) -> Vec<String> {
     let said = text(Command::new(PLUGIN).args(["__complete", "--"]).args(words));
     let lines = said.lines().filter(|line| *line != ":4");
@@ -124,7 +124,7 @@ fn names_come_from_the_cluster_and_the_namespace_that_the_flags_mean() {
         (&["tree", "-s", "S", "--namespace", "te"], &["team-b"]),
         (&["-s", "S", "--namespace=te"], &["team-b"]),
         (&["-s", "S", "-nte"], &["-nteam-b"]),
-        // kubectl's scripts put the flag back.
+        // kubectl's scripts add the flag again.
         (&["list", "--output=j"], &["json"]),
     ] {
         assert_eq!(offered(words), names, "{words:?}");

@@ -1,4 +1,4 @@
-//! `eval`: one expression, one object.
+//! Tests of `eval`, with one expression and one object.
 
 use super::{rules, rules_with};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Values of filters that can match nothing, which look like a quiet cluster.
+//! Tests of filter values that match nothing, which would look like a quiet cluster.
 
 use super::Said;
 use super::cluster::{
@@ -105,7 +105,7 @@ fn a_misspelt_format_is_told_from_a_misspelt_operation() {
             assert!(said.err.contains(told), "{command} {value}: {}", said.err);
         }
     }
-    // It has no formats.
+    // This command has no output formats.
     let wait = run(address, "wait", &["-o", "yamll"]);
     assert_eq!(wait.code, 2, "{}", wait.err);
     assert!(!wait.err.contains("format"), "{}", wait.err);
@@ -137,7 +137,7 @@ fn a_known_value_that_no_rule_set_looks_for_is_a_warning() {
     }
 }
 
-/// An operation of a component and on a kind that no rule set knows.
+/// An operation of a component and on a kind that no rule set has.
 fn stray() -> Value {
     let mut stray = operation(1);
     stray["spec"]["component"] = json!("mine");
@@ -160,12 +160,12 @@ fn what_an_operation_has_is_known() {
         assert_eq!((said.code, &*said.err), (0, ""), "{flags:?}");
         assert_eq!(said.out.lines().count(), 2, "{flags:?}: {}", said.out);
     }
-    // It is another operation's.
+    // The value belongs to another operation.
     let other = run(address, "list", &["-c", "mine", "-o", "Migrating"]);
     assert_eq!(other.code, 0, "{}", other.err);
 }
 
-/// A user who may list operations in `shop`, and nothing else.
+/// A user who may only list operations in `shop`.
 fn tenant(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         path if path.ends_with("/namespaces/shop/inflightoperations") => list(&operations, ""),
@@ -207,7 +207,7 @@ fn what_a_user_may_not_read_is_no_error() {
         );
         assert!(said.err.starts_with(&note), "{}", said.err);
     }
-    // The cluster tells everybody which kinds it has.
+    // All users may read discovery.
     let typo = run(address, "list", &["-n", "shop", "-k", "Typo"]);
     assert_eq!(typo.code, 2, "{}", typo.err);
     let (_runtime, address) = tenant(vec![operation(1)]);
@@ -222,7 +222,7 @@ fn a_kind_has_one_set_of_names_in_all_commands() {
     deployment["spec"]["subject"]["apiVersion"] = json!("apps/v1");
     let mut rules = watching();
     rules["spec"]["target"] = json!({"group": "apps", "version": "v1", "resource": "deployments"});
-    // Like the demo, which lists namespaces and none of the kinds that it plays.
+    // Like the demo, which lists namespaces and none of the kinds of its scenes.
     let demo = move |operations: Vec<Value>| {
         let rules = rules.clone();
         serve(move |request| match request.uri().path() {

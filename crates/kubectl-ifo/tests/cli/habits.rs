@@ -1,4 +1,4 @@
-//! What people who know kubectl expect, and what the plugin says where it does otherwise.
+//! Tests of kubectl's conventions, and of messages for the differences.
 
 use super::cluster::{
     LIVE, RULE_SETS, body, cluster, group, list, not_found, operation, plugin, said, serve, status,
@@ -173,7 +173,7 @@ fn flags_that_would_do_nothing_are_not_taken() {
     }
 }
 
-/// `--cluster` of kubectl has another name there.
+/// kubectl's flag `--cluster` has another name there.
 #[test]
 fn rules_are_checked_against_the_cluster_that_flags_name() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -246,7 +246,7 @@ fn an_address_of_plain_http_is_asked_without_credentials() {
     );
 }
 
-/// Where there is a device that takes nothing.
+/// On systems with the device `/dev/full`.
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_cannot_be_written_is_an_error() {
@@ -298,7 +298,7 @@ fn a_watch_ends_when_nobody_reads_on() {
     for command in ["list", "tree"] {
         let (_runtime, address) = serve(|request| match request.uri().path() {
             LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
-                // One after the other, so that a tree is drawn anew.
+                // One change after the other, so that a tree is drawn for each.
                 let events = futures::stream::unfold(2, |number| async move {
                     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
                     let mut operation = operation(number);
@@ -443,7 +443,7 @@ fn extras_of_a_user_are_impersonated_and_verbosity_is_taken() {
     assert_eq!(bad.code, 2, "{}", bad.err);
 }
 
-/// The lines of a watch, and then nothing.
+/// The lines of a watch, which then stays open.
 fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
     let lines: Vec<_> = events
         .iter()

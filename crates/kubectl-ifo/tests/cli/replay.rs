@@ -1,9 +1,9 @@
-//! `replay`: recorded events, in virtual time.
+//! Tests of `replay`, with recorded events in virtual time.
 
 use super::{each, rules, rules_with};
 use serde_json::{Value, json};
 
-/// What the rules find on `stream.jsonl` with these flags.
+/// The operations that the rules detect in `stream.jsonl` with these flags.
 fn replay(flags: &[&str]) -> Value {
     let args = ["replay", "rules", "--stream", "stream.jsonl", "-O", "json"];
     let said = rules(&[&args, flags].concat());
@@ -51,7 +51,7 @@ fn operations_have_their_times_messages_and_ends() {
         each(operations, "/started"),
         [json!(2.5), json!(7.0), json!(11.0), json!(60.0)]
     );
-    // The flap is within the debounce; its last end is the end.
+    // The flap is shorter than the debounce period. The last end counts.
     assert_eq!(
         each(operations, "/completed"),
         [json!(6.25), json!(10.0), json!(null), json!(null)]
@@ -149,7 +149,7 @@ spec:
         let json = said.json();
         let operations = &json["operations"];
         assert_eq!(each(operations, "/operation"), ["Moving", "Moving"]);
-        // Time goes on for the other one only.
+        // Time passes only for the other operation.
         assert_eq!(
             timeline(&operations[0]),
             ["0.0 Progressing", "10.0 Blocked"]
@@ -287,7 +287,8 @@ spec:
         event(3, "ADDED", "never", "no"),
         event(4, "MODIFIED", "changed", "no"),
         event(5, "DELETED", "deleted", "yes"),
-        // As a watch with the selector shows an object that leaves it, and comes back.
+        // These are the events of a watch with the selector, for an object that stops matching and
+        // matches again.
         event(6, "DELETED", "left", "yes"),
         event(60, "ADDED", "left", "yes"),
     ]

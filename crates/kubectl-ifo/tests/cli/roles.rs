@@ -1,4 +1,4 @@
-//! `roles`: the rights that rule sets need.
+//! Tests of `roles`: the rights that rule sets need.
 
 use super::rules;
 
@@ -31,7 +31,8 @@ fn the_role_has_what_the_targets_need_and_no_more() {
     assert_eq!((said.code, said.out), (0, expected));
 }
 
-/// Rule packs have a role for their component, whose rights would be lost with its place.
+/// A rule pack has a role with the name of its component. A role with the same name would replace
+/// its rights.
 #[test]
 fn the_role_takes_the_place_of_no_rule_packs_role() {
     let pack = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules/kubevirt/");

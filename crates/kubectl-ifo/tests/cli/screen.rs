@@ -1,4 +1,4 @@
-//! Commands that draw in place, on a terminal.
+//! Tests of commands that redraw their output on a terminal.
 
 use super::cluster::{cluster, operation};
 use super::terminal::Terminal;
@@ -29,7 +29,7 @@ fn a_tree_in_place_keeps_to_the_terminal_and_what_was_on_it() {
             && text.trim_end().ends_with("… 10 more lines")
     };
     tree.until("a frame as large as the terminal", look);
-    // It is drawn anew each second.
+    // It is redrawn each second.
     std::thread::sleep(Duration::from_secs(2));
     tree.until("the same frame", look);
     let above = tree.above();

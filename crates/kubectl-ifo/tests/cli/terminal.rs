@@ -1,7 +1,6 @@
-//! A terminal that a test can look at: a pseudo-terminal, and what a real one would show
-//! of what is written to it.
+//! A pseudo-terminal for tests, with the screen that a real terminal would show.
 
-// Not every test that has a terminal needs all of it.
+// Some tests use only a part of this module.
 #![allow(dead_code)]
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
@@ -10,25 +9,25 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long anything may take to happen: far above what it does, since the machine may
-/// be busy. No test waits for it unless it fails.
+/// Time limit of every wait. It is far longer than any wait, because the machine may be busy. Only
+/// a failing test reaches it.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
-/// How often to look whether it has happened.
+/// Interval at which a condition is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Lines that are kept of what was scrolled away.
+/// Number of lines that are kept after scrolling.
 const KEPT: usize = 1_000;
 
-/// A process on a terminal of its own; it is killed when this is dropped.
+/// A process on its own terminal. Dropping this value kills it.
 pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
     writer: Box<dyn Write + Send>,
     screen: Arc<Mutex<vt100::Parser>>,
-    /// How the terminal was before the process started.
+    /// The settings of the terminal before the process started.
     modes: String,
-    // What a terminal is set to is forgotten when the last process closes it.
+    // The settings are lost when the last process closes the terminal.
     _slave: Box<dyn portable_pty::SlavePty + Send>,
 }
 
@@ -56,7 +55,7 @@ impl Terminal {
         let screen = Arc::new(Mutex::new(screen));
         let shown = Arc::clone(&screen);
         let mut reader = pair.master.try_clone_reader().unwrap();
-        // It ends with the terminal.
+        // The thread ends with the terminal.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
@@ -73,7 +72,7 @@ impl Terminal {
         }
     }
 
-    /// Types.
+    /// Types a text.
     pub fn type_text(&mut self, text: &str) {
         self.writer.write_all(text.as_bytes()).unwrap();
         self.writer.flush().unwrap();
@@ -90,7 +89,7 @@ impl Terminal {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// The text of the first lines that were scrolled away, as many as the screen is high.
+    /// The first lines that were scrolled away, as many as the screen has lines.
     pub fn above(&self) -> String {
         let mut parser = self.screen.lock().unwrap();
         let screen = parser.screen_mut();
@@ -105,12 +104,12 @@ impl Terminal {
         text.join("\n")
     }
 
-    /// What holds of the screen.
+    /// Applies a function to the screen.
     pub fn is(&self, look: impl Fn(&vt100::Screen) -> bool) -> bool {
         look(self.screen.lock().unwrap().screen())
     }
 
-    /// Waits until something holds of the screen.
+    /// Waits until the screen fulfills a condition.
     pub fn until(&mut self, what: &str, look: impl Fn(&vt100::Screen) -> bool) {
         let started = Instant::now();
         while !self.is(&look) {
@@ -150,7 +149,7 @@ impl Terminal {
         assert!(sent.success());
     }
 
-    /// Waits for the end of the process, and that the terminal is as it was before.
+    /// Waits for the end of the process, and checks that the terminal has its earlier settings.
     pub fn restored(&mut self) -> ExitStatus {
         let started = Instant::now();
         let status = loop {
@@ -175,7 +174,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What `stty -a` would say.
+/// The settings as `stty -a` prints them.
 fn modes(master: &dyn MasterPty) -> String {
     let modes = master.get_termios().expect("a terminal has modes");
     format!("{modes:?}")

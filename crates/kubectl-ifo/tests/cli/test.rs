@@ -1,4 +1,4 @@
-//! `test`: what rules find on objects.
+//! Tests of `test`: the operations that rules detect on objects.
 
 use super::{each, rules, rules_with};
 use serde_json::json;
@@ -166,10 +166,10 @@ fn a_dead_cluster_is_read_from_its_must_gather() {
         each(results, "/subject/kind"),
         ["CustomResourceDefinition", "Widget", "Widget"]
     );
-    // A file comes before the folder of its name in no particular layout.
+    // A file and a folder of the same name have no defined order.
     let found: Vec<_> = each(results, "/operations/0/operation");
     assert_eq!(found, ["missing", "Waiting", "Moving"]);
-    // What cannot be read is told, and hides nothing.
+    // An unreadable file is reported, and the others are read.
     assert_eq!(said.code, 1);
     assert!(
         said.err

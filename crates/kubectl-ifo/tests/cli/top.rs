@@ -1,4 +1,4 @@
-//! `top` on a terminal, against a demo.
+//! Tests of `top` on a terminal, with a demo.
 
 use super::binaries::other_binary;
 use super::cluster::{cluster, said};
@@ -23,7 +23,7 @@ const RULES: &str = r#"{
     }
 }"#;
 
-/// A demo whose objects are files; it is killed when this is dropped.
+/// A demo whose objects are files. Dropping it kills the process.
 struct Demo {
     child: Child,
     folder: tempfile::TempDir,
@@ -74,7 +74,7 @@ impl Demo {
             "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: {name}\n  \
              namespace: shop\nstatus:\n  printableStatus: {state}\n"
         );
-        // At once, as editors do, and not under a name that counts.
+        // In one step, as editors do, and under a name that is not read.
         let temporary = self.folder.path().join(format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
         let path = self.folder.path().join(format!("objects/{name}.yaml"));
@@ -116,7 +116,7 @@ fn operations_come_and_go_are_filtered_opened_and_left_behind() {
     demo.machine("web-0", "Running");
     top.shows(&["2 progressing"]);
     top.hides(&["VirtualMachine/web-0"]);
-    // One that ended is still to be had.
+    // A completed operation is still available.
     top.type_text("c");
     top.shows(&["VirtualMachine/web-0", "1 completed"]);
     top.type_text("/data");
@@ -132,7 +132,7 @@ fn operations_come_and_go_are_filtered_opened_and_left_behind() {
     top.shows(&["filter \"data\""]);
     top.type_text("q");
     assert!(top.restored().success());
-    // Nothing is left behind.
+    // Nothing remains on the screen.
     assert_eq!(top.text().trim(), "");
 }
 
@@ -220,7 +220,7 @@ fn colour_is_there_unless_somebody_does_not_want_it() {
     assert!(!top.is(colored));
 }
 
-/// The demo of a folder serves no namespaces and no kinds but its own.
+/// The demo of a folder serves no namespaces, and only its own kinds.
 #[test]
 fn wait_takes_namespaces_and_kinds_that_the_demo_does_not_serve() {
     let demo = Demo::start(&["web-0"]);
@@ -231,7 +231,7 @@ fn wait_takes_namespaces_and_kinds_that_the_demo_does_not_serve() {
         (waited.code, waited.err + &waited.out)
     };
     let started = Instant::now();
-    // Until one is in flight, and the rule set is known to be watched.
+    // Waits until an operation is in flight and the target of the rule set is watched.
     while wait(&[]).0 != 1 || wait(&["-c", "tests", "-n", "none"]).0 != 0 {
         assert!(started.elapsed() < DEADLINE, "not in time");
         std::thread::sleep(Duration::from_millis(50));

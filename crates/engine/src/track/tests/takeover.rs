@@ -1,4 +1,4 @@
-//! Takeovers: a new leader continues from the objects of its own index.
+//! Tests of takeovers, in which a new leader continues from the objects of its own index.
 
 use super::restore::{RULES, identity, initial_state, migrating, settings, spans, two_starts};
 use super::*;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 const SECOND: Duration = Duration::from_secs(1);
 
 impl World {
-    /// The next leader, `away` later. Its index has the objects of this one, and `add` adds
-    /// what else it starts from.
+    /// The next leader, `away` later. Its index has the objects of this one, and `add` sets the
+    /// rest of its initial state.
     fn taken_over_with(
         &self,
         settings: TrackerSettings,
@@ -28,7 +28,7 @@ impl World {
         world
     }
 
-    /// The next leader, `away` later, that retains nothing and has no custom resources.
+    /// The next leader, `away` later, without retention and custom resources.
     pub(super) fn taken_over(&self, away: Duration) -> World {
         self.taken_over_with(settings(None), away, |_, _| {})
     }
@@ -48,7 +48,7 @@ impl World {
     }
 }
 
-/// The subject as it is after a change.
+/// The subject after a change.
 fn changed_at(name: &str, managed: Timestamp) -> Subject {
     Subject {
         managed: Some(managed),
@@ -103,7 +103,7 @@ fn a_takeover_changes_no_object() {
     world.booked(&[], &[]);
     assert_eq!(world.seen(), [""; 0]);
     assert_eq!(world.objects, before.objects);
-    // Each operation ends like any other, and retention as if nothing had happened.
+    // Each operation ends as usual, and retention continues.
     for name in ["progressing", "node"] {
         let gone = Subject {
             namespace: None,
@@ -149,7 +149,7 @@ fn values_that_a_custom_resource_may_not_have_are_taken_over_from_the_index() {
     let mut before = migrating();
     let name = before.one().metadata.name;
     before.edit(|object| object["status"]["message"] = "x".repeat(10_000).into());
-    // As of a release that names operations in another way.
+    // A release that names operations differently.
     before.edit(|object| object["metadata"]["uid"] = "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f".into());
     let mut world = before.taken_over(SECOND);
     assert_eq!(world.objects, before.objects);
@@ -223,7 +223,7 @@ fn nothing_is_retained_of_a_namespace_that_was_deleted_before_the_takeover() {
             world
         };
         assert!(take_over(&over).objects.is_empty());
-        // An operation in flight ends when its subject is known to be gone.
+        // An operation in flight ends when its subject is known to be deleted.
         let mut world = take_over(&migrating());
         assert_eq!(world.one().status.phase, Phase::Active);
         world.rules(&RULES);
@@ -250,7 +250,7 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
         }
         world.message(Message::Resume(Box::new(state)));
         assert_eq!(world.objects, before.objects);
-        // Of custom resources only those in flight: their subjects are read.
+        // Only custom resources in flight are used, because their subjects are read.
         let mut world = fresh(retaining());
         world.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
@@ -303,7 +303,7 @@ fn an_end_in_a_custom_resource_wins_and_nothing_else_of_it_does() {
         } else {
             assert_eq!(seen[1..], ["-Migrating Ended NotDetected"]);
         }
-        // The subject still shows it, so that is another run.
+        // The subject is still detected, so that is another run.
         world.lists(&["Migrating"]);
         let shown = world.shown();
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
@@ -463,7 +463,7 @@ fn a_debounce_continues_from_the_last_detection() {
     assert_eq!(world.shown().len(), 1, "29 s of 30 s");
     world.after(SECOND);
     assert!(world.shown().is_empty());
-    // It ran out during the takeover. The operation ends once its subject has been read.
+    // The time ended during the takeover. The operation ends after its subject has been read.
     let mut world = before.taken_over(Duration::from_mins(1));
     world.rules(&RULES);
     world.after(SECOND);
@@ -554,7 +554,7 @@ fn completed_operations_beyond_the_retained_number_are_not_shown_for_a_moment() 
             .collect::<BTreeSet<_>>()
     };
     assert_eq!(names(&world), ["c".into(), "d".into()].into());
-    // Those that the index lists are deleted.
+    // The operations that the index lists are deleted.
     let world = before.taken_over_with(settings(Some(few)), SECOND, |_, _| {});
     assert_eq!(names(&world), ["c".into(), "d".into()].into());
 }

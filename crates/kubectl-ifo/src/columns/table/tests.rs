@@ -31,9 +31,9 @@ fn a_table_that_begins_with_nothing_shows_all_of_what_comes() {
     ] {
         assert!(row.contains(part), "{part}: {row}");
     }
-    // And below its heading.
+    // And of the column below its heading.
     assert_eq!(row.find("1 of 3"), header.find("MESSAGE"), "{header}{row}");
-    // Where there is no room for the message, there is no heading either.
+    // Without space for the message, its heading is also left out.
     let mut narrow = begun(&[], Some(80));
     assert!(!narrow.header().contains("MESSAGE"), "{}", narrow.header());
     let row = narrow.grow(&deploying(), now());
@@ -58,7 +58,7 @@ fn rows_may_exceed_their_columns_but_not_the_screen() {
             assert!(text.contains("Deployment/payment-s"), "{text}");
         }
     }
-    // Later rows stand where the longer one stood.
+    // Later rows have the width of the longer one.
     let mut table = begun(&few, Some(200));
     let first = table.grow(&late, now());
     let second = table.grow(&few[0], now());
@@ -68,7 +68,7 @@ fn rows_may_exceed_their_columns_but_not_the_screen() {
         second.find("Up"),
         "{first}{second}"
     );
-    // One long name does not take the messages of all that follow.
+    // One long name does not take the space of the messages in all later rows.
     let mut table = begun(&few, Some(110));
     table.grow(&late, now());
     let row = table.grow(&deploying(), now());

@@ -1,4 +1,4 @@
-//! What a watch tells over errors.
+//! Tests of a watch that continues after errors.
 
 use super::{FollowedNamespace, OperationChange, watched};
 use crate::filter::Filters;
@@ -109,7 +109,7 @@ fn over(name: &str, version: &str) -> ListedOperation {
     }
 }
 
-/// A place where these were listed, without those that are over.
+/// A namespace in which these operations were listed, without completed ones.
 fn listed(operations: &[ListedOperation]) -> FollowedNamespace {
     let known = operations.iter().map(|it| (it.key(), it.clone()));
     FollowedNamespace {
@@ -119,7 +119,7 @@ fn listed(operations: &[ListedOperation]) -> FollowedNamespace {
     }
 }
 
-/// What the place tells of a list: each name with its state, or that it is gone.
+/// The changes that follow from a list: each name with its state, or that it was deleted.
 fn relist(place: &mut FollowedNamespace, operations: &[ListedOperation]) -> Vec<String> {
     assert!(place.take(Event::Init).is_empty());
     for operation in operations {
@@ -153,12 +153,12 @@ fn what_was_listed_and_what_was_over_before_is_no_news() {
         told(place.take(Event::Apply(over("c", "4")))),
         ["c Succeeded"]
     );
-    // Its end was told.
+    // Its end was reported.
     assert_eq!(
         told(place.take(Event::Delete(over("c", "4")))),
         ["c forgotten"]
     );
-    // After a gap, what is over may have begun and ended in it.
+    // After a gap, a completed operation may have started and ended within it.
     let news = relist(&mut place, &[at("a", "1"), over("b", "2"), over("d", "5")]);
     assert_eq!(news, ["d Succeeded"]);
 }

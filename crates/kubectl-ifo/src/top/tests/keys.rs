@@ -1,4 +1,4 @@
-//! What keys and changes do.
+//! Tests of keys and changes.
 
 use super::*;
 
@@ -29,7 +29,7 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
     seen.press(KeyCode::Char('/'));
     assert_eq!(seen.press(KeyCode::Char('q')), Flow::On);
     assert!(seen.subjects().is_empty());
-    // A filter that was kept before goes with what is typed now.
+    // The earlier filter is replaced by the typed one.
     seen.press(KeyCode::Esc);
     assert_eq!(seen.subjects().len(), 4);
     assert_eq!(seen.press(KeyCode::Char('q')), Flow::Quit);
@@ -125,7 +125,7 @@ fn the_cursor_is_on_the_screen_wherever_it_goes() {
         )
     });
     let mut seen = Seen::with(80, 10, many.collect());
-    // Ten lines but header, heading and footer.
+    // Ten lines without header, heading and footer.
     let first = |seen: &mut Seen| seen.lines()[3].split_whitespace().nth(1).map(str::to_owned);
     for (key, cursor, top) in [
         (KeyCode::PageDown, 5, 0),

@@ -1,4 +1,4 @@
-//! What is on the screen, line for line.
+//! Tests of the exact lines on the screen.
 
 use super::*;
 
@@ -139,7 +139,7 @@ fn a_lost_connection_is_told_with_its_reason_until_all_is_known_again() {
     seen.change(OperationChange::Lost(lost()));
     let later = now() + SignedDuration::from_secs(12);
     seen.model.update(TopEvent::Tick(later));
-    // That it fails again makes it no shorter.
+    // Another failure does not shorten it.
     seen.change(OperationChange::Lost(lost()));
     seen.shows(
         "
@@ -191,7 +191,7 @@ Labels
 q quit  ? help  Esc back  ↑↓ scroll
 ",
     );
-    // What it is now is what is shown, also when it is gone.
+    // The current state is shown, also after the deletion.
     let mut later = some().remove(0);
     later.progress = Some(46);
     seen.change(OperationChange::Applied(Box::new(later.clone())));
@@ -253,7 +253,7 @@ fn no_size_of_the_screen_is_too_small() {
                 seen.press(code);
                 seen.draw();
             }
-            // The terminal tells its new size a moment after it has it.
+            // The terminal reports its new size shortly after the change.
             seen.terminal.backend_mut().resize(height, width);
             seen.draw();
         }
@@ -270,7 +270,7 @@ fn states_have_colours_and_the_cursor_a_line() {
         let row = (3..10).find_map(|y| {
             let row: Vec<_> = (0..80).map(|x| buffer[(x, y)].clone()).collect();
             let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
-            // All before it is of one byte and one column each.
+            // All characters before it have one byte and one column each.
             line.find(text).map(|at| row[at].clone())
         });
         row.unwrap()

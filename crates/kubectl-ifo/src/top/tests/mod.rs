@@ -1,4 +1,4 @@
-//! What is on the screen after what happened.
+//! Tests of the screen after events.
 
 use super::keys::HELP;
 use super::model::{Flow, Model, TopEvent, TopLink, TopOrder};
@@ -90,7 +90,7 @@ fn some() -> Vec<ListedOperation> {
     vec![migrating, volume, node, csv, done]
 }
 
-/// A screen and what it shows.
+/// A model with its screen.
 struct Seen {
     model: Model,
     terminal: Terminal<TestBackend>,
@@ -145,7 +145,7 @@ impl Seen {
             .unwrap();
     }
 
-    /// The lines on the screen, without blanks at their ends.
+    /// The lines on the screen, without trailing blanks.
     fn lines(&mut self) -> Vec<String> {
         self.draw();
         let buffer = self.terminal.backend().buffer();
@@ -157,7 +157,7 @@ impl Seen {
                 let mut line = String::new();
                 let mut hidden = 0;
                 for cell in row {
-                    // Behind a wide character is a cell that nobody sees.
+                    // A wide character is followed by an invisible cell.
                     if hidden == 0 {
                         line.push_str(cell.symbol());
                         hidden = unicode_width::UnicodeWidthStr::width(cell.symbol()).max(1);
@@ -181,7 +181,7 @@ impl Seen {
         );
     }
 
-    /// Names of the subjects on the screen, the one of the cursor in brackets.
+    /// Names of the subjects on the screen. The one under the cursor is in brackets.
     fn subjects(&mut self) -> Vec<String> {
         self.model.settle();
         let cursor = self.model.cursor;

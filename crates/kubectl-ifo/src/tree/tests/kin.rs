@@ -1,4 +1,4 @@
-//! What hangs under what.
+//! Tests of the parents of resources.
 
 use super::*;
 
@@ -30,7 +30,7 @@ kubevirt
     Plan/p  Executing  0s
 ",
     );
-    // A root of its own kind is nearer.
+    // A root of the same kind is nearer.
     let version = on("", "Version", "v", "Upgrading").group("g", "root");
     same(
         &drawn(vec![root("b"), node, version], PIPED),
@@ -123,7 +123,7 @@ fn an_owner_in_flight_is_nearer_than_the_root_of_the_group_and_the_controller_ne
             .owned_by("VM", "x")
             .owned_by("VM", "w")
             .controlled(),
-        // Nobody knows this owner.
+        // This owner is unknown.
         on("a", "VMI", "z", "Migrating")
             .group("g", "child")
             .owned_by("VM", "unknown"),
@@ -177,7 +177,7 @@ kubevirt
     └── Pod/x       Evicting    0s
 ",
     );
-    // Nobody told what is above the Set.
+    // The owner of the Set is unknown.
     same(
         &drawn(operations, PIPED),
         "\
@@ -200,7 +200,7 @@ kubevirt
     Pod/p  Evicting  0s
 ";
     same(&drawn(vec![pod("a"), pod("b")], PIPED), alone);
-    // Unless something is in flight on it.
+    // Unless an operation is in flight on it.
     let node = on("", "Node", "n", "Draining");
     same(
         &drawn(vec![pod("a"), pod("b"), node], PIPED),
@@ -228,7 +228,7 @@ kubevirt
     VMI/web  Migrating  0s
 ",
     );
-    // Without a UID the name must do.
+    // Without a UID the name decides.
     before.subject.uid = None;
     same(
         &drawn(vec![before, instance], PIPED),
