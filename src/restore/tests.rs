@@ -1,5 +1,5 @@
-//! A kube-apiserver that answers as each test says, and the tracker that takes over what
-//! was read.
+//! Tests with a scripted kube-apiserver, and with a tracker that continues from the state that was
+//! read.
 
 use super::*;
 use crate::index::{Bounds, CommitVersion, ListScope, ReadVersion, Rv, index};
@@ -41,15 +41,15 @@ fn tracker(retain: bool) -> Tracker {
     Tracker::new(settings, Arc::new(()))
 }
 
-/// The start of all operations. It is the same for the whole run: an operation that started
-/// in another second is another one.
+/// The start of all operations, the same for the whole run. An operation with another start is a
+/// different operation.
 fn start() -> Timestamp {
     static START: LazyLock<Timestamp> =
         LazyLock::new(|| clock::reading().wall - Duration::from_mins(1));
     *START
 }
 
-/// What a leader writes that detects an operation on a machine of this name, and its end.
+/// The live object of an operation on a machine of this name, and of its end.
 fn writes(name: &str, is_over: bool) -> Vec<Write> {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
@@ -150,7 +150,7 @@ fn sources(listed: Vec<Arc<IndexEntry>>) -> TakeoverSources {
     }
 }
 
-/// What a tracker writes that takes over `state`: the names of subjects, with `!` if the
+/// The changes of a tracker that continues from `state`: the names of subjects, with `!` if the
 /// operation has completed, and `-` for each deletion.
 fn taken_over(state: InitialState) -> Vec<String> {
     let mut tracker = tracker(true);
@@ -172,8 +172,8 @@ fn taken_over(state: InitialState) -> Vec<String> {
     names
 }
 
-/// What is restored if lists of custom resources are answered like this, and which of
-/// them were requested.
+/// The state that is restored if lists of custom resources are answered like this, and the
+/// requested lists.
 async fn restored(
     answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Vec<String>, Vec<String>) {
@@ -210,7 +210,7 @@ async fn operations_in_flight_are_read_before_all_history() {
         ) {
             (true, false) => list(&[active("x")], "more/1"),
             (true, true) => list(&[active("y")], ""),
-            // It ended after the first list was read.
+            // The operation ended after the first list was read.
             (false, false) => list(&[over("a"), over("x")], "more/1"),
             (false, true) => list(&[over("b")], ""),
         }
@@ -249,7 +249,7 @@ async fn where_phases_cannot_be_selected_all_are_listed() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_or_large_object_does_not_affect_the_others() {
     let (names, _) = restored(|_| {
-        // More bytes than Kubernetes allows. Annotations of users are not kept.
+        // More bytes than Kubernetes allows. Annotations of users are not restored.
         let mut large = active("large");
         large["metadata"]["annotations"]["users"] = "x".repeat(2 << 20).into();
         list(&[json!({}), json!(3), large, active("a")], "")
@@ -267,7 +267,7 @@ async fn a_broken_or_large_object_does_not_affect_the_others() {
     }
 }
 
-/// Answers with these, one after the other, and then with the last one again.
+/// Returns these answers one after the other, and then repeats the last one.
 fn script(answers: Vec<(u16, Value)>) -> impl Fn(&str) -> (u16, Value) + Send + Sync + 'static {
     let left = Mutex::new(answers.into_iter());
     let last = Mutex::new((500, json!({})));
@@ -344,7 +344,7 @@ async fn nothing_is_restored_into_a_namespace_that_was_created_later_or_is_gone(
     assert_eq!(of(namespaces_since("ns", early)).await, ["active", "over!"]);
     assert_eq!(of(namespaces_since("ns", late)).await, none);
     assert_eq!(of(namespaces_since("other", early)).await, none);
-    // If they cannot be read, subjects in flight are read anyway.
+    // If the custom resources cannot be read, the subjects are read anyway.
     assert_eq!(of(status(404)).await, ["active"]);
 }
 
@@ -375,7 +375,7 @@ async fn the_objects_of_the_index_come_first_and_are_not_written() {
     assert_eq!(taken_over(state), ["c"]);
     let created = Some(Timestamp::UNIX_EPOCH);
     assert_eq!(namespaces, [("ns".to_owned(), created)].into());
-    // Without an answer of the kube-apiserver.
+    // The kube-apiserver does not answer.
     let silent = serving(|_| status(503));
     let without = TakeoverSources {
         persistence: false,
@@ -385,7 +385,7 @@ async fn the_objects_of_the_index_come_first_and_are_not_written() {
     assert_eq!(state.count(), 2);
     assert_eq!(taken_over(state), [""; 0]);
     assert_eq!(namespaces, [("ns".to_owned(), None)].into());
-    // A leader that retains nothing deletes what is over.
+    // A leader without retention deletes completed operations.
     let client = serving(|_| status(503));
     let neither = TakeoverSources {
         persistence: false,
@@ -403,7 +403,7 @@ async fn namespaces_of_a_kube_apiserver_that_has_just_started_are_waited_for() {
         (403, 8, 60, true),
         (403, 30, 60, false),
         (503, 30, 60, true),
-        // The wait is limited.
+        // The wait has a time limit.
         (503, 30, 2, false),
     ] {
         let mut answers = vec![status(code); times];

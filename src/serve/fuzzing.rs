@@ -1,7 +1,7 @@
-//! What this room promises for every input, each promise checked on one. Enters: bytes
-//! as a client may send them. Leaves: nothing, or a panic that names the promise that
-//! was broken. Compiled for the fuzz targets in `fuzz/` and for the tests, which check
-//! the corpus of each of them; never part of a server.
+//! Checks the guarantees of this module with one input. Input: bytes as a client may send them.
+//! Output: a panic that names the violated guarantee, if there is one. It is compiled for the fuzz
+//! targets in `fuzz/` and for the tests, which check the corpus of each target. It is never part of
+//! a server.
 
 mod answers;
 mod requests;
@@ -14,11 +14,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-/// The longest input that is looked at, in bytes: more makes a fuzzer slow and finds
-/// nothing new. Also the fuzz targets' `-max_len`.
+/// Largest input in bytes. A larger one slows the fuzzer down and finds no new cases. It is also
+/// `-max_len` of the fuzz targets.
 pub const LONGEST: usize = 2048;
 
-/// `input` as text, if it is some and not too long.
+/// Returns `input` as text, if it is valid UTF-8 and not too long.
 fn text(input: &[u8]) -> Option<&str> {
     std::str::from_utf8(input)
         .ok()
@@ -33,7 +33,7 @@ pub fn label_selector(input: &[u8]) {
     }
 }
 
-/// The option `fieldSelector`, with a label selector after the first end of line.
+/// The option `fieldSelector`, followed by a label selector on the next line.
 pub fn field_selector(input: &[u8]) {
     if let Some(text) = text(input) {
         let (fields, labels) = text.split_once('\n').unwrap_or((text, ""));
@@ -42,8 +42,8 @@ pub fn field_selector(input: &[u8]) {
     }
 }
 
-/// The option `continue`. The first byte says how many objects a page has, and whether
-/// the rest is a token as clients send it or the JSON inside one.
+/// The option `continue`. The first byte selects the page size, and if the rest is a token as
+/// clients send it or its JSON content.
 pub fn continue_token(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else {
         return;
@@ -61,7 +61,7 @@ pub fn continue_token(input: &[u8]) {
     World::with(|world| super::list::check_token(world, token, usize::from(first % 8)));
 }
 
-/// A query, as it stands in the URI.
+/// A query, as in a URI.
 pub fn query(input: &[u8]) {
     let Some(text) = text(input) else {
         return;
@@ -77,7 +77,7 @@ pub fn query(input: &[u8]) {
     }
 }
 
-/// `Accept` headers, one a line.
+/// `Accept` headers, one per line.
 pub fn accept(input: &[u8]) {
     if input.len() > LONGEST {
         return;
@@ -92,7 +92,7 @@ pub fn accept(input: &[u8]) {
     World::with(|world| requests::check_discovery(world, &values));
 }
 
-/// A whole request: method and target on the first line, then a header a line.
+/// A complete request: method and target on the first line, then one header per line.
 pub fn request(input: &[u8]) {
     if input.len() > LONGEST {
         return;

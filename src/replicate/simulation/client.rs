@@ -1,5 +1,5 @@
-//! A client that follows the protocol: it lists, watches from the version of the list, and
-//! lists again after 410. It goes to another replica at will.
+//! A client that uses list and watch: it lists, watches from the version of the list, and lists
+//! again after 410. It moves between replicas.
 
 use super::Network;
 use super::invariants::{Invariants, State};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long a server waits for a version that it does not have yet.
+/// Time for which a server waits for a version that it does not have yet.
 const FRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// The longest time that a client waits for an answer.
+/// Longest time for which a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a client holds.
+/// The state of a client.
 #[derive(Clone, Default)]
 pub struct Held(Arc<Mutex<Option<State>>>);
 
@@ -70,7 +70,7 @@ impl Client {
         Some((rv, state))
     }
 
-    /// Watches for a while. False if the client has to list again.
+    /// Watches for some time. Returns false if the client has to list again.
     async fn watch(&mut self, rv: &mut Rv, state: &mut State) -> bool {
         let Some(peer) = self.random.choice(self.network.ready()) else {
             return true;

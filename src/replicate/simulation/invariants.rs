@@ -2,8 +2,8 @@
 //!
 //! Input: the indexes of all replicas, and the events that clients receive. Output: violations.
 //!
-//! Each version that is seen anywhere is noted with a fingerprint of the state at it. A
-//! second replica, or a client, must have the same state at that version.
+//! Each observed version is recorded with a fingerprint of its state. Another replica or client
+//! must have the same state at that version.
 
 use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::Leadership;
@@ -12,33 +12,33 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What has been seen of all replicas. Clones are the same.
+/// The observations of all replicas. Clones share them.
 #[derive(Clone, Default)]
 pub struct Invariants(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
-    /// The state at each version, and where it was seen first.
+    /// The state at each version, and the place of its first observation.
     states: BTreeMap<Rv, (u64, String)>,
     terms: Vec<Leadership>,
-    /// Whether the Lease is replaced by older ones. Then a new replica cannot know what was
-    /// reserved, and only versions that were issued are compared.
+    /// True if the Lease is replaced by older ones. Then a new replica cannot know the reservation,
+    /// and only issued versions are compared.
     loses_reservations: bool,
     violations: Vec<String>,
 }
 
 impl Invariants {
-    /// Notes what must not happen.
+    /// Records a violation.
     pub fn violation(&self, what: String) {
         self.lock().violations.push(what);
     }
 
-    /// From now on the Lease may be replaced by older ones, or deleted.
+    /// Allows from now on that the Lease is replaced by older ones, or deleted.
     pub fn lose_reservations(&self) {
         self.lock().loses_reservations = true;
     }
 
-    /// A term begins.
+    /// Records the beginning of a term.
     pub fn begins(&self, leadership: &Leadership) {
         let mut seen = self.lock();
         if let Some((last, (_, at))) = seen.states.last_key_value()
@@ -50,7 +50,7 @@ impl Invariants {
         seen.terms.push(leadership.clone());
     }
 
-    /// `at` has a state at this version.
+    /// Records the state of `at` at this version.
     pub fn state(&self, rv: Rv, state: &State, at: &str) {
         if rv == Rv(0) {
             return;
@@ -68,7 +68,7 @@ impl Invariants {
         seen.states.insert(rv, (now, at.to_owned()));
     }
 
-    /// What must not have happened, and did.
+    /// Returns the violations.
     pub fn violations(&self) -> Vec<String> {
         let seen = self.lock();
         let mut violations = seen.violations.clone();
@@ -82,20 +82,20 @@ impl Invariants {
         violations
     }
 
-    /// How many terms, and how many versions.
+    /// Returns the number of terms and of versions.
     pub fn counts(&self) -> (usize, usize) {
         let seen = self.lock();
         (seen.terms.len(), seen.states.len())
     }
 
-    /// Versions that were seen, to ask replicas for.
+    /// Returns observed versions, to request them from replicas.
     pub fn some_version(&self, random: &mut fastrand::Rng) -> Option<Rv> {
         let seen = self.lock();
         let newest: Vec<Rv> = seen.states.keys().rev().take(100).copied().collect();
         random.choice(newest)
     }
 
-    /// The sum of all fingerprints: two runs that are the same have the same one.
+    /// Returns the sum of all fingerprints. Equal runs have the same sum.
     pub fn fingerprint(&self) -> u64 {
         let seen = self.lock();
         let all = seen.states.iter();
@@ -109,12 +109,12 @@ impl Invariants {
     }
 }
 
-/// The objects of one version: a hash of each, with its version and its bytes.
+/// The objects at one version: a hash of each, with its version and its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State(BTreeMap<Key, u64>);
 
 impl State {
-    /// That of a list.
+    /// Returns the fingerprint of a list.
     pub fn of(entries: &[Arc<IndexEntry>]) -> Self {
         let entries = entries.iter();
         Self(
@@ -124,7 +124,7 @@ impl State {
         )
     }
 
-    /// Applies a change as a client does. False if it does not fit to the state.
+    /// Applies a change as a client does. Returns false if it does not match the state.
     pub fn apply(&mut self, change: &crate::index::IndexChange) -> bool {
         let Some(key) = change.key() else { return true };
         let before = match &change.after {
@@ -149,7 +149,7 @@ fn hash(entry: &IndexEntry) -> u64 {
     hasher.finish()
 }
 
-/// Follows the index of one replica, and notes the state at each of its versions.
+/// Follows the index of one replica, and records the state at each of its versions.
 pub struct Observer {
     name: String,
     reader: IndexReader,
@@ -167,7 +167,7 @@ impl Observer {
         }
     }
 
-    /// Notes what has changed since the last call.
+    /// Records the changes since the last call.
     pub fn observe(&mut self) {
         loop {
             let Some((cursor, state, head)) = &mut self.following else {
@@ -178,7 +178,7 @@ impl Observer {
             };
             match cursor.next().now_or_never() {
                 None => return,
-                // The index was replaced, or its ring has moved on.
+                // The index was replaced, or its ring has dropped changes.
                 Some(Err(_)) => self.following = None,
                 Some(Ok(changes)) => {
                     for change in changes {
@@ -199,7 +199,7 @@ impl Observer {
         }
     }
 
-    /// The state at `rv` is the same as everywhere, if this replica has it.
+    /// Checks that the state at `rv` is the recorded one, if this replica has it.
     pub fn check(&self, rv: Rv) {
         if let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Exact(rv)) {
             self.invariants.state(rv, &State::of(&entries), &self.name);

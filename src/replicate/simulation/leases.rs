@@ -11,22 +11,22 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// How often requests go wrong, as probabilities from 0 to 1.
+/// Probabilities of failed requests, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// The request does not arrive. The client gets no answer.
     pub lost_requests: f64,
-    /// The write takes effect. The client gets no answer.
+    /// The write succeeds, but its answer is lost.
     pub lost_answers: f64,
-    /// The request is refused with an error of the server.
+    /// The request fails with a server error.
     pub errors: f64,
     /// A write is refused as a conflict although nothing has changed.
     pub conflicts: f64,
-    /// The longest time of each way.
+    /// Longest delay in each direction.
     pub delay: Duration,
 }
 
-/// The kube-apiserver. Clones are the same one.
+/// The kube-apiserver. Clones share it.
 #[derive(Clone, Debug)]
 pub struct SimulatedLeases(Arc<Mutex<State>>);
 
@@ -48,7 +48,7 @@ pub struct LeaseClient {
 }
 
 impl SimulatedLeases {
-    /// A kube-apiserver without the Lease.
+    /// Creates a kube-apiserver without the Lease.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             lease: None,
@@ -59,7 +59,7 @@ impl SimulatedLeases {
         })))
     }
 
-    /// A new connection.
+    /// Creates a connection.
     pub fn client(&self) -> LeaseClient {
         LeaseClient {
             leases: self.clone(),
@@ -68,17 +68,17 @@ impl SimulatedLeases {
         }
     }
 
-    /// Replaces the faults. Requests on their way keep theirs.
+    /// Replaces the probabilities. Requests in flight keep theirs.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
 
-    /// The Lease as it is.
+    /// Returns the current Lease.
     pub fn lease(&self) -> Option<Lease> {
         self.lock().lease.clone()
     }
 
-    /// How often the Lease was written by clients.
+    /// Returns the number of writes of the Lease by clients.
     pub fn writes(&self) -> u64 {
         self.lock().writes
     }
@@ -111,7 +111,7 @@ impl State {
     fn store(&mut self, mut lease: Lease) -> Lease {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
-        // As it comes back from a server.
+        // In the form of an answer of a server.
         let json = serde_json::to_string(&lease).expect("a Lease has only string keys");
         let lease: Lease = serde_json::from_str(&json).expect("it was written from a Lease");
         self.lease = Some(lease.clone());
@@ -150,14 +150,14 @@ enum Request {
 }
 
 impl LeaseClient {
-    /// Cuts the connection, or heals it. Requests on their way over a connection that is
-    /// cut are lost.
+    /// Interrupts or restores the connection. Requests in flight on an interrupted connection are
+    /// lost.
     pub fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Relaxed);
     }
 
-    /// Sends a request in a task of its own: it goes on if the client does not wait for it,
-    /// is paused or is killed.
+    /// Sends a request in a separate task. It continues if the client stops waiting, is paused or
+    /// is killed.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Lease, LeaseError>> {
         let Faults { delay, .. } = self.leases.lock().faults;
         let way = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
@@ -168,7 +168,7 @@ impl LeaseClient {
             if let Some(result) = client.arrive(request) {
                 sleep(back).await;
                 if !client.is_cut.load(Relaxed) {
-                    // The client may not wait any more.
+                    // The client may have stopped waiting.
                     let _ = answer.send(result);
                 }
             }
@@ -186,7 +186,7 @@ impl LeaseClient {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request is at the server. None if the client gets no answer.
+    /// Processes the request at the server. None if the client gets no answer.
     fn arrive(&self, request: Request) -> Option<Result<Lease, LeaseError>> {
         let mut state = self.leases.lock();
         let faults = state.faults;

@@ -1,8 +1,8 @@
-//! Parts of simulated clusters: processes that can be paused between any two steps and
-//! have clocks of their own, and a Lease in a kube-apiserver that loses and delays requests.
+//! Parts of simulated clusters: processes with their own clocks, which can be paused between any
+//! two steps, and a Lease in a kube-apiserver that loses and delays requests.
 //!
-//! A simulation runs on tokio's paused clock and one thread, and takes all random choices
-//! from a seed. So the same seed gives the same run.
+//! A simulation runs on tokio's paused clock and on one thread. All random choices come from a
+//! seed, so the same seed gives the same run.
 
 mod client;
 mod invariants;

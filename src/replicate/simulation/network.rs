@@ -1,4 +1,4 @@
-//! The network between simulated replicas: it delays, loses and cuts.
+//! The network between simulated replicas. It delays and loses messages, and can be interrupted.
 
 use super::Process;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
@@ -16,40 +16,40 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Objects on a page.
+/// Objects per page.
 const PAGE: usize = 3;
 
-/// How often a side looks whether the other one still is paused.
+/// Interval at which one side checks if the other one is still paused.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a message takes that is lost several times, and sent again.
+/// Time for a message that is lost several times and sent again.
 const RETRANSMISSION: Duration = Duration::from_secs(5);
 
-/// How often messages between replicas go wrong, as probabilities from 0 to 1.
+/// Probabilities of failures of messages between replicas, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkFaults {
     /// A message is lost, and sent again much later.
     pub lost: f64,
     /// A connection is reset.
     pub reset: f64,
-    /// The longest time of each way.
+    /// Longest delay in each direction.
     pub delay: Duration,
 }
 
-/// A replica, as the others see it.
+/// A replica as other replicas reach it.
 #[derive(Clone)]
 pub struct Peer {
     pub process: Process,
     pub view: View,
     pub reader: IndexReader,
-    /// Whether no message of this replica arrives, nor one to it.
+    /// True if messages from and to this replica are lost.
     pub is_cut: Arc<AtomicBool>,
-    /// Whether it answers requests for data: it has been in sync with a leader, or has read
-    /// all targets as the leader.
+    /// True if it answers requests for data: it was in sync with a leader, or has read all targets
+    /// as the leader.
     pub is_ready: Arc<AtomicBool>,
 }
 
-/// The network. Clones are the same one.
+/// The network. Clones share it.
 #[derive(Clone)]
 pub struct Network(Arc<Mutex<State>>);
 
@@ -78,15 +78,15 @@ impl Network {
         self.lock().peers.remove(address);
     }
 
-    /// The replicas that answer requests for data now.
+    /// Returns the replicas that answer requests for data now.
     pub fn ready(&self) -> Vec<Peer> {
         let state = self.lock();
         let answers = |peer: &&Peer| peer.is_ready.load(Relaxed) && !peer.process.is_paused();
         state.peers.values().filter(answers).cloned().collect()
     }
 
-    /// The links of the replica whose messages `is_cut` stops. They have random choices of
-    /// their own, because the order in which tokio wakes several tasks is not repeatable.
+    /// The links of a replica. `is_cut` interrupts its messages. The links have separate random
+    /// choices, because the order in which tokio wakes several tasks is not repeatable.
     pub fn links(&self, is_cut: Arc<AtomicBool>, random: fastrand::Rng) -> SimulatedLinks {
         SimulatedLinks {
             network: self.clone(),
@@ -100,7 +100,7 @@ impl Network {
     }
 }
 
-/// Makes the links of one replica.
+/// Creates the links of one replica.
 #[derive(Clone)]
 pub struct SimulatedLinks {
     network: Network,
@@ -109,7 +109,7 @@ pub struct SimulatedLinks {
 }
 
 impl SimulatedLinks {
-    /// One way of a message. An error if the connection is reset.
+    /// Sends a message in one direction. An error if the connection is reset.
     async fn pass(&self) -> Result<(), LinkError> {
         let (time, is_lost, is_reset) = {
             let NetworkFaults { lost, reset, delay } = self.network.lock().faults;
@@ -150,7 +150,7 @@ struct SimulatedLink {
 }
 
 impl SimulatedLink {
-    /// Sends a request. It waits for a replica that is paused.
+    /// Sends a request. If the other replica is paused, it waits.
     async fn reach(&self) -> Result<Peer, LinkError> {
         self.links.pass().await?;
         let peer = self
@@ -165,9 +165,9 @@ impl SimulatedLink {
         Ok(peer)
     }
 
-    /// A message is at the other side, or comes from there.
+    /// Waits until a message has arrived.
     async fn arrive(&self, peer: &Peer) -> Result<(), LinkError> {
-        // Messages are sent again until they arrive.
+        // A lost message is sent again until it arrives.
         while self.links.is_cut.load(Relaxed)
             || peer.is_cut.load(Relaxed)
             || peer.process.is_paused()
@@ -180,7 +180,7 @@ impl SimulatedLink {
         Ok(())
     }
 
-    /// Only the term that the other side serves is answered.
+    /// Requests for another term than that of the other side are refused.
     fn served(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
         peer.view
             .mirrored(term.as_str())
@@ -277,7 +277,7 @@ fn event(change: &IndexChange) -> LeaderEvent {
     }
 }
 
-/// None if the version is gone.
+/// None if the version is no longer available.
 fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
     let (at, after) = match start {
         PageStart::Latest => (ReadVersion::Latest, None),

@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Controls a process: it can be paused as with SIGSTOP, and killed. Clones control the
-/// same process.
+/// Controls a process: it can be paused as with SIGSTOP, and killed. Clones control the same
+/// process.
 #[derive(Clone, Debug)]
 pub struct Process(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     skew: Skew,
-    /// The number of polls after which the process pauses. Zero is paused.
+    /// The number of polls after which the process pauses. Zero means paused.
     polls_left: Option<u32>,
     is_killed: bool,
     waker: Option<Waker>,
 }
 
 impl Process {
-    /// A process on a machine with these clocks.
+    /// Creates a process on a machine with these clocks.
     pub fn new(skew: Skew) -> Self {
         Self(Arc::new(Mutex::new(State {
             skew,
@@ -32,8 +32,8 @@ impl Process {
         })))
     }
 
-    /// The process runs `root`. Everything that it does must be polled by this future,
-    /// because a task of its own would run on during a pause.
+    /// Runs `root` in the process. This future must poll everything that the process does, because
+    /// a separate task would continue during a pause.
     pub fn run<F: Future<Output = ()> + Send + 'static>(&self, root: F) -> Pausable {
         Pausable {
             process: self.clone(),
@@ -41,33 +41,33 @@ impl Process {
         }
     }
 
-    /// Pauses the process after it was polled `polls` times more: between any two steps.
+    /// Pauses the process after `polls` further polls, which is between any two steps.
     pub fn pause_after(&self, polls: u32) {
         self.lock().polls_left = Some(polls);
     }
 
-    /// The virtual machine of the process was paused for this long. Its boot clock shows
-    /// that, and no timer does.
+    /// Simulates a pause of the virtual machine for this time. Its boot clock shows the pause, but
+    /// no timer does.
     pub fn skip(&self, time: Duration) {
         self.lock().skew.boot += time;
     }
 
-    /// Lets a paused process go on.
+    /// Continues a paused process.
     pub fn resume(&self) {
         self.change(|state| state.polls_left = None);
     }
 
-    /// Ends the process at once. Requests that it has sent stay on their way.
+    /// Ends the process at once. Its requests in flight continue.
     pub fn kill(&self) {
         self.change(|state| state.is_killed = true);
     }
 
-    /// Whether it makes no step.
+    /// Returns true if the process is paused.
     pub fn is_paused(&self) -> bool {
         self.lock().polls_left == Some(0)
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn is_killed(&self) -> bool {
         self.lock().is_killed
     }

@@ -1,5 +1,5 @@
-//! A whole simulated replica: the real election, mirror, index, tracker and persistence, in
-//! one process that can be paused and killed.
+//! A complete simulated replica: the real election, mirror, index, tracker and persistence, in one
+//! process that can be paused and killed.
 
 use super::invariants::{Invariants, Observer};
 use super::network::{Network, Peer};
@@ -17,13 +17,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Small, so that versions go while clients and mirrors still have them.
+/// The ring is small, so that versions become unavailable while clients and mirrors still need
+/// them.
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 10,
     age: Duration::from_secs(30),
 };
 
-/// What all replicas have in common.
+/// The shared parts of all replicas.
 #[derive(Clone)]
 pub struct Surroundings {
     pub leases: SimulatedLeases,
@@ -40,7 +41,7 @@ pub struct WholeReplica {
     pub pod: String,
     pub process: Process,
     pub leases: LeaseClient,
-    /// Whether it is cut off from the other replicas.
+    /// True if it is disconnected from the other replicas.
     pub is_cut: Arc<AtomicBool>,
     pub reader: IndexReader,
     pub observer: Observer,
@@ -51,7 +52,7 @@ pub struct WholeReplica {
 }
 
 impl WholeReplica {
-    /// Starts it. One with the name of another one is its next container.
+    /// Starts the replica. A replica with an existing name is the next container of that Pod.
     pub fn start(
         around: &Surroundings,
         (pod, container): (&str, usize),
@@ -120,7 +121,7 @@ impl WholeReplica {
         around.network.add(address.clone(), peer);
         let join = async move {
             let mut synced = synced;
-            // The sender is in the mirror.
+            // The mirror holds the sender.
             let _ = synced.wait_for(Option::is_some).await;
             is_ready.store(true, Relaxed);
         };
@@ -147,25 +148,25 @@ impl WholeReplica {
         }
     }
 
-    /// Whether it leads, by its own clock.
+    /// Returns true if it leads, by its own clock.
     pub fn leads(&self) -> bool {
         let standing = self.standing.borrow();
         matches!(&*standing, Standing::Leading(it) if self.process.within(|| it.is_valid()))
     }
 
-    /// SIGTERM.
+    /// Simulates SIGTERM.
     pub fn terminate(&self) {
         self.retire.cancel();
     }
 
-    /// SIGKILL.
+    /// Simulates SIGKILL.
     pub fn kill(mut self) {
         self.observer.observe();
         self.process.kill();
         self.network.remove(&self.address);
     }
 
-    /// Ends every disturbance of it.
+    /// Ends all its disturbances.
     pub fn heal(&self) {
         self.process.resume();
         self.leases.cut(false);

@@ -28,17 +28,17 @@ use tokio_util::sync::CancellationToken;
 /// The namespace of all subjects.
 pub const NAMESPACE: &str = "ns";
 
-/// An operation ends this long after it was last detected.
+/// Time after the last detection at which an operation ends.
 pub const DEBOUNCE: Duration = Duration::from_secs(2);
 
-/// The subjects in the simulated cluster. Clones are the same ones.
+/// The subjects in the simulated cluster. Clones share them.
 #[derive(Clone, Default)]
 pub struct Subjects(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Value>,
-    /// All changes: the object, and whether it was deleted.
+    /// All changes: the object, and true if it was deleted.
     changes: Vec<(Value, bool)>,
     changed: watch::Sender<usize>,
     uids: u32,
@@ -60,7 +60,7 @@ impl Subjects {
                     object["percent"] = random.u32(0..100).into();
                 } else {
                     object["phase"] = if migrates { "Running" } else { "Migrating" }.into();
-                    // Half of the subjects say when it began.
+                    // Half of the subjects contain the start time.
                     if !migrates && number.is_multiple_of(2) {
                         object["began"] = clock::now().to_string().into();
                     }
@@ -86,7 +86,7 @@ impl Subjects {
         state.changed.send_replace(count);
     }
 
-    /// The names of those on which there is an operation.
+    /// Returns the names of the subjects with an operation.
     pub fn in_flight(&self) -> Vec<String> {
         let state = self.0.lock().expect("nothing panics that holds it");
         let objects = state.objects.iter();
@@ -99,7 +99,7 @@ impl Subjects {
         state.changed.subscribe()
     }
 
-    /// All objects, and how many changes they are the result of.
+    /// Returns all objects, and the number of changes so far.
     fn list(&self) -> (usize, Vec<Value>) {
         let state = self.0.lock().expect("nothing panics that holds it");
         (
@@ -114,8 +114,8 @@ impl Subjects {
     }
 }
 
-/// The pipeline of a simulated replica: the real tracker, the real persistence, and feeds of
-/// the simulated subjects.
+/// The pipeline of a simulated replica: the real tracker, the real persistence, and feeds of the
+/// simulated subjects.
 pub struct SimulatedPipeline {
     pub operations: IndexReader,
     pub subjects: Subjects,
@@ -215,7 +215,7 @@ impl SimulatedPipeline {
     }
 }
 
-/// What detects operations during one term.
+/// Detects operations during one term.
 struct Feed {
     operations: IndexReader,
     subjects: Subjects,
@@ -256,13 +256,13 @@ impl Feed {
                 self.send(Message::Booked(Arc::default())).await;
                 let (done, flushed) = oneshot::channel();
                 self.send(Message::Flush(done)).await;
-                // It comes, or the tracker has ended and this ends too.
+                // The sender is dropped only if the tracker has ended, which also ends this task.
                 let _ = flushed.await;
                 self.is_ready.store(true, Relaxed);
                 settled.send_replace(Some(Arc::default()));
             }
             while self.random.u8(..) > 2 {
-                // The sender is in the subjects.
+                // The subjects hold the sender.
                 let _ = changed.wait_for(|&count| count > known).await;
                 for (object, is_deleted) in self.subjects.changes_after(known) {
                     known += 1;
@@ -281,7 +281,7 @@ impl Feed {
         }
     }
 
-    /// Reads all subjects. Returns the number of changes that they are the result of.
+    /// Reads all subjects. Returns the number of changes before this state.
     async fn relist(&mut self, source: &Source, detector: &mut Detector) -> usize {
         self.feed(source, Some(detector.reset())).await;
         self.pause(500).await;
@@ -296,7 +296,7 @@ impl Feed {
         known
     }
 
-    /// What the leader starts from, in the order that the server reads it.
+    /// Returns the initial state of the leader, in the order in which the server reads it.
     async fn initial_state(&mut self) -> InitialState {
         let listed = self.operations.list(&ListScope::All, ReadVersion::Latest);
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
@@ -346,7 +346,7 @@ impl Feed {
         .await;
     }
 
-    /// Sends to the tracker. If it has ended, this never ends.
+    /// Sends to the tracker. If the tracker has ended, this never completes.
     async fn send(&self, message: Message) {
         if self.messages.send(message).await.is_err() {
             pending::<()>().await;

@@ -1,5 +1,5 @@
-//! A simulated cluster of replicas. Each has a real election, a writer that issues versions,
-//! and a mirror that copies the head of the leader.
+//! A simulated cluster of replicas. Each has a real election, a writer that issues versions, and a
+//! mirror that copies the head version of the leader.
 
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
@@ -26,20 +26,20 @@ pub struct Cluster {
     _clock: Simulated,
 }
 
-/// What has happened, of all processes that there have been.
+/// The observations of all processes.
 #[derive(Default)]
 pub struct ObjectFacts {
-    /// Each version that was issued, and in which term.
+    /// Each issued version, with its term.
     issued: BTreeMap<u64, Term>,
-    /// Each leadership, and the process that has it.
+    /// Each leadership, with its process.
     terms: Vec<(Process, Leadership)>,
     /// Addresses of the running processes.
     peers: BTreeMap<String, Peer>,
-    /// What must not happen, and did.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
-/// What the other replicas see of one.
+/// The state of a replica for the other replicas.
 #[derive(Clone)]
 struct Peer {
     head: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ pub struct Simulation {
     pub metrics: Arc<Metrics>,
     pub wake: Arc<Notify>,
     release: Option<oneshot::Sender<Rv>>,
-    /// The writer stops when it is set, as at SIGTERM.
+    /// Set at SIGTERM, which stops the writer.
     pub stop: watch::Sender<bool>,
 }
 
@@ -73,7 +73,7 @@ impl Cluster {
         }
     }
 
-    /// A cluster of `replicas` that agree on the time.
+    /// Creates a cluster of `replicas` with equal clocks.
     pub fn of(replicas: usize) -> Self {
         let mut cluster = Self::new(1);
         for pod in 0..replicas {
@@ -82,7 +82,7 @@ impl Cluster {
         cluster
     }
 
-    /// A clock of a machine that is wrong by up to `wall`.
+    /// Returns clocks of a machine that differ by up to `wall`.
     pub fn skew(&mut self, wall: Duration) -> Skew {
         let wall = i64::try_from(wall.as_millis()).expect("a short time");
         Skew {
@@ -91,14 +91,14 @@ impl Cluster {
         }
     }
 
-    /// Starts a replica. A replica with the name of another one is its next container.
+    /// Starts a replica. A replica with an existing name is the next container of that Pod.
     pub fn start(&mut self, pod: &str, skew: Skew) -> &Simulation {
         let simulation = Simulation::start(self, pod, skew);
         self.replicas.push(simulation);
         self.replicas.last().expect("it was just pushed")
     }
 
-    /// Kills the replica and forgets it.
+    /// Kills the replica and removes it.
     pub fn kill(&mut self, index: usize) -> Simulation {
         let replica = self.replicas.remove(index);
         replica.process.kill();
@@ -107,19 +107,19 @@ impl Cluster {
         replica
     }
 
-    /// The replicas that lead now, each by its own clock.
+    /// Returns the replicas that lead now, each by its own clock.
     pub fn leaders(&self) -> Vec<usize> {
         let leads = |it: &&usize| self.replicas[**it].leads();
         let all: Vec<usize> = (0..self.replicas.len()).collect();
         all.iter().filter(leads).copied().collect()
     }
 
-    /// Lets time pass, and checks all the while that at most one replica leads.
+    /// Lets time pass, and continuously checks that at most one replica leads.
     pub async fn pass(&mut self, time: Duration) {
         self.until(time, |_| false).await;
     }
 
-    /// Lets time pass until the condition is true. Returns how long that took.
+    /// Lets time pass until the condition is true. Returns the elapsed time.
     pub async fn until(
         &mut self,
         time: Duration,
@@ -151,7 +151,7 @@ impl Cluster {
         self.leaders()[0]
     }
 
-    /// Waits until all replicas agree on the leader and have its head.
+    /// Waits until all replicas have the same leader and its head version.
     pub async fn settled(&mut self, within: Duration) -> usize {
         let found = self.until(within, |it| {
             let leaders = it.leaders();
@@ -173,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// What must not have happened, and did.
+    /// Returns the violations.
     pub fn violations(&self) -> Vec<String> {
         let facts = self.facts.lock().unwrap();
         let mut violations = facts.violations.clone();
@@ -191,12 +191,12 @@ impl Cluster {
         violations
     }
 
-    /// How many terms there were.
+    /// Returns the number of terms.
     pub fn terms(&self) -> usize {
         self.facts.lock().unwrap().terms.len()
     }
 
-    /// How many versions were issued.
+    /// Returns the number of issued versions.
     pub fn issued(&self) -> usize {
         self.facts.lock().unwrap().issued.len()
     }
@@ -273,13 +273,13 @@ impl Simulation {
         }
     }
 
-    /// Whether it leads, by its own clock.
+    /// Returns true if it leads, by its own clock.
     pub fn leads(&self) -> bool {
         let standing = self.standing.borrow();
         matches!(&*standing, Standing::Leading(it) if self.process.within(|| it.is_valid()))
     }
 
-    /// The term that it leads or follows.
+    /// Returns the term in which it leads or follows.
     pub fn term(&self) -> Option<Term> {
         match &*self.standing.borrow() {
             Standing::Leading(leadership) => Some(leadership.term.clone()),
@@ -288,7 +288,7 @@ impl Simulation {
         }
     }
 
-    /// SIGTERM: the writer stops, then the election releases.
+    /// Simulates SIGTERM: the writer stops, and then the election releases the Lease.
     pub fn terminate(&mut self) -> Rv {
         self.stop.send_replace(true);
         let version = Rv(self.head.load(Relaxed));
@@ -299,8 +299,7 @@ impl Simulation {
     }
 }
 
-/// Issues versions while the replica leads. Every await is a point at which the process can
-/// be paused.
+/// Issues versions while the replica leads. The process can be paused at every await.
 async fn write(
     facts: Arc<Mutex<ObjectFacts>>,
     own: Peer,
@@ -354,7 +353,7 @@ async fn lead(
         }
         own.head.store(next.0, Relaxed);
         sleep(Duration::from_millis(random.u64(1..200))).await;
-        // Often the clock, sometimes a burst that uses up versions faster than the clock.
+        // Usually the clock, and sometimes a burst that uses versions faster than the clock.
         let clock = u64::try_from(crate::clock::now().as_microsecond()).unwrap_or(0);
         let burst = if random.u8(..) < 8 { 700_000 } else { 0 };
         let most = leadership.reserved().0.max(next.0 + 1);
@@ -362,7 +361,7 @@ async fn lead(
     }
 }
 
-/// Copies the head of the leader.
+/// Copies the head version of the leader.
 async fn mirror(
     facts: Arc<Mutex<ObjectFacts>>,
     head: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What is read in the Lease and written to it.
+//! Tests of reading and writing the Lease.
 
 use crate::index::Rv;
 use crate::replicate::record::LeaseRecord;
@@ -71,7 +71,7 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
     assert_eq!(before.last, Some(leader));
     assert!(before.is_mirrored);
     assert_eq!(before.duration, Duration::from_secs(3), "rounded up");
-    // Labels and annotations of others are no renewal, and stay.
+    // Labels and annotations of other clients are kept, and are no renewal.
     let mut edited = second.clone();
     edited.metadata.labels.as_mut().unwrap().clear();
     assert_eq!(LeaseRecord::read(&edited), after);

@@ -1,4 +1,4 @@
-//! Elections among simulated replicas.
+//! Tests of elections between simulated replicas.
 
 mod cluster;
 mod lease;

@@ -1,15 +1,15 @@
-//! Random schedules. Each is given by its seed.
+//! Tests with random schedules. Each is determined by its seed.
 
 use super::cluster::{Cluster, Simulation};
 use crate::replicate::simulation::Faults;
 use std::time::Duration;
 
-/// The seeds that the test runs. `IFO_ELECTION_SEEDS=FROM..TO` runs others.
+/// The seeds of the test. `IFO_ELECTION_SEEDS=FROM..TO` selects others.
 const SEEDS: std::ops::Range<u64> = 0..60;
 
-/// A replica leads again within this time after the last disturbance. A leader that is cut
-/// off stays in the Lease for 8 s, another replica waits up to 10 s more, and a read that
-/// got no answer takes 2.5 s. A replica that was paused may do each of these anew.
+/// Time after the last disturbance within which a replica leads again. A disconnected leader stays
+/// in the Lease for 8 s, another replica waits up to 10 s more, and a read without an answer takes
+/// 2.5 s. A replica that was paused may need each of these times again.
 const PROMISE: Duration = Duration::from_secs(25);
 
 fn seeds() -> std::ops::Range<u64> {
@@ -21,7 +21,7 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// A run on a runtime of its own, so that nothing of one run is left in the next.
+/// Runs on a new runtime, so that no state of one run remains in the next.
 fn run(seed: u64) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -57,7 +57,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(first, run(8).0);
 }
 
-/// The trace, and the violations.
+/// Returns the trace and the violations.
 async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut cluster = Cluster::new(seed);
     let mut random = fastrand::Rng::with_seed(!seed);
@@ -78,7 +78,7 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
     });
     for _ in 0..random.usize(5..25) {
         let index = random.usize(0..cluster.replicas.len());
-        // Half of the disturbances hit the leader.
+        // Half of the disturbances affect the leader.
         let leader = cluster.leaders().first().copied();
         let index = leader.filter(|_| random.bool()).unwrap_or(index);
         let pod = cluster.replicas[index].pod.clone();
@@ -150,7 +150,7 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
         cluster.issued()
     ));
     let violations = cluster.violations();
-    // The tasks would outlive the simulated clock.
+    // The tasks would continue after the simulated clock is dropped.
     while !cluster.replicas.is_empty() {
         cluster.kill(0);
     }

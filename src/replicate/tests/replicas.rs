@@ -1,4 +1,4 @@
-//! Random schedules of whole replicas. Each is given by its seed.
+//! Tests with random schedules of complete replicas. Each is determined by its seed.
 
 use crate::clock::simulated::{Skew, begin};
 use crate::index::{ListScope, ReadVersion};
@@ -17,22 +17,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The seeds that the test runs. `IFO_SEEDS=FROM..TO` runs others.
+/// The seeds of the test. `IFO_SEEDS=FROM..TO` selects others.
 const SEEDS: std::ops::Range<u64> = 0..100;
 
-/// All replicas and clients have the same state within this time after the last
-/// disturbance. A replica leads again after 25 s. It reads the subjects, and an operation ends
-/// when its debounce is over. In persistence mode, the second comparison with the custom
-/// resources is 65 s after that.
+/// Time after the last disturbance within which all replicas and clients have the same state. A
+/// replica leads again after 25 s. It reads the subjects, and an operation ends after its debounce
+/// period. In persistence mode, the second comparison with the custom resources is 65 s later.
 const PROMISE: Duration = Duration::from_secs(150);
 
-/// For this long after a backup of the Lease was restored, two replicas can lead at the same
-/// time: a renewal that was acknowledged is lost, so another replica can see that the Lease
-/// has expired. The first leader stays valid until the renew deadline. Even then the two
-/// leaders issue no version twice, and that is checked.
+/// Time after a restore of the Lease from a backup during which two replicas can lead. An
+/// acknowledged renewal is lost, so another replica can find that the Lease has expired. The first
+/// leader stays valid until the renew deadline. The test checks that the two leaders never issue
+/// the same version.
 const LEASE_LOST: Duration = Duration::from_secs(5);
 
-/// How often the indexes are looked at.
+/// Interval at which the indexes are checked.
 const STEP: Duration = Duration::from_millis(50);
 
 fn seeds() -> std::ops::Range<u64> {
@@ -44,9 +43,9 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// A run on a runtime of its own, so that nothing of one run is left in the next.
+/// Runs on a new runtime, so that no state of one run remains in the next.
 fn run(seed: u64) -> Run {
-    // Persistence varies its pauses at random.
+    // Persistence uses random delays.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -99,7 +98,7 @@ fn the_same_seed_gives_the_same_run_of_whole_replicas() {
     assert_ne!(first[&0], first[&1]);
 }
 
-/// What a schedule leads to.
+/// The result of a schedule.
 struct Run {
     trace: Vec<String>,
     violations: Vec<String>,
@@ -114,15 +113,15 @@ struct Bench {
     random: fastrand::Rng,
     begun: Instant,
     trace: Vec<String>,
-    /// How many Pods and containers there have been.
+    /// The number of Pods and containers so far.
     pods: usize,
     containers: usize,
-    /// How wrong the clocks of the machines are.
+    /// Largest difference of the machines' clocks.
     skew: Duration,
-    /// Whether somebody deletes the Lease and restores older ones.
+    /// True if the Lease is deleted and older versions are restored.
     restores: bool,
     backup: Option<Lease>,
-    /// When the Lease was last restored.
+    /// The time of the last restore of the Lease.
     restored: Option<Instant>,
 }
 
@@ -148,7 +147,7 @@ impl Bench {
         };
         let hour = Duration::from_hours(1);
         let skew = if random.bool() { hour } else { Duration::ZERO };
-        // A replica that never saw a reservation can only rely on the clocks.
+        // A replica that has never seen a reservation can only use the clocks.
         let restores = skew.is_zero() && random.bool();
         if restores {
             around.invariants.lose_reservations();
@@ -193,7 +192,7 @@ impl Bench {
         self.trace.push(line);
     }
 
-    /// Lets time pass, and looks at all indexes.
+    /// Lets time pass, and checks all indexes.
     async fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -219,7 +218,7 @@ impl Bench {
     /// One disturbance.
     async fn disturb(&mut self) {
         let index = self.random.usize(0..self.replicas.len());
-        // Half of the disturbances hit the leader.
+        // Half of the disturbances affect the leader.
         let hits_leader = self.random.bool();
         let index = self.leader().filter(|_| hits_leader).unwrap_or(index);
         let pod = self.replicas[index].pod.clone();
@@ -255,7 +254,7 @@ impl Bench {
                 replica.process.pause_after(self.random.u32(0..200));
                 let time = Duration::from_millis(self.random.u64(1..20_000));
                 self.pass(time).await;
-                // Another disturbance does not come in between.
+                // No other disturbance happens in between.
                 self.replicas[index].process.resume();
                 "was paused, and goes on"
             }
@@ -284,7 +283,8 @@ impl Bench {
         self.note(&format!("{pod} {what}"));
     }
 
-    /// Why the replicas, the clients and the custom resources do not agree on the truth.
+    /// Returns the difference between the replicas, the clients, the custom resources and the
+    /// expected state.
     fn difference(&self) -> Option<String> {
         let Some(leader) = self.leader() else {
             return Some("no replica leads".to_owned());
@@ -397,7 +397,7 @@ async fn schedule(seed: u64) -> Run {
         bench.around.invariants.violation(violation);
     }
     bench.note("the end");
-    // The tasks would outlive the simulated clock.
+    // The tasks would continue after the simulated clock is dropped.
     for task in tasks {
         task.abort();
     }

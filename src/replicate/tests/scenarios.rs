@@ -1,4 +1,4 @@
-//! Single failures, and what the replicas do then.
+//! Tests of single failures.
 
 use super::cluster::Cluster;
 use crate::clock::simulated::Skew;
@@ -26,7 +26,7 @@ fn leadership(cluster: &Cluster, index: usize) -> Leadership {
     }
 }
 
-/// The names of the terms of all replicas.
+/// Returns the names of the terms of all replicas.
 fn terms(cluster: &Cluster) -> Vec<Option<String>> {
     let replicas = cluster.replicas.iter();
     replicas
@@ -174,7 +174,7 @@ async fn release_hands_over_at_once_and_at_the_final_version() {
     assert!(metrics.contains("ifo_failovers_total 1\n"), "{metrics}");
     assert_eq!(cluster.terms(), 2);
 
-    // The replica that has released observes, and never leads again.
+    // The replica that has released the Lease observes it, and never leads again.
     assert!(matches!(
         &*cluster.replicas[old].standing.borrow(),
         Standing::Following(_)
@@ -197,7 +197,7 @@ async fn heir_waits_for_the_final_version_for_at_most_10_s() {
     let mut cluster = Cluster::of(2);
     let old = cluster.settled(MINUTE).await;
     let version = cluster.replicas[old].terminate();
-    // No replica that is left has the changes of the last leader.
+    // No remaining replica has the changes of the last leader.
     cluster.kill(1 - old);
     cluster.pass(seconds(1)).await;
     cluster.kill(0);
@@ -265,7 +265,7 @@ async fn replica_in_sync_takes_over_at_expiry_and_another_one_later() {
     for (is_in_sync, replicas, range) in [
         (true, 2, seconds(7)..seconds(9)),
         (false, 2, seconds(17)..seconds(19)),
-        // Nobody mirrored the leader, so no other replica can have its changes.
+        // No replica mirrored the leader, so no other replica can have its changes.
         (false, 1, seconds(10)..seconds(12)),
     ] {
         let mut cluster = Cluster::of(replicas);
@@ -344,7 +344,7 @@ async fn renewals_reserve_versions_ahead_of_the_clock_and_of_the_head() {
     });
     cluster.pass(seconds(10)).await;
     assert!(waiting.await.unwrap().unwrap() > ahead);
-    // The writer would set the head back.
+    // The writer would reset the head version.
     cluster.replicas[leader].stop.send_replace(true);
     cluster.pass(seconds(1)).await;
     let head = Rv(reserved.0 + 60_000_000);
@@ -488,7 +488,8 @@ async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
     let leader = cluster.settled(MINUTE).await;
     let before = terms(&cluster);
     for replica in 0..3 {
-        // By the leader, or by another replica that sees the deletion first.
+        // The Lease is created by the leader, or by another replica that notices the deletion
+        // first.
         cluster.leases.delete();
         if replica != leader {
             cluster.replicas[replica].wake.notify_one();
@@ -523,7 +524,7 @@ async fn restored_backup_of_the_lease_leads_to_no_shared_version() {
     let mut cluster = Cluster::of(3);
     let first = cluster.settled(MINUTE).await;
     let backup = cluster.leases.lease();
-    // The Pod of the first leader goes on as a follower.
+    // The Pod of the first leader continues as a follower.
     cluster.replicas[first].client.cut(true);
     cluster.pass(seconds(12)).await;
     cluster.replicas[first].client.cut(false);

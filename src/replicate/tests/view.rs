@@ -1,5 +1,4 @@
-//! How a follower answers reads, and how current it is, with a leader that answers as the test
-//! says.
+//! Tests of the reads of a follower and the age of its index, with a scripted leader.
 
 use crate::index::{Bounds, CommitVersion, IndexReader, Key, Rv, Write, Writer, index_from};
 use crate::replicate::peer::{
@@ -21,13 +20,13 @@ const BOUNDS: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 
-/// A leader with an index of its own. The network to it can be slow, or silent.
+/// A leader with an index. The network to it can be slow, or silent.
 struct FakeLeader {
     term: Term,
     reader: IndexReader,
     questions: AtomicUsize,
     latency: Mutex<Duration>,
-    /// When the kube-apiserver last answered it. None: just now.
+    /// The time of its last answer from the kube-apiserver. None means just now.
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
     /// The streams wait for this before each event.
     stream: Arc<tokio::sync::Semaphore>,
@@ -153,7 +152,7 @@ fn put(name: &str, number: u64) -> Write {
 }
 
 impl Pair {
-    /// With three objects, after the mirror has caught up.
+    /// A follower with three objects, after the mirror has caught up.
     async fn in_sync() -> Self {
         let mut pair = Self::start(Rv(0));
         let mut in_sync = pair.in_sync.clone();
@@ -163,7 +162,7 @@ impl Pair {
         pair
     }
 
-    /// `head`: the version that the follower begins with.
+    /// `head` is the first version of the follower.
     fn start(head: Rv) -> Self {
         let term = Term::new("pod_1");
         let (mut writer, leaders) = index_from(BOUNDS, Rv(0));
@@ -208,7 +207,7 @@ impl Pair {
             .unwrap();
     }
 
-    /// The bytes of all objects at a version; None if the version is unknown.
+    /// Returns the bytes of all objects at a version. None if the version is unknown.
     fn listed(reader: &IndexReader, rv: u64) -> Option<Vec<Vec<u8>>> {
         use crate::index::{ListScope, ReadVersion};
         let (_, entries) = reader
@@ -240,7 +239,7 @@ async fn a_mirror_has_the_bytes_and_the_past_of_the_leader() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_whose_version_the_leader_does_not_know_reads_all_anew() {
-    // It led before, and its last changes were lost.
+    // This replica led before, and its last changes were lost.
     let pair = Pair::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
     in_sync.wait_for(Option::is_some).await.unwrap();
@@ -345,7 +344,7 @@ async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_ha
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.view.impairment().is_some());
-    // No replica leads: this one serves as well as any other.
+    // No replica leads, so this one is as good as any other.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.view.impairment(), None);
@@ -354,7 +353,7 @@ async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_ha
     assert!(pair.view.impairment().is_some());
     answers.send_replace(ClusterContact::default());
     assert_eq!(pair.view.impairment(), None);
-    // The kube-apiserver is away for the leader, too.
+    // The leader does not reach the kube-apiserver either.
     let now = tokio::time::Instant::now();
     *pair.leader.cluster_answered.lock().unwrap() = Some(now);
     lose();
@@ -399,7 +398,7 @@ async fn without_a_leader_a_replica_is_ready_only_if_it_has_operations() {
         }),
         final_version: None,
     };
-    // The mirror has not run yet, as in a container that was just restarted.
+    // The mirror has not run yet, as in a restarted container.
     let restarted = Pair::start(Rv(0));
     restarted.standing.send_replace(vacant.clone());
     assert!(!restarted.view.is_without_leader(Succession::Pending));

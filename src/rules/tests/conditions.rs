@@ -1,4 +1,4 @@
-//! What the status says in every situation.
+//! Tests of the conditions in every situation.
 
 use super::super::status::{RuleSetHealth, Watch, of};
 use super::*;
@@ -6,7 +6,7 @@ use ifo_api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// The status of a single rule set once its controller has come to rest.
+/// The status of a single rule set after its controller has processed everything.
 async fn resting(rule_set: OperationRuleSet, discovered: Resolution) -> OperationRuleSetStatus {
     let mut world = world();
     world.discovers(&rule_set.spec.target.resource, discovered);
@@ -181,7 +181,8 @@ fn time(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
 
-/// The status of a rule set that is watched and was last evaluated at `evaluated`.
+/// The status of a rule set whose target is being watched, and that was last evaluated at
+/// `evaluated`.
 fn watched_at(
     now: &str,
     written: &OperationRuleSetStatus,
@@ -321,7 +322,7 @@ fn while_unknown(
             error: EvaluationError::TooManyElements,
         };
         activity.detection_failed(failure("rules[Working].expression"));
-        // A message that fails later decides nothing.
+        // A later failure of a message does not matter.
         activity.failed(failure("rules[Working].message"));
         for _ in 0..objects {
             activity.add_unknown(None, &["Working".into()]);
@@ -342,12 +343,12 @@ fn rule_set_is_not_ready_while_the_detection_is_unknown_on_an_object() {
                     found more";
     assert_eq!(message(&unknown, "Ready"), expected);
     assert_eq!(message(&unknown, "EvaluationFailed"), expected);
-    // One object after the other does not cause a write each.
+    // Failures on one object after the other do not cause a write each.
     let more = while_unknown("2026-01-01T10:00:10Z", &unknown, 3);
     assert_eq!(more, unknown);
     let later = while_unknown("2026-01-01T10:01:01Z", &unknown, 3);
     assert!(message(&later, "Ready").starts_with("evaluation fails on 3 objects: "));
-    // It stays for as long as the object does, and the end is shown at once.
+    // The condition stays as long as the object. Its end is shown at once.
     let old = while_unknown("2026-01-01T12:00:00Z", &later, 1);
     assert!(message(&old, "Ready").starts_with("evaluation fails on 1 object: "));
     let over = while_unknown("2026-01-01T12:00:01Z", &old, 0);
@@ -371,7 +372,7 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
     assert!(message(&throttled, "Ready").contains("every ten seconds"));
 }
 
-/// Why a list may miss operations of the rule sets, by name.
+/// The reasons for which lists may miss operations of the rule sets, by name.
 fn gaps(world: &World) -> Vec<(String, String)> {
     let reporter = Reporter::new(world.report.clone(), "ifo-system".into());
     let gaps = reporter.gaps("");

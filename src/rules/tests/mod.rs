@@ -1,4 +1,4 @@
-//! The controller among fakes, with tokio's clock paused.
+//! Tests of the controller with simulated neighbours, with tokio's clock paused.
 
 mod conditions;
 mod publishing;
@@ -24,16 +24,16 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 const REQUEUE: Duration = Duration::from_mins(1);
 
-/// Longer than changes are gathered, shorter than anything else.
+/// Longer than the time in which changes are collected, and shorter than any other time.
 const A_MOMENT: Duration = Duration::from_millis(700);
 
-/// A discovery that says what the test tells it to.
+/// A simulated discovery.
 #[derive(Default)]
 struct FakeDiscovery {
-    /// By resource; None hangs.
+    /// The answers by resource. None means that discovery never answers.
     answers: Mutex<HashMap<String, Option<Resolution>>>,
     asked: Mutex<Vec<String>>,
-    /// How long an answer takes; it is the one of the moment of the question.
+    /// Time until an answer. The answer is that of the moment of the request.
     takes: Mutex<Duration>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<()>>>,
 }
@@ -79,19 +79,19 @@ fn unknown() -> Resolution {
     }
 }
 
-/// Records every status, and refuses those it is told to.
+/// Records every status, and refuses selected ones.
 #[derive(Default)]
 struct Sink {
     written: Mutex<Vec<StatusWrite>>,
     refuse: Mutex<BTreeSet<String>>,
     takes: Mutex<Duration>,
-    /// The version that a rule set has in the cluster. One that is not here has no version,
-    /// as those from files.
+    /// The resourceVersion of each rule set in the cluster. A rule set that is not here has none,
+    /// as one from a file.
     versions: Mutex<HashMap<String, u64>>,
 }
 
 impl Sink {
-    /// What the kube-apiserver answers. An accepted write makes a new version.
+    /// The answers of the kube-apiserver. An accepted write creates a new version.
     fn answer(&self, write: &StatusWrite) -> StatusAnswer {
         if self.refuse.lock().unwrap().contains(&write.name) {
             return StatusAnswer::Failed;
@@ -133,7 +133,7 @@ struct World {
     sink: Arc<Sink>,
 }
 
-/// A controller that runs and has been told of nothing.
+/// A running controller without rule sets.
 fn world() -> World {
     let discovery = Arc::new(FakeDiscovery::default());
     let (changes, changed) = mpsc::unbounded_channel();
@@ -211,21 +211,21 @@ impl World {
         answers.insert(resource.into(), None);
     }
 
-    /// Resources that were looked up since the last call.
+    /// The looked-up resources since the last call.
     fn asked(&self) -> Vec<String> {
         let mut asked = std::mem::take(&mut *self.discovery.asked.lock().unwrap());
         asked.sort();
         asked
     }
 
-    /// What was published since the last call.
+    /// The publications since the last call.
     fn published(&mut self) -> Vec<Publication> {
         let mut all: Vec<_> = std::iter::from_fn(|| self.publications.try_recv().ok()).collect();
         all.sort_by(|a, b| a.target.cmp(&b.target));
         all
     }
 
-    /// Every feed of `publication` reports.
+    /// Reports for every feed of `publication`.
     async fn report(&self, publication: &Publication, failure: Option<&str>) {
         let book = publication.book.as_ref().expect("a book");
         for source in book.sources(&publication.target) {
@@ -242,7 +242,7 @@ impl World {
         self.feedback.send(feedback).await.expect("it runs");
     }
 
-    /// Everything published is reported as up to date.
+    /// Reports every published feed as up to date.
     async fn catch_up(&mut self) -> Vec<Publication> {
         let published = self.published();
         for publication in published.iter().filter(|own| own.book.is_some()) {
@@ -257,7 +257,7 @@ impl World {
         std::mem::take(&mut *self.sink.written.lock().unwrap())
     }
 
-    /// The newest status of `name`, of those that [`World::writes`] has not taken.
+    /// The newest status of `name` among those that [`World::writes`] has not returned.
     fn status(&self, name: &str) -> OperationRuleSetStatus {
         let written = self.sink.written.lock().unwrap();
         let mut own = written.iter().rev().filter(|write| write.name == name);
@@ -265,7 +265,7 @@ impl World {
     }
 }
 
-/// `rules[Working]` is `expression`, on `resource`.
+/// A rule set whose `rules[Working]` is `expression`, on `resource`.
 fn rule_set(name: &str, resource: &str, expression: &str) -> OperationRuleSet {
     let mut object = OperationRuleSet::new(name, spec(resource, expression));
     object.metadata.uid = Some(format!("uid-{name}"));
@@ -281,7 +281,7 @@ fn spec(resource: &str, expression: &str) -> OperationRuleSetSpec {
     }))
 }
 
-/// As it stands in a manifest.
+/// The rule set as in a manifest.
 fn from<T: serde::de::DeserializeOwned>(manifest: serde_json::Value) -> T {
     serde_json::from_value(manifest).expect("a manifest")
 }
@@ -319,7 +319,7 @@ fn types(status: &OperationRuleSetStatus) -> Vec<&str> {
         .collect()
 }
 
-/// Target and names of the rule sets of a publication; None: its feeds end.
+/// Target and rule sets of a publication. None means that its feeds end.
 fn summary(publication: &Publication) -> (&str, Option<Vec<&str>>) {
     let names = publication
         .book

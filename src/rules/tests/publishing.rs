@@ -1,4 +1,4 @@
-//! Which books are published, and when.
+//! Tests of the published rule books and their times.
 
 use super::*;
 
@@ -235,7 +235,7 @@ async fn failing_feed_asks_discovery_again() {
 async fn target_whose_feed_keeps_failing_is_looked_up_each_interval() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.catch_up().await;
-    // Discovery lags behind, and nothing tells when it has caught up.
+    // Discovery is delayed, and no event reports when it is up to date.
     world.report(&published[0], Some("not found: cars")).await;
     moment().await;
     world.asked();
@@ -287,7 +287,7 @@ async fn feed_of_an_older_book_says_nothing_of_the_newer() {
     );
 }
 
-/// What `spec` is, with these fields in place of its own.
+/// `spec` with these fields replaced.
 fn with(mut object: OperationRuleSet, fields: &serde_json::Value) -> OperationRuleSet {
     let mut spec = serde_json::to_value(&object.spec).expect("JSON");
     let own = spec.as_object_mut().expect("an object");
@@ -297,7 +297,7 @@ fn with(mut object: OperationRuleSet, fields: &serde_json::Value) -> OperationRu
     object
 }
 
-/// A rule set that uses everything that a rule set may.
+/// A rule set that uses all fields.
 fn full() -> OperationRuleSet {
     let object = rule_set("a", "cars", "object.works && variables.fast");
     with(

@@ -1,4 +1,4 @@
-//! When the first picture is complete, and what does not hold it up.
+//! Tests of the first complete state, and of failures that must not delay it.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! Writes of statuses are conditional on the version of the rule set. These tests play the
-//! cluster: they decide which version it has, and when the controller sees which event.
+//! Tests of conditional writes of the status. The tests simulate the cluster: they choose the
+//! resourceVersion of the rule set, and the time at which the controller receives each event.
 
 use super::*;
 
-/// The rule set `a` as the cluster has it at this version, with this status.
+/// The rule set `a` in the cluster at this version, with this status.
 fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet {
     let mut object = rule_set("a", "cars", "true");
     object.metadata.resource_version = Some(version.to_string());
@@ -11,8 +11,8 @@ fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet 
     object
 }
 
-/// A controller that has written `Ready=True` to `a`, and has not seen an event of that yet.
-/// The second value is the status, and the third one its version.
+/// A controller that has written `Ready=True` to `a`, and has not received an event about it. The
+/// second value is the status, and the third one its version.
 async fn ready() -> (World, OperationRuleSetStatus, u64) {
     let mut world = world();
     world.store(10);
@@ -30,7 +30,7 @@ async fn ready() -> (World, OperationRuleSetStatus, u64) {
     (world, status, 12)
 }
 
-/// What another client makes of a status.
+/// A status as another client changes it.
 fn defaced(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
     let mut status = status.clone();
     status.watch_active = false;
@@ -42,7 +42,7 @@ fn defaced(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
 }
 
 impl World {
-    /// The cluster has `a` at this version.
+    /// Sets the version of `a` in the cluster.
     fn store(&self, version: u64) {
         self.sink
             .versions
@@ -51,7 +51,7 @@ impl World {
             .insert("a".into(), version);
     }
 
-    /// Another client makes this version of `a`, and the controller sees it.
+    /// Another client creates this version of `a`, and the controller receives the event.
     fn edit(&self, version: u64, status: &OperationRuleSetStatus) {
         self.store(version);
         self.apply(&at(version, Some(status.clone())));
@@ -86,7 +86,7 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
     tokio::time::sleep(REQUEUE).await;
     assert_eq!(world.writes().len(), 1, "the target is being listed");
 
-    // The event was not taken for the edit of another client.
+    // The event was not treated as the edit of another client.
     let mut world = world;
     world.catch_up().await;
     let writes = world.writes();
@@ -103,7 +103,7 @@ async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
     moment().await;
     let written = world.status("a");
     assert_eq!(world.writes().len(), 1);
-    // It has reached the cluster all the same.
+    // The write has reached the cluster anyway.
     world.sink.refuse.lock().unwrap().clear();
     world.edit(version + 2, &written);
     tokio::time::sleep(REQUEUE).await;
@@ -160,13 +160,13 @@ async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
 async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
     let (world, status, version) = ready().await;
     world.edit(version + 1, &defaced(&status));
-    // Somebody else is faster, and the controller does not see it yet.
+    // Another client is faster, and the controller has not received its event yet.
     world.store(version + 2);
     moment().await;
     assert_eq!(world.writes().len(), 1, "it conflicts");
     moment().await;
     assert_eq!(world.writes(), [], "it waits for the event");
-    // The status is still the edited one: only the labels have changed.
+    // The status is still the edited one, because only the labels have changed.
     world.apply(&at(version + 2, Some(defaced(&status))));
     tokio::time::sleep(REQUEUE).await;
     let writes = world.writes();
@@ -229,11 +229,11 @@ async fn client_that_edits_a_status_after_each_repair_is_answered_ever_more_slow
         repairs += world.writes().len();
     }
     assert!((5..=9).contains(&repairs), "{repairs} in ten minutes");
-    // It gives up, and its last edit does not stay.
+    // The other client stops editing, and its last edit is replaced.
     tokio::time::sleep(Duration::from_mins(5)).await;
     let last = world.writes().pop().expect("the last repair");
     assert!(last.status.watch_active);
-    // After a while without edits, the next one is repaired at once again.
+    // After some time without edits, the next one is repaired at once again.
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(world.writes(), []);
     world.edit(version + 10, &defaced(&status));

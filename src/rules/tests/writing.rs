@@ -1,4 +1,4 @@
-//! When statuses are written, and how often.
+//! Tests of the times and the number of status writes.
 
 use super::*;
 use crate::clock;
@@ -60,7 +60,7 @@ async fn failed_write_is_tried_again_ever_more_slowly() {
     moment().await;
     world.published();
     world.writes();
-    // Other things go on all the time.
+    // Other changes continue all the time.
     for _ in 0..600 {
         world.changes.send(()).unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -2,8 +2,8 @@ use super::class::{ClassKind, Owner};
 use super::*;
 use proptest::prelude::*;
 
-/// Of these, 4 are reserved for newcomers and 2 for the front proxy. Users have 10, and
-/// one user has 5 from one address.
+/// Of these, 4 are reserved for newcomers and 2 for the front proxy. Users have 10, and one user
+/// has 5 from one address.
 const PLACES: usize = 16;
 
 fn address(last: u8) -> IpAddr {
@@ -18,12 +18,12 @@ fn administrator() -> Class {
     Class::User(Owner::Administrator("admin".to_owned()))
 }
 
-/// A newcomer from this address.
+/// A new connection from this address.
 async fn enter(all: &Arc<Connections>, last: u8) -> OpenSlot {
     all.enter(address(last), all.socket().await)
 }
 
-/// A connection that is to be of this class, and whether it is.
+/// Checks that a connection gets this class, or that it is refused.
 async fn ask(all: &Arc<Connections>, last: u8, class: Class) -> (OpenSlot, RequestInFlight, bool) {
     let slot = enter(all, last).await;
     let in_flight = RequestInFlight::of(&slot.connection);
@@ -42,7 +42,7 @@ fn is_evicted(slot: &OpenSlot) -> bool {
     slot.connection.evicted.is_cancelled()
 }
 
-/// Which of these are evicted.
+/// Returns the evicted connections.
 fn evicted(all: &[(OpenSlot, RequestInFlight)]) -> Vec<usize> {
     let evicted = all.iter().enumerate();
     let evicted = evicted.filter(|(_, (slot, _))| is_evicted(slot));
@@ -57,11 +57,11 @@ async fn a_newcomer_always_has_a_place_at_the_cost_of_the_address_with_most_of_t
     for _ in 0..70 {
         crowd.push(enter(&all, 2).await);
     }
-    // All but the two that are reserved for the front proxy.
+    // All except the two that are reserved for the front proxy.
     let open = crowd.iter().filter(|slot| !is_evicted(slot)).count();
     assert_eq!(open, PLACES - 2 - 1);
     assert!(crowd[..57].iter().all(is_evicted) && !is_evicted(&lone));
-    // One that has had its answer goes before older ones that have not.
+    // A connection that has had its answer is evicted before older ones without an answer.
     drop(RequestInFlight::of(&crowd[65].connection));
     let _next = enter(&all, 3).await;
     assert!(is_evicted(&crowd[65]) && !is_evicted(&crowd[57]));
@@ -74,7 +74,7 @@ async fn users_cannot_take_what_is_reserved_for_newcomers_and_the_front_proxy() 
     for number in 0..10 {
         users.push(busy(&all, number, user(&number.to_string())).await);
     }
-    // As many users as places, each from an address of its own: nobody has too many.
+    // As many users as connections, each from its own address, so no user has too many.
     let (refused, _flight, admitted) = ask(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
     drop(refused);
@@ -87,7 +87,7 @@ async fn users_cannot_take_what_is_reserved_for_newcomers_and_the_front_proxy() 
     }
     assert_eq!(evicted(&users), [] as [usize; 0]);
     assert!(!others.iter().any(is_evicted));
-    // The oldest makes room for an administrator.
+    // The oldest connection is evicted for an administrator.
     drop(others.pop());
     let _administrator = busy(&all, 100, administrator()).await;
     assert_eq!(evicted(&users), [0]);
@@ -107,7 +107,7 @@ async fn the_front_proxy_takes_more_than_its_reserve_from_users() {
     }
     assert_eq!(evicted(&users), (0..10).collect::<Vec<_>>());
     assert_eq!(evicted(&proxies), [] as [usize; 0]);
-    // There is nobody left but proxies, and one that is idle makes room.
+    // Only proxies are left, and an idle one is evicted.
     let (_refused, _flight, admitted) = ask(&all, 200, Class::FrontProxy).await;
     assert!(!admitted);
     let (slot, flight) = proxies.remove(5);
@@ -131,7 +131,7 @@ async fn one_user_has_a_share_for_each_address_and_evicts_what_is_idle_of_it() {
     drop(flight);
     let _next = busy(&all, 1, user("eve")).await;
     assert!(is_evicted(&slot));
-    // Another user of the same address has a share as well, and administrators have none.
+    // Another user of the same address has a separate share, and administrators have no limit.
     let _bob = busy(&all, 1, user("bob")).await;
     for _ in 0..6 {
         let _administrator = busy(&all, 1, administrator()).await;
@@ -140,7 +140,7 @@ async fn one_user_has_a_share_for_each_address_and_evicts_what_is_idle_of_it() {
 
 #[tokio::test]
 async fn who_has_most_connections_pays_whatever_they_are_spread_over() {
-    // One user at many addresses, many users at one address, and some of both.
+    // One user at many addresses, many users at one address, and a mixture.
     let one_user: Vec<_> = (0..8).map(|it| (it, "eve".to_owned())).collect();
     let one_address: Vec<_> = (0..8).map(|it| (100, it.to_string())).collect();
     let both: Vec<_> = (0..8).map(|it| (it % 3, (it / 3).to_string())).collect();
@@ -154,7 +154,7 @@ async fn who_has_most_connections_pays_whatever_they_are_spread_over() {
         for (last, name) in &attack {
             eve.push(busy(&all, *last, user(name)).await);
         }
-        // Everything is taken and in use, and more of the attack only changes its own.
+        // All connections are in use. Further connections of the attacker only replace its own.
         for (last, name) in &attack {
             ask(&all, *last, user(name)).await;
         }
@@ -175,7 +175,7 @@ async fn an_idle_connection_makes_room_for_one_of_a_user_that_has_no_more() {
     }
     let (idle, flight) = users.remove(4);
     drop(flight);
-    // Their second one would be more than the other has.
+    // Their second connection would exceed the number of the other user.
     let (_refused, _flight, admitted) = ask(&all, 0, user("0")).await;
     assert!(!admitted && !is_evicted(&idle));
     let _next = busy(&all, 100, user("next")).await;

@@ -1,4 +1,4 @@
-//! With a connection in the place of the listener's, which sends when it is told to.
+//! Tests with a simulated connection, which sends when the test says so.
 
 use super::*;
 use crate::serve::REQUEST_TIMEOUT;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, sleep};
 
-/// What has been taken from a body and is not sent yet.
+/// The data that was taken from a body and is not sent yet.
 struct Wire {
     chunks: mpsc::UnboundedReceiver<Bytes>,
     exchange: JoinHandle<bool>,
@@ -18,7 +18,7 @@ struct Wire {
     kept: Arc<AtomicBool>,
 }
 
-/// Set as long as it lives.
+/// Set while the value exists.
 struct Kept(Arc<AtomicBool>);
 
 impl Drop for Kept {
@@ -28,7 +28,7 @@ impl Drop for Kept {
 }
 
 impl Wire {
-    /// An exchange with this body, whose chunks are taken as soon as they come.
+    /// An exchange with this body. Its chunks are taken as soon as they are available.
     fn start(body: impl futures::Stream<Item = Bytes> + Send + 'static, watch: bool) -> Self {
         let (wire, chunks) = mpsc::unbounded_channel();
         let (cut, kept) = (
@@ -60,7 +60,7 @@ impl Wire {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// Whether it came to its end.
+    /// Returns true if the body ended completely.
     async fn ended(self) -> bool {
         let ended = self.exchange.await.unwrap();
         assert!(!self.kept.load(Ordering::Relaxed));
@@ -102,7 +102,7 @@ async fn an_answer_ends_when_its_last_byte_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_taken_in_time_is_cut_off() {
     let mut wire = Wire::start(chunks(2), false);
-    // That something is taken now and then does not help.
+    // It does not help to read a chunk occasionally.
     let first = wire.chunks.recv().await.unwrap();
     let second = wire.chunks.recv().await.unwrap();
     advance(REQUEST_TIMEOUT.saturating_sub(MOMENT)).await;
@@ -133,13 +133,13 @@ async fn a_watch_goes_on_as_long_as_its_client_takes_something() {
     let mut wire = Wire::start(events(), true);
     let mut last = None;
     for _ in 0..100 {
-        // Always one behind, for longer than a whole watch may stand still.
+        // The client is always one chunk behind, for longer than the limit of a stalled watch.
         let event = wire.chunks.recv().await.unwrap();
         drop(last.replace(event));
     }
     assert!(wire.is_kept());
     drop(last);
-    // Nor does it matter how long there is nothing to take.
+    // The time without any data does not matter either.
     let idle = Wire::start(futures::stream::pending(), true);
     advance(10 * STALL_TIMEOUT).await;
     sleep(MOMENT).await;
@@ -164,8 +164,8 @@ async fn a_watch_of_which_nothing_is_taken_is_cut_off() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_connection_took_in_and_does_not_send_ends_it() {
-    // HTTP/1.1: the body is let go, one chunk of it is still to be sent, and the
-    // connection waits for the next request.
+    // HTTP/1.1: the body is dropped, one chunk of it is not sent yet, and the connection waits for
+    // the next request.
     let begun = Instant::now();
     let connection = async {
         let stream = Body::from_stream(chunks(1).map(Ok::<_, Infallible>));

@@ -141,8 +141,8 @@ async fn aggregated_discovery_tells_everything_in_one_answer() {
     }
 }
 
-/// As kube-apiserver 1.36 answers them, except that it does not have v2beta1 any more, and
-/// looks for the aggregated form first, whatever its weight.
+/// The answers of kube-apiserver 1.36, with two differences: it no longer has v2beta1, and it
+/// prefers the aggregated form regardless of its weight.
 #[tokio::test]
 async fn the_preferred_form_wins() {
     let v3 = V2.replace("v=v2", "v=v3");
@@ -211,7 +211,7 @@ async fn a_client_that_has_the_document_gets_304_with_its_tag() {
         let bytes = again.into_body().collect().await.unwrap().to_bytes();
         assert!(bytes.is_empty());
     }
-    // Another form is another document.
+    // Another format is another document.
     let plain = ask(None, "/apis", &[(IF_NONE_MATCH, etag.as_str())]).await;
     assert_eq!(plain.status(), StatusCode::OK);
 }

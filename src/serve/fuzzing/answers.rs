@@ -1,4 +1,4 @@
-//! What holds for every answer, whatever was asked.
+//! Checks that apply to every answer.
 
 use super::World;
 use crate::serve::status::ErrorStatus;
@@ -11,11 +11,11 @@ use serde_json::Value;
 use std::io::Read as _;
 use tower::ServiceExt as _;
 
-/// How much of a watch is looked at, in chunks: the initial events, then some bookmarks,
-/// of which a year has half a million.
+/// Largest part of a watch that is read, in chunks: the initial events, and some bookmarks. A whole
+/// year of a watch would have half a million.
 const CHUNKS: usize = 6;
 
-/// An error is one of the `expected` codes, and its body a `Status` that says the same.
+/// Checks an error: its code is one of `expected`, and its body is a `Status` with the same code.
 pub fn refused(failure: &ErrorStatus, expected: &[u16]) {
     let code = failure.clone().into_response().status();
     assert!(
@@ -27,7 +27,7 @@ pub fn refused(failure: &ErrorStatus, expected: &[u16]) {
     assert_eq!(status["message"], failure.to_string());
 }
 
-/// The object is a `Status` that goes with `code`.
+/// Checks that the object is a `Status` for `code`.
 fn is_status(status: &Value, code: u16) {
     assert_eq!(status["kind"], "Status", "{status}");
     assert_eq!(status["apiVersion"], "v1", "{status}");
@@ -40,8 +40,7 @@ fn is_status(status: &Value, code: u16) {
     assert!(status["metadata"].is_object(), "{status}");
 }
 
-/// What a request gets: the start of it, and as much of the body as there is without end,
-/// decompressed.
+/// The answer to a request: its head, and its decompressed body. An endless body is cut.
 pub struct Answer {
     pub code: u16,
     pub headers: HeaderMap,
@@ -65,7 +64,7 @@ pub fn answer(
         let (head, mut body) = answer.expect("a router cannot fail").into_parts();
         let mut read = Vec::new();
         let compressed = head.headers.contains_key(header::CONTENT_ENCODING);
-        // What is compressed has an end.
+        // A compressed body has an end.
         let most = if compressed { usize::MAX } else { CHUNKS };
         for _ in 0..most {
             let Some(chunk) = chunk(&mut body).await else {
@@ -89,8 +88,7 @@ async fn chunk(body: &mut Body) -> Option<Bytes> {
     Some(frame.into_data().expect("there are no trailers"))
 }
 
-/// What a client makes of a compressed body: of the one coding that there is, and known to
-/// caches as such.
+/// Decompresses a body as a client does, and checks the headers about its coding.
 fn decompressed(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
     assert_eq!(headers[header::CONTENT_ENCODING], "gzip");
     assert_eq!(headers[header::VARY], "Accept-Encoding");
@@ -102,15 +100,15 @@ fn decompressed(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// The answer is of a kind that Kubernetes gives, and its body what its headers say.
+/// Checks that Kubernetes has such an answer, and that its body matches its headers.
 pub fn check(method: &Method, uri: &Uri, answer: &Answer) {
     let Answer {
         code,
         headers,
         body,
     } = answer;
-    // Watching or waiting for a version that is yet to come may take too long; nothing
-    // else that a client sends is the server's fault.
+    // Watches, and reads that wait for a later version, can reach a time limit. No other request
+    // may cause a server error.
     assert!(*code < 500 || *code == 504, "{code} for {method} {uri}");
     assert!(*code >= 200 && (*code < 300 || *code == 304 || *code >= 400));
     if *method == Method::HEAD || *code == 304 {
@@ -141,12 +139,12 @@ pub fn check(method: &Method, uri: &Uri, answer: &Answer) {
     }
 }
 
-/// A document, or the events of a watch.
+/// Checks a document, or the events of a watch.
 fn lines(body: &[u8]) {
     let mut documents = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
     let first = documents.next().map(|first| first.expect("it is JSON"));
     let Some(first) = first else {
-        // A watch that ended before anything happened.
+        // A watch that ended before its first event.
         return;
     };
     let is_event = |value: &Value| value.get("type").is_some() && value.get("object").is_some();
@@ -176,8 +174,7 @@ fn lines(body: &[u8]) {
     }
 }
 
-/// What a router that forbids everything answers tells nothing but what everybody may
-/// know: how the server is, and what it serves.
+/// Checks that a router that forbids everything only returns public facts: health and discovery.
 pub fn check_forbidden(uri: &Uri, answer: &Answer) {
     if !StatusCode::from_u16(answer.code).is_ok_and(|code| code.is_success()) {
         return;

@@ -1,4 +1,4 @@
-//! Whole requests, through the router.
+//! Checks complete requests with the router.
 
 use super::World;
 use super::answers::{self, Answer, answer};
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 /// All operations.
 pub const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// The documents that every client asks for.
+/// The documents that every client requests.
 const DOCUMENTS: [&str; 5] = [
     "/apis",
     "/apis/live.ifo.kubevirt.io",
@@ -17,8 +17,8 @@ const DOCUMENTS: [&str; 5] = [
     "/openapi/v3",
 ];
 
-/// Reads `METHOD TARGET`, then `name: value` a line. What is no request at all, and would
-/// not get past hyper, is left out.
+/// Parses `METHOD TARGET`, followed by one `name: value` per line. Input that hyper would refuse is
+/// skipped.
 pub fn read(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     let mut lines = input.split(|byte| *byte == b'\n');
     let first = lines.next()?;
@@ -40,7 +40,7 @@ pub fn read(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     Some((method, uri, headers))
 }
 
-/// Whoever may gets a proper answer, and whoever may not learns nothing.
+/// Checks that an authorized user gets a correct answer, and another user gets no data.
 pub fn check(world: &World, method: &Method, uri: &Uri, headers: &HeaderMap) {
     let open = answer(world, &world.open, method, uri, headers);
     answers::check(method, uri, &open);
@@ -52,7 +52,7 @@ pub fn check(world: &World, method: &Method, uri: &Uri, headers: &HeaderMap) {
     answers::check_forbidden(uri, &closed);
 }
 
-/// Only who takes gzip gets it, and in it what everybody else gets.
+/// Checks that only clients that accept gzip get it, with the same content.
 fn check_compressed(
     world: &World,
     method: &Method,
@@ -82,7 +82,7 @@ fn check_compressed(
     }
 }
 
-/// Discovery and `OpenAPI` come in a form that is asked for or are a 406; who asks for
+/// Checks that discovery and `OpenAPI` have a requested format or are a 406. A client that requests
 /// JSON gets it.
 pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
     let ask = |uri: &Uri, values: &[HeaderValue]| {
@@ -90,7 +90,7 @@ pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
         let headers = values.collect();
         let answer = answer(world, &world.open, &Method::GET, uri, &headers);
         if answer.code != 200 {
-            // What is there to have is always the same.
+            // The available formats are always the same.
             answers::check(&Method::GET, uri, &answer);
         }
         answer
@@ -109,7 +109,7 @@ pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
     }
 }
 
-/// The content type is one that a clause asks for, or nothing at all was asked for.
+/// Checks that a clause requests the content type, or that there is no clause.
 fn asked_for(answer: &Answer, accept: &[HeaderValue]) {
     let content_type = answer.headers[header::CONTENT_TYPE].to_str();
     let content_type = content_type.expect("it is a fixed text");
@@ -117,7 +117,7 @@ fn asked_for(answer: &Answer, accept: &[HeaderValue]) {
     let media_type = parameters.next().unwrap_or_default();
     let subtype = media_type.trim_start_matches("application/");
     let parameters: Vec<&str> = parameters.collect();
-    // As upstream, of several headers only the first is read.
+    // As in kube-apiserver, only the first of several headers is read.
     let accept = accept.first().map_or(&b""[..], HeaderValue::as_bytes);
     if accept.is_empty() {
         assert!(subtype == "json" && parameters.is_empty(), "{content_type}");

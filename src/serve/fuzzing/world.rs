@@ -1,5 +1,5 @@
-//! A server in a state that is always the same: an index with a past, and a router that
-//! allows everything beside one that refuses everything.
+//! A server in a constant state: an index with a history, a router that allows everything, and a
+//! router that forbids everything.
 
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 /// Version before the first change.
 const START: u64 = 100;
 
-/// Namespace, name, labels and subject of the operations. Namespaces sort by the bytes
-/// of `namespace/name`; values have what JSON escapes.
+/// Namespace, name, labels and subject of the operations. The namespaces test the sort order of
+/// `namespace/name`, and the values contain characters that JSON escapes.
 const OPERATIONS: &[(&str, &str, &str, &str)] = &[
     ("b", "x", r#"{"name":"x","n":"3"}"#, "vm"),
     ("a", "y", r#"{"name":"y","n":"-7","empty":""}"#, "v,m=1"),
@@ -52,7 +52,7 @@ thread_local! {
     static WORLD: World = World::new();
 }
 
-/// A server, its index, and a runtime whose clock jumps to whatever is waited for.
+/// A server, its index, and a runtime whose clock advances without waiting.
 pub struct World {
     pub runtime: Runtime,
     pub live: Arc<Resource>,
@@ -60,20 +60,20 @@ pub struct World {
     pub open: Router,
     /// Forbids everything.
     pub closed: Router,
-    /// All operations as they are now, in order.
+    /// All operations, sorted.
     pub operations: Vec<Known>,
-    /// The index would be over without them.
+    /// Without the writer, the index would be closed.
     _writers: [Writer; 2],
 }
 
-/// An operation as a test of selectors looks at it: decoded.
+/// A decoded operation, for tests of selectors.
 pub struct Known {
     pub entry: Arc<IndexEntry>,
     pub object: Value,
 }
 
 impl World {
-    /// Lets `check` see the one of this thread.
+    /// Calls `check` with the server of this thread.
     pub fn with<T>(check: impl FnOnce(&Self) -> T) -> T {
         WORLD.with(check)
     }
@@ -118,7 +118,7 @@ fn operations(reader: &IndexReader) -> Vec<Known> {
     known.collect()
 }
 
-/// Every operation is added, one is changed, one removed and added again, one removed.
+/// Adds every operation, changes one, removes and adds one again, and removes one.
 fn fill(writer: &mut Writer) {
     let mut rv = START;
     let mut commit = |write| {

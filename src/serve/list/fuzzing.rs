@@ -1,4 +1,4 @@
-//! What holds for every continue token, and for the options of every list.
+//! Checks for every continue token, and for the options of every list.
 
 use super::{ContinueToken, ListRange, Options, list, relative};
 use crate::index::{ListScope, ReadVersion, Rv};
@@ -10,15 +10,15 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A token that is read is the same when written again, and the pages that follow from
-/// it are, one after the other, all that there is from its start on at its version.
+/// Checks that a parsed token is the same when it is encoded again. The pages from it contain
+/// everything from its start on, at its version.
 pub fn check(world: &World, token: &str, limit: usize) {
     let token = match ContinueToken::decode(token) {
         Ok(token) => token,
         Err(failure) => {
             refused(&failure, &[400]);
             let (code, _) = page(world, "", token, limit);
-            // An empty one is none.
+            // An empty token means none.
             assert_eq!(code == StatusCode::OK, token.is_empty());
             return;
         }
@@ -31,7 +31,7 @@ pub fn check(world: &World, token: &str, limit: usize) {
     }
 }
 
-/// All pages of `namespace` from `token` on.
+/// Reads all pages of `namespace` from `token` on.
 fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
     let reader = &world.live.reader;
     let scope = if namespace.is_empty() {
@@ -43,7 +43,7 @@ fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
     let Ok((version, entries)) = reader.list(&scope, at) else {
         let (code, body) = page(world, namespace, &token.encode(), limit);
         if u64::try_from(token.rv).is_ok_and(|rv| rv > reader.head().0) {
-            // Nobody has reached it by the end of the wait.
+            // The version is not reached within the time limit.
             assert_eq!(code, StatusCode::GATEWAY_TIMEOUT, "{token:?}");
             return;
         }
@@ -87,13 +87,13 @@ fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
         assert_eq!(body["metadata"]["remainingItemCount"], expected.len());
         resume.clone_into(&mut next);
         let resume = ContinueToken::decode(resume).expect("what is issued can be read");
-        // Later pages show the state of the first.
+        // Later pages show the state of the first page.
         assert_eq!(u64::try_from(resume.rv), Ok(version.0));
     }
     assert_eq!(expected.next(), None);
 }
 
-/// One page; a limit of 0 is none.
+/// Reads one page. A limit of 0 means no limit.
 fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCode, Value) {
     let request = Request {
         namespace: namespace.to_owned(),
@@ -115,7 +115,7 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
     })
 }
 
-/// What the options of a list come to, in a form that can be compared.
+/// The parsed options of a list, in a form that can be compared.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_list(query, &world.live);
     match options.and_then(|options| ListRange::of(query, &options, false)) {
@@ -133,8 +133,8 @@ pub fn options(world: &World, query: &Query) -> String {
     }
 }
 
-/// The options that are accepted are those of Kubernetes' table of resourceVersion and
-/// resourceVersionMatch, and mean what it says.
+/// Checks that the accepted options are those of Kubernetes' table of resourceVersion and
+/// resourceVersionMatch, with the same meaning.
 fn is_in_the_matrix(query: &Query, page: &ListRange) {
     let version = query.text("resourceVersion");
     let resume = query.text("continue");

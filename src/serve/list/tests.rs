@@ -1,4 +1,4 @@
-//! How lists share the processor.
+//! Tests that lists share the processor with other requests.
 
 use super::list_turns::ENTRIES_PER_TURN;
 use crate::index::{CommitVersion, Key, Write};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// More objects than are looked at in some turns.
+/// More objects than several turns process.
 pub const MANY: usize = 2_000;
 
-/// So many turns others have at least while that many are looked at.
+/// Smallest number of turns of other tasks while these objects are processed.
 pub const LEAST: usize = MANY / ENTRIES_PER_TURN;
 
-/// Commits that many operations.
+/// Commits this many operations.
 pub fn put_many(fixture: &mut Fixture, progress: u8) {
     let put = |n: usize| {
         let name = format!("n{n}");
@@ -31,7 +31,7 @@ pub fn put_many(fixture: &mut Fixture, progress: u8) {
     fixture.live.commit(batch, CommitVersion::Mint).unwrap();
 }
 
-/// Counts the turns that others get.
+/// Counts the turns of other tasks.
 pub fn turns() -> Arc<AtomicUsize> {
     let turns = Arc::new(AtomicUsize::new(0));
     tokio::spawn({

@@ -1,4 +1,4 @@
-//! What holds for every `Accept` header.
+//! Checks for every `Accept` header.
 
 use super::{Form, Shape, Syntax, WantedForm, negotiate};
 use crate::serve::accept::MAX_CLAUSES;
@@ -6,8 +6,8 @@ use crate::serve::fuzzing::refused;
 use crate::serve::request::Query;
 use http::{HeaderMap, HeaderValue, Uri, header};
 
-/// What is chosen is what one of the clauses asks for, and would get alone; an answer that
-/// cannot be had is a 406, and is had with one clause more.
+/// Checks that one of the clauses requests the chosen format, and would get it alone. If no format
+/// matches, the answer is a 406, and an additional clause changes that.
 pub fn check(accept: &HeaderValue) {
     let query = Query::of(&Uri::from_static("/"));
     let ask = |accept: &HeaderValue, shape| {
@@ -36,7 +36,7 @@ pub fn check(accept: &HeaderValue) {
             }
             Err(failure) => {
                 refused(&failure, &[406]);
-                // YAML is accepted for a watch, and then cannot be had.
+                // YAML is accepted for a watch, but then cannot be used.
                 let yaml = shape == Shape::Watch && text.contains("yaml");
                 let few = text.split(',').count() < MAX_CLAUSES;
                 let none = failure.to_string().starts_with("only") && accept.to_str().is_ok();
@@ -51,7 +51,7 @@ pub fn check(accept: &HeaderValue) {
     }
 }
 
-/// Whether JSON or YAML, as `subtype` says, is in a media range as it stands in a clause.
+/// Returns true if the media range of a clause contains JSON or YAML, depending on `subtype`.
 pub fn takes(range: &str, subtype: &str) -> bool {
     match range.split_once('/') {
         Some((kind, named)) => match (kind.trim(), named.trim()) {
@@ -62,11 +62,11 @@ pub fn takes(range: &str, subtype: &str) -> bool {
     }
 }
 
-/// Whether the clause names all that was chosen.
+/// Returns true if the clause names everything that was chosen.
 fn asks_for(clause: &str, wanted: WantedForm) -> bool {
     let (media_type, parameters) = clause.split_once(';').unwrap_or((clause, ""));
     let media_type = media_type.trim();
-    // The last of several counts.
+    // The last of several parameters counts.
     let named = |name: &str| {
         parameters
             .split(';')

@@ -42,7 +42,7 @@ async fn json_of(path: &str) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Every schema below `value`, with the path that leads to it.
+/// Every schema below `value`, with its path.
 fn walk<'a>(path: &str, value: &'a Value, found: &mut Vec<(String, &'a Value)>) {
     found.push((path.to_owned(), value));
     match value {
@@ -60,7 +60,7 @@ fn walk<'a>(path: &str, value: &'a Value, found: &mut Vec<(String, &'a Value)>) 
     }
 }
 
-/// What `kubectl explain a.b.c` follows.
+/// The field for `kubectl explain a.b.c`.
 fn explain<'a>(schemas: &'a Value, root: &str, path: &str) -> &'a Value {
     let resolve = |mut schema: &'a Value| loop {
         let inner = [&schema["allOf"][0], &schema["items"], schema]

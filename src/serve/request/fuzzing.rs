@@ -1,4 +1,4 @@
-//! What holds for every query and every request line.
+//! Checks for every query and every request line.
 
 use super::{Asked, KNOWN_PARAMETERS, Query, parse};
 use crate::serve::fuzzing::{World, refused};
@@ -6,8 +6,8 @@ use crate::serve::{list, watch};
 use http::{Method, Uri};
 use std::collections::BTreeSet;
 
-/// What the options of a request come to does not depend on their order, on how they
-/// are encoded, on options that are unknown, or on later values of the same.
+/// Checks that the parsed options do not depend on their order, their encoding, unknown options, or
+/// later values of the same option.
 pub fn check_options(world: &World, uri: &Uri) {
     let query = Query::of(uri);
     let outcome = outcome(world, &query);
@@ -30,7 +30,7 @@ pub fn check_options(world: &World, uri: &Uri) {
         other.append_pair(name, "another");
     }
     let other = other.finish();
-    // Written in full it may be longer than a URI can be.
+    // Fully encoded, it can exceed the length of a URI.
     if let Ok(other) = other.parse::<Uri>() {
         assert_eq!(self::outcome(world, &Query::of(&other)), outcome, "{other}");
     }
@@ -62,8 +62,8 @@ fn outcome(world: &World, query: &Query) -> [String; 3] {
     ]
 }
 
-/// A request line is a path, a resource or an error, and each part of a resource is one
-/// segment of the path.
+/// Checks that a request line is a path, a resource or an error, and that each part of a resource
+/// is one segment of the path.
 pub fn check(method: &Method, uri: &Uri) {
     let query = Query::of(uri);
     let request = match parse(method, uri, &query) {

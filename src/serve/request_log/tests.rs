@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use tower::ServiceExt as _;
 use tracing::subscriber::DefaultGuard;
 
-/// A log in memory, of this thread.
+/// A log in memory for this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! What holds for every pair of selectors.
+//! Checks for every pair of selectors.
 
 use super::{MAX_REQUIREMENTS, Reviewed, Selector};
 use crate::auth;
@@ -8,8 +8,8 @@ use crate::serve::request::Query;
 use http::Uri;
 use serde_json::Value;
 
-/// What is selected is bounded in cost, lies in the part of the index that is looked at,
-/// and is nothing that the authorizer was not told of.
+/// Checks that the cost of a selection is limited, that all selected objects are in the scanned
+/// part of the index, and that they match the attributes that the authorizer got.
 pub fn check(world: &World, labels: &str, fields: &str) {
     let query = form_urlencoded::Serializer::new("/?".to_owned())
         .append_pair("labelSelector", labels)
@@ -47,7 +47,7 @@ pub fn check(world: &World, labels: &str, fields: &str) {
             assert!(holds(requirement, Some(&field)), "{requirement:?}");
         }
     }
-    // Requirements of fields are told to the authorizer in full, so they can be turned round.
+    // The authorizer gets all field requirements, so they can be converted back.
     if selector.labels.is_empty() {
         for Known { entry, object } in operations {
             let all = reviewed
@@ -85,7 +85,7 @@ fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(object, |value, name| &value[name])
 }
 
-/// As field selectors compare: what is absent is empty.
+/// Compares like a field selector: an absent value is empty.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -94,7 +94,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Whether a value fits what an authorizer was told.
+/// Returns true if a value matches the attributes that the authorizer got.
 fn holds(requirement: &auth::SelectorRequirement, value: Option<&str>) -> bool {
     let one_of = value.is_some_and(|value| requirement.values.iter().any(|one| one == value));
     match requirement.operator {

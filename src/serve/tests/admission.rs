@@ -1,4 +1,4 @@
-//! More connections than there are places, over loopback, from several addresses.
+//! Tests with more connections than the limit, over loopback, from several addresses.
 
 use super::listening::{Identity, Listening, echo};
 use super::*;
@@ -10,8 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// Far above what it takes, and below the times after which a silent or idle connection
-/// is closed anyway; a handshake's is the exception.
+/// Time limit of a step. It is far longer than necessary, and shorter than the times after which a
+/// silent or idle connection is closed, except for the handshake.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Connects from 127.0.0.`last`.
@@ -54,7 +54,7 @@ async fn get(
     answer.ok()
 }
 
-/// Asks something that everybody may, and reads the answer.
+/// Sends a request that all users may send, and reads the answer.
 async fn is_answered(sender: &mut SendRequest<Body>) -> bool {
     match get(sender, "/livez", &[]).await {
         Some(answer) => answer.status() == 200 && answer.into_body().collect().await.is_ok(),
@@ -62,14 +62,14 @@ async fn is_answered(sender: &mut SendRequest<Body>) -> bool {
     }
 }
 
-/// Whether the other side has not closed it.
+/// Returns true if the other side has not closed the connection.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     let peeked = SockRef::from(stream).peek(&mut byte);
     peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// Opens a connection of this user from 127.0.0.`last` with a watch on it, if it may.
+/// Opens a connection of this user from 127.0.0.`last` with a watch, if it is allowed.
 async fn watching(listening: &Listening, last: u8, user: &str) -> (StatusCode, Watching) {
     let mut sender = http2(listening, last).await;
     let path = format!("{ALL}?watch=1&resourceVersion=105");
@@ -80,7 +80,7 @@ async fn watching(listening: &Listening, last: u8, user: &str) -> (StatusCode, W
 
 struct Watching(SendRequest<Body>, hyper::body::Incoming);
 
-/// Asks for the list as this user.
+/// Sends a list request as this user.
 async fn list(sender: &mut SendRequest<Body>, headers: &[(&str, &str)]) -> Option<StatusCode> {
     let answer = get(sender, ALL, headers).await?;
     let status = answer.status();
@@ -99,13 +99,13 @@ async fn silent_connections_of_two_addresses_keep_out_no_third() {
     }
     let mut third = http2(&listening, 4).await;
     assert!(is_answered(&mut third).await);
-    // All have places but the one that is reserved for the front proxy, and none of the
-    // others has run out of time.
+    // All connections are in use except the one that is reserved for the front proxy, and none has
+    // reached its time limit.
     let open: Vec<usize> = (0..silent.len())
         .filter(|&it| is_open(&silent[it]))
         .collect();
     assert_eq!(open, [14, 15, 16, 17, 18, 19]);
-    // However many more come, it is at the cost of their own.
+    // Further connections of the attacker only replace its own.
     for _ in 0..100 {
         silent.push(connect(&listening, 2).await);
     }
@@ -162,7 +162,7 @@ async fn a_watch_is_not_closed_for_strangers() {
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let (code, mut watch) = watching(&listening, 2, "jane").await;
     assert_eq!(code, StatusCode::OK);
-    // Its own address and others: silent, asking for health, and asking for what is open.
+    // From its own address and others: silent connections, probes, and requests for public paths.
     let mut strangers = Vec::new();
     let mut silent = Vec::new();
     for _ in 0..10 {
@@ -200,7 +200,7 @@ async fn one_user_keeps_out_neither_the_front_proxy_nor_probes_nor_other_users()
             watches.push(watch);
         }
     }
-    // Whoever has no place is told so.
+    // A client that is refused gets an answer.
     assert_eq!(codes[0], StatusCode::OK);
     assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
     // From the attacker's own address, with an older connection and with new ones.
@@ -226,7 +226,7 @@ async fn one_user_keeps_out_neither_the_front_proxy_nor_probes_nor_other_users()
         list(&mut proxy, &[("x-user", "joe")]).await,
         Some(StatusCode::OK)
     );
-    // Most of what there was goes on.
+    // Most of the earlier connections continue.
     fixture.put(106, "n", "new", |_| {});
     let mut heard = 0;
     for (watch, code) in watches.iter_mut().zip(codes) {

@@ -1,4 +1,4 @@
-//! The warning on lists and watches while rule sets do not work.
+//! Tests of the warning on lists and watches while rule sets do not work.
 
 use super::*;
 use http::header::WARNING;
@@ -75,7 +75,7 @@ async fn list_warns_while_no_rule_set_is_known() {
     fixture.completeness.0.lock().unwrap().read = true;
     let told = warnings(&fixture, "/inflightoperations", "tenant").await;
     assert!(told[0].contains("no rule set is installed"), "{told:?}");
-    // The rule sets themselves are all there.
+    // The list of rule sets itself is complete.
     let response = fixture
         .send(request(
             "GET",

@@ -1,4 +1,4 @@
-//! Compressed answers: large ones, for whoever takes them.
+//! Tests of compressed answers.
 
 use super::*;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
@@ -7,8 +7,8 @@ use std::io::Read as _;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
-/// With operations whose list is above the threshold in every form, and one in `big`
-/// that is so by itself.
+/// A server with operations whose list is above the threshold in every format. One operation in
+/// `big` is above it alone.
 fn large() -> Fixture {
     let mut fixture = Fixture::bounded(16 << 20);
     for number in 0..1_000 {
@@ -30,7 +30,7 @@ async fn frames(response: Response<Body>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// What a decoder makes of it that knows of one member only, as some clients' do.
+/// The output of a decoder that supports only one member, as some clients have.
 fn decoded(compressed: &[u8]) -> String {
     let mut text = String::new();
     let mut decoder = flate2::bufread::GzDecoder::new(compressed);
@@ -83,7 +83,7 @@ async fn a_compressed_list_stays_a_stream() {
     let plain = fixture.send(request("GET", ALL, &[])).await;
     let compressed = fixture.send(request("GET", ALL, &[GZIP])).await;
     let (plain, compressed) = (frames(plain).await, frames(compressed).await);
-    // The end of the member comes by itself.
+    // The end of the member is sent without a further event.
     assert_eq!(compressed.len(), plain.len() + 1);
 }
 

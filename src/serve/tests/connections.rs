@@ -1,4 +1,4 @@
-//! Connections whose clients are slow, silent, many or too talkative, over loopback.
+//! Tests of slow, silent and numerous clients, over loopback.
 
 use super::listening::{Listening, echo};
 use super::*;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// A server with a list of some 12 MB, more than sockets have buffers for.
+/// A server with a list of about 12 MB, which is more than the buffers of sockets.
 fn heavy() -> Fixture {
     let mut fixture = Fixture::bounded(64 << 20);
     for number in 0..60 {
@@ -19,8 +19,8 @@ fn heavy() -> Fixture {
     fixture
 }
 
-/// Lets time pass, in steps in which timers fire and what they sent arrives: everything
-/// is in this one thread and on loopback.
+/// Lets time pass in steps, in which timers fire and their data arrives. Everything runs on this
+/// thread and on loopback.
 async fn pass(time: Duration) {
     const STEP: Duration = Duration::from_secs(10);
     let mut left = time;
@@ -64,7 +64,7 @@ async fn a_stream_that_is_not_read_is_reset_and_its_connection_goes_on() {
     let mut watch = ask("?watch=1&resourceVersion=159").await;
     in_flight(&fixture, 1).await;
     pass(Duration::from_secs(61)).await;
-    // The place is free again although the connection lives.
+    // The slot of the request is free again, although the connection is open.
     in_flight(&fixture, 0).await;
     let error = stalled.collect().await.unwrap_err();
     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
@@ -152,16 +152,16 @@ async fn headers_and_paths_that_are_too_long_are_refused_as_such() {
     let long = "x".repeat(97 << 10);
     let mut sender = listening.http2().await;
     let asked = request("GET", "https://localhost/", &[("x-long", &long)]);
-    // The client may know the server's limit and not even send it.
+    // The client may know the server's limit and not send the request.
     if let Ok(answer) = sender.send_request(asked).await {
         assert_eq!(answer.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    // As bytes: the client's types refuse such paths themselves.
+    // The bytes are written directly, because the client's types refuse such paths.
     let ask = async |path: usize, header: usize| {
         let (path, header) = ("x".repeat(path << 10), "x".repeat(header << 10));
         let head = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\nX: {header}\r\n\r\n");
         let mut stream = listening.connect(b"http/1.1", false).await;
-        // The server may have heard enough before all is sent.
+        // The server can refuse the request before everything is sent.
         let _ = stream.write_all(head.as_bytes()).await;
         let _ = stream.flush().await;
         let mut code = [0; 12];
@@ -170,8 +170,8 @@ async fn headers_and_paths_that_are_too_long_are_refused_as_such() {
     };
     assert_eq!(ask(60, 1).await.unwrap(), "HTTP/1.1 200");
     assert_eq!(ask(65, 1).await.unwrap(), "HTTP/1.1 414");
-    // What is read at once may be more than the limit, but not much. The connection is
-    // closed while the client still sends, which may be all that it sees of the answer.
+    // One read can exceed the limit slightly. The connection is closed while the client still
+    // sends, so the client may not receive the answer.
     let code = ask(0, 1024).await;
     assert!(code.is_err() || code.is_ok_and(|code| code == "HTTP/1.1 431"));
 }

@@ -1,4 +1,4 @@
-//! How much at once, and what becomes of the rest.
+//! Tests of the limits of requests and watches.
 
 use super::*;
 
@@ -29,10 +29,10 @@ async fn a_user_has_a_share_of_the_watches_and_all_users_are_bounded() {
         text(refused).await,
         "Too many requests, please try again later.\n"
     );
-    // Others watch, and whoever watches too much may still list.
+    // Other users can watch, and the user with too many watches can still list.
     open.push(watch("b", &[]).await);
     assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
-    // An administrator has no share, but there are no more places than there are.
+    // An administrator has no share, but the total limit applies.
     open.push(watch("root", &[MASTER]).await);
     open.push(watch("root", &[MASTER]).await);
     assert!(open.iter().all(|watch| watch.status() == StatusCode::OK));
@@ -99,7 +99,7 @@ async fn strangers_with_tokens_wait_in_bounded_number_and_hold_up_nobody_else() 
         waiting.push(asked);
     }
     assert_eq!(code(&fixture, ALL, &slow).await, 429);
-    // Those that the front proxy or a certificate vouches for have no token.
+    // Users of the front proxy and users with a certificate have no token.
     assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
     assert_eq!(code(&fixture, "/apis", &[]).await, 200);
     drop(waiting.pop());
@@ -144,7 +144,7 @@ async fn refusals_are_bounded_and_above_that_say_only_their_code() {
     assert_eq!(more.status(), StatusCode::FORBIDDEN);
     assert!(!more.headers().contains_key("content-type"));
     assert_eq!(text(more).await, "");
-    // Nobody else is held up.
+    // No other user is delayed.
     assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
     assert_eq!(code(&fixture, "/readyz", &[]).await, 200);
     text(waiting.remove(0)).await;

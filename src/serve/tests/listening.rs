@@ -1,4 +1,4 @@
-//! The listener over loopback, with real TLS.
+//! Tests of the listener over loopback with real TLS.
 
 use super::*;
 use crate::auth::client_certificate_verifier;
@@ -71,9 +71,9 @@ impl Identity {
 /// A listener under test.
 pub struct Listening {
     pub address: SocketAddr,
-    /// What the server presents, and a client that nobody vouches for.
+    /// The server's certificate, and the certificate of an unknown client.
     identity: Identity,
-    /// What the fixture takes for the front proxy's.
+    /// The certificate that the test treats as that of the front proxy.
     pub front_proxy: Identity,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
@@ -112,7 +112,7 @@ impl Listening {
         }
     }
 
-    /// Connects with one protocol, presenting the certificate if so wanted.
+    /// Connects with one protocol, with or without the certificate.
     pub async fn connect(&self, protocol: &[u8], present: bool) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let present = present.then_some(&self.identity);
@@ -154,7 +154,8 @@ impl Listening {
     }
 }
 
-/// Says what came: protocol, number of `x-remote-group` headers, certificates.
+/// Answers with facts about the request: protocol, number of `x-remote-group` headers,
+/// certificates.
 pub fn echo() -> Router {
     Router::new().fallback(any(
         |Extension(peer): Extension<PeerCertificates>, request: Request<Body>| async move {
@@ -164,7 +165,7 @@ pub fn echo() -> Router {
     ))
 }
 
-/// A request of a user in 600 groups, 60 KB of headers.
+/// A request of a user in 600 groups, with 60 KB of headers.
 fn crowded() -> Request<Body> {
     let mut request = request("GET", "https://localhost/", &[("host", "localhost")]);
     for number in 0..600 {
@@ -217,7 +218,7 @@ async fn a_hundred_watches_share_a_connection_and_end_cleanly_at_shutdown() {
     }
     listening.shutdown.cancel();
     for body in bodies {
-        // An error here would be a stream that was reset instead of ended.
+        // An error here would mean that the stream was reset instead of ended.
         assert!(body.collect().await.unwrap().to_bytes().is_empty());
     }
     drop(sender);
@@ -235,7 +236,7 @@ async fn a_client_that_says_nothing_holds_up_nobody() {
         .await
         .unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    // Nor does it hold up the end: a handshake under way is dropped.
+    // A handshake in progress is dropped, so it does not delay the end.
     drop(sender);
     listening.shutdown.cancel();
     listening.task.await.unwrap();

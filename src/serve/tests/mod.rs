@@ -1,5 +1,5 @@
-//! The room as clients see it: requests into the router, with a real index behind and
-//! fakes for who may.
+//! Tests of this module as clients use it: requests to the router, with a real index and simulated
+//! authentication and authorization.
 
 mod admission;
 mod completeness;
@@ -41,9 +41,8 @@ use tower::ServiceExt as _;
 pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Takes the header `x-user` for who asks, and a certificate of `front-proxy` for what it
-/// says; the token `bad` is not valid, and nobody ever
-/// knows about `slow`.
+/// Takes the user from the header `x-user`, and trusts the headers of a client with a certificate
+/// of `front-proxy`. The token `bad` is invalid, and the review of `slow` never ends.
 struct Headers;
 
 impl Authenticate for Headers {
@@ -82,7 +81,7 @@ impl Authenticate for Headers {
     }
 }
 
-/// Says of the rule sets what the test sets.
+/// Reports the rule sets that the test sets.
 pub struct RuleSets(pub Mutex<Gaps>);
 
 impl Completeness for RuleSets {
@@ -91,7 +90,7 @@ impl Completeness for RuleSets {
     }
 }
 
-/// Remembers what it was asked; `nobody` may nothing, `tenant` may not list rule sets,
+/// Records the requested attributes. `nobody` has no rights, `tenant` may not list rule sets, and
 /// `unsure` gets no decision.
 #[derive(Default)]
 pub struct Remembering(Mutex<Vec<Attributes>>);
@@ -142,9 +141,9 @@ pub struct Fixture {
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
     pub view: View,
-    /// Whether it leads. At first it does.
+    /// The standing of the replica. At first it leads.
     pub standing: watch::Sender<Standing>,
-    /// The side of the mirror, which answers no question.
+    /// The part of the view that the mirror updates. It answers no query.
     _contact: Contact,
 }
 
@@ -153,7 +152,7 @@ impl Fixture {
         Self::bounded(1 << 20)
     }
 
-    /// With a ring of so many bytes.
+    /// With a ring of this many bytes.
     pub fn bounded(bytes: usize) -> Self {
         let fixture = Self::build(bytes, Limits::default());
         fixture.health.set_synced();
@@ -286,7 +285,7 @@ impl Fixture {
         (response.status(), text(response).await)
     }
 
-    /// The answer as a JSON value, which must be a 200.
+    /// Returns the answer as JSON. It must be a 200.
     pub async fn json(&self, path: &str, headers: &[(&str, &str)]) -> Value {
         let (code, body) = self.ask(path, headers).await;
         assert_eq!(code, StatusCode::OK, "{body}");

@@ -1,4 +1,4 @@
-//! Get and list.
+//! Tests of get and list.
 
 use super::*;
 use base64::Engine as _;
@@ -99,7 +99,8 @@ async fn selectors_that_cannot_be_read_are_refused() {
             "labelSelector=!",
             "unable to parse requirement: found '', expected: identifier",
         ),
-        // What cannot be read at all is told first, and then what does not go together.
+        // An option that cannot be parsed is reported first, and then options that exclude each
+        // other.
         (
             "limit=x&labelSelector=,&sendInitialEvents=true",
             "strconv.ParseInt: parsing \"x\": invalid syntax",
@@ -114,7 +115,7 @@ async fn selectors_that_cannot_be_read_are_refused() {
         let status: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(status["message"], message);
     }
-    // A cluster-scoped kind has no namespace to select by.
+    // A cluster-scoped kind has no namespace for a selector.
     let (code, _) = fixture
         .get(
             "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets?fieldSelector=metadata.namespace%3Da",

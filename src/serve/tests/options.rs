@@ -1,4 +1,4 @@
-//! Options of lists that cannot be read, or do not go together.
+//! Tests of list options that are invalid or exclude each other.
 
 use super::*;
 use base64::Engine as _;
@@ -19,7 +19,7 @@ async fn continue_tokens_that_were_not_issued_are_refused_or_harmless() {
         ("null", 400),
         (r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a/x"}"#, 410),
         (
-            // Of another server, perhaps, that is further.
+            // The version may come from another server that is ahead.
             r#"{"v":"meta.k8s.io/v1","rv":99999999999,"start":"/a/x"}"#,
             504,
         ),
@@ -48,13 +48,13 @@ async fn tokens_of_one_namespace_work_in_another_one() {
     let first = fixture.json(&format!("{}?limit=1", list("a")), &[]).await;
     assert_eq!(names(&first), ["a/x"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
-    // It goes on after `x`, and `b` has nothing there.
+    // The list continues after `x`, where `b` has no objects.
     for (namespace, rest) in [("a", &["a/y"][..]), ("a-b", &["a-b/z"]), ("b", &[])] {
         let path = format!("{}?continue={token}", list(namespace));
         let page = fixture.json(&path, &[]).await;
         assert_eq!(names(&page), rest, "{namespace}");
     }
-    // This very version means all that is at hand, so it undoes the limit.
+    // This version is the current one, so it removes the limit.
     let path = format!("{}?limit=1&resourceVersion=0", list("a"));
     assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x", "a/y"]);
     let path = format!("{}?limit=1&resourceVersion=00", list("a"));

@@ -1,4 +1,4 @@
-//! Who may not, what is not there, and when there is nothing to serve.
+//! Tests of requests without rights, for missing objects, and before data is served.
 
 use super::*;
 
@@ -234,7 +234,7 @@ async fn what_is_not_there_is_not_found() {
              \"reason\":\"NotFound\",\"details\":{},\"code\":404}\n"
         );
     }
-    // A subresource, as a custom resource has none.
+    // A subresource, which custom resources do not have.
     let path = format!("{BASE}/namespaces/a/inflightoperations/x/status");
     for method in ["GET", "PUT"] {
         let response = fixture.send(request(method, &path, &[])).await;
@@ -279,7 +279,7 @@ async fn what_cannot_be_accepted_is_said_in_indented_json() {
         body.contains("application/json, application/yaml"),
         "{body}"
     );
-    // What can be had of an object may be nothing that can be streamed.
+    // A format that exists for an object may not exist for a stream.
     let yaml = &[("accept", "application/yaml")];
     let (code, body) = fixture.ask(&format!("{ALL}?watch=1"), yaml).await;
     assert_eq!(code, StatusCode::NOT_ACCEPTABLE);

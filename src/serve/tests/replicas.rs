@@ -1,4 +1,4 @@
-//! What other replicas are answered, and what clients notice of them.
+//! Tests of the answers to other replicas, and of their effects on clients.
 
 use super::*;
 use crate::replicate::{Leader, Term};
@@ -99,7 +99,7 @@ async fn reads_of_the_newest_state_ask_the_leader_and_others_do_not() {
     let fixture = Fixture::filled();
     fixture.standing.send_replace(following());
     let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
-    // The leader never answers: a read that asks it takes a second.
+    // The leader never answers, so a read that queries it takes one second.
     for (path, asks) in [
         (LIST.to_owned(), true),
         (object.to_owned(), true),

@@ -1,4 +1,4 @@
-//! Lists in YAML and indented JSON, which are written item by item.
+//! Tests of lists in YAML and indented JSON, which are written item by item.
 
 use super::*;
 use crate::serve::respond;
@@ -40,7 +40,7 @@ async fn lists_in_every_syntax_are_streams_of_the_very_same_bytes() {
             for query in ["", "?limit=3"] {
                 let path = format!("{ALL}{query}");
                 let accept = |kind: &str| format!("application/{kind};{parameters}");
-                // Times are shown in seconds, which may pass between two lists.
+                // Ages are shown in seconds, and a second can pass between two lists.
                 for _ in 0..5 {
                     let ask = async |kind: &str, more: &str| {
                         let accept = format!("{}{more}", accept(kind));

@@ -1,4 +1,4 @@
-//! Tables and metadata-only forms.
+//! Tests of tables and metadata-only formats.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Watches: streams of events.
+//! Tests of watches.
 
 use super::*;
 use tokio::time::timeout;
@@ -6,7 +6,7 @@ use tokio::time::timeout;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const LIST: &str = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
 
-/// A watch under way.
+/// A running watch.
 struct Stream {
     body: Body,
     rest: Vec<u8>,
@@ -25,7 +25,7 @@ impl Stream {
         }
     }
 
-    /// The next event, None at the clean end.
+    /// The next event. None at an orderly end.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -50,7 +50,7 @@ impl Stream {
         )
     }
 
-    /// Whether nothing comes, for now.
+    /// Returns true if no event is available at present.
     async fn is_silent(&mut self) -> bool {
         timeout(Duration::from_millis(500), self.next())
             .await

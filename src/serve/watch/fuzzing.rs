@@ -1,4 +1,4 @@
-//! What holds for the options of every watch.
+//! Checks for the options of every watch.
 
 use super::Options;
 use super::lifetime::{Course, MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchStart};
@@ -7,8 +7,8 @@ use crate::serve::fuzzing::{World, refused};
 use crate::serve::request::Query;
 use std::time::Duration;
 
-/// What the options of a watch come to, in a form that can be compared: all of it but
-/// how long a watch lasts that was not told.
+/// The parsed options of a watch, in a form that can be compared. A default duration is left out,
+/// because it is random.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_watch(query, &world.live);
     let course = match options.and_then(|options| Course::of(query, &options, false)) {

@@ -1,4 +1,4 @@
-//! Watches that take long for what they begin with, or look through much.
+//! Tests of watches with many initial events, or with many objects to compare.
 
 use super::super::list::tests::{LEAST, MANY, put_many, turns};
 use super::super::tests::{Fixture, request};
@@ -11,7 +11,7 @@ const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations?watch=
                    allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&\
                    sendInitialEvents=true";
 
-/// A server with more operations than fit into some chunks.
+/// A server with more operations than fit into several chunks.
 fn many() -> Fixture {
     let mut fixture = Fixture::new();
     put_many(&mut fixture, 1);
@@ -23,7 +23,7 @@ async fn open(fixture: &Fixture, options: &str) -> Body {
     fixture.send(request("GET", &path, &[])).await.into_body()
 }
 
-/// What comes next; None at the clean end.
+/// The next chunk. None at an orderly end.
 async fn part(body: &mut Body) -> Option<String> {
     let frame = body.frame().await?;
     let bytes = frame.unwrap().into_data().unwrap();
@@ -46,7 +46,7 @@ async fn initial_events_end_at_the_timeout_and_after_the_time_of_a_list() {
         }
         assert!(part(&mut slow).await.unwrap().contains("ADDED"));
         tokio::time::sleep(seconds.mul_f32(0.06)).await;
-        // Without an error, and without the bookmark that would say that these were all.
+        // Without an error, and without the bookmark that marks the end of the initial events.
         assert_eq!(part(&mut slow).await, None, "{options}");
     }
 }

@@ -1,16 +1,16 @@
-//! What holds for every field selector.
+//! Checks for every field selector.
 
 use super::{FieldRequirement, parse};
 use crate::serve::fuzzing::refused;
 
-/// A selector that is read is the same when written out in either spelling, whatever
-/// its values hold.
+/// Checks that a parsed selector is the same when it is formatted in either spelling, with any
+/// values.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
         Err(failure) => return refused(&failure, &[400]),
     };
-    // The spelling may change the order, which says nothing.
+    // The order of terms can change, which has no meaning.
     let sorted = |requirements: &[FieldRequirement]| {
         let mut terms = terms(requirements, "=");
         terms.sort();
@@ -18,7 +18,7 @@ pub fn check(text: &str) {
     };
     for equals in ["=", "=="] {
         let written = terms(&requirements, equals).join(",");
-        // Empty terms say nothing.
+        // Empty terms have no meaning.
         for written in [format!(",{written},,"), written] {
             let again = parse(&written).expect("what is written out can be read");
             assert_eq!(sorted(&again), sorted(&requirements), "{written:?}");
@@ -26,7 +26,7 @@ pub fn check(text: &str) {
     }
 }
 
-/// The terms of a selector, in the order that they were read in.
+/// The terms of a selector, in the order of the text.
 pub fn terms(requirements: &[FieldRequirement], equals: &str) -> Vec<String> {
     let written = requirements.iter().map(|one| {
         let operator = if one.equal { equals } else { "!=" };

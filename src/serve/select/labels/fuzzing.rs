@@ -1,4 +1,4 @@
-//! What holds for every label selector.
+//! Checks for every label selector.
 
 use super::{LabelRequirement, Test, all_fit, parse};
 use crate::index::ObjectTexts;
@@ -10,12 +10,12 @@ use std::fmt::Write as _;
 /// The labels of one object.
 type Labels = BTreeMap<String, String>;
 
-/// How many requirements are compared label by label: each brings labels of its own,
-/// and all are compared with all, by themselves and together.
+/// Largest number of requirements that are compared label by label. Each adds labels, and all are
+/// compared with all of them.
 const COMPARED: usize = 12;
 
-/// A selector that is read is the same when written out in any of its spellings, and
-/// each of its requirements fits labels as Kubernetes' own words for it say.
+/// Checks that a parsed selector is the same when it is formatted in any spelling, and that each
+/// requirement matches labels as Kubernetes documents it.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
@@ -109,8 +109,8 @@ impl Spelling {
     }
 }
 
-/// Labels that decide something: with and without each key, with each of its values and
-/// with numbers around its own, alone and beside others.
+/// Labels that matter for the selector: with and without each key, with each of its values and with
+/// numbers around its own, alone and together with other labels.
 fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
     let mut all = vec![Labels::new()];
     let mut crowd = Labels::new();
@@ -136,7 +136,7 @@ fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
     all
 }
 
-/// The same JSON, with each character of each string written as an escape.
+/// The same JSON with each character of each string escaped.
 fn escaped(labels: &Labels) -> String {
     let string = |text: &str| {
         let mut out = String::from("\"");
@@ -152,7 +152,7 @@ fn escaped(labels: &Labels) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// As the Kubernetes documentation words it (Labels and Selectors).
+/// As in the Kubernetes documentation (Labels and Selectors).
 fn fits(LabelRequirement { key, test }: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(key);
     let number = value.and_then(|value| value.parse::<i64>().ok());
