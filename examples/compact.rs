@@ -36,10 +36,10 @@ fn below(path: &str) -> PathBuf {
 
 /// The default catalogue.
 struct Catalogue {
-    /// What it reads, by target.
+    /// The fields that it reads, by target.
     projections: HashMap<Gvr, Projection>,
-    /// All that is written in it: a rule that asks whether there is an annotation reads
-    /// all of them, but those that it is after stand here.
+    /// The texts of all expressions. A rule that checks the existence of an annotation reads all
+    /// annotations, but its text names the relevant ones.
     text: String,
 }
 
@@ -81,7 +81,7 @@ fn catalogue() -> anyhow::Result<Catalogue> {
     })
 }
 
-/// What a kustomization lists.
+/// The resources of a kustomization.
 fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Kustomization {
@@ -98,7 +98,7 @@ fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     let mut latest = latest(text)?;
     for (number, line) in (1..).zip(text.lines()) {
         let event: Value = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
-        // The group may be missing there, but not in the object.
+        // The recording can lack the group, but the object has it.
         let resource = event["resource"].as_str().context("resource")?;
         let plural = resource.rsplit('/').next().context("a plural")?;
         let api = event["object"]["apiVersion"]
@@ -120,8 +120,8 @@ fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
             object[name] = event["object"][name].clone();
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // Nothing is read of these but times. The one that tells best what time it was
-            // when the stream was recorded stays.
+            // Only times are read from managedFields. The time from which the date of the recording
+            // is derived best is kept.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);
@@ -157,8 +157,8 @@ fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     Ok(cut)
 }
 
-/// The line whose object was written closest to its event, and when that was: objects have
-/// whole seconds, so it is the one that is furthest ahead of the stream.
+/// Returns the line whose object was written closest to its event, and the time of that write.
+/// Objects have whole seconds, so it is the write that is furthest ahead of the stream.
 fn latest(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     let mut latest: Option<(f64, (usize, String))> = None;
     for (number, line) in (1..).zip(text.lines()) {
@@ -180,7 +180,7 @@ fn latest(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     Ok(latest.map(|(_, latest)| latest))
 }
 
-/// The parts of `value` that are in `node`.
+/// Returns the parts of `value` that are in `node`.
 fn kept(value: &Value, node: Node<'_>) -> Value {
     match value {
         Value::Object(members) => members

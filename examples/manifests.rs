@@ -1,9 +1,9 @@
-//! Writes the manifests that are generated: `make manifests` runs it,
-//! `tests/manifests.rs` fails when the files differ from what it would write.
+//! Writes the generated manifests. `make manifests` runs it, and `tests/manifests.rs` fails if the
+//! files differ from its output.
 //!
-//! From Rust types: the CRDs. From the rule sets of the catalogue: the `ClusterRole` of each
-//! of its folders, and that of each rule set which is not in the folder's kustomization,
-//! as a second document beside it; and the table of them all in `docs/rules-catalogue.md`.
+//! The CRDs come from Rust types. The rule sets of the catalogue yield the `ClusterRole` of each
+//! folder, a `ClusterRole` for each rule set that is not in the folder's kustomization (as a second
+//! document of its file), and the table in `docs/rules-catalogue.md`.
 
 #[path = "manifests/catalogue.rs"]
 mod catalogue;
@@ -15,15 +15,15 @@ use ifo_engine::rules::roles;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Above each generated role.
+/// The comment above each generated role.
 const NOTE: &str =
     "# Generated from the rule sets by `make manifests`: what the server must read for them.\n";
 
-/// The generated files, each with its path below the repository and its content.
+/// Returns the generated files, each with its path in the repository and its content.
 ///
 /// # Errors
 ///
-/// Of the YAML encoder, and of files of the catalogue that cannot be read or say too little.
+/// The YAML encoder fails, or a file of the catalogue cannot be read or is incomplete.
 pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     let crd = serde_saphyr::to_string(&schema::operation_rule_sets())?;
     let mut manifests = vec![(
@@ -49,7 +49,7 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     Ok(manifests)
 }
 
-/// The rule sets of one folder of the catalogue, if it has a kustomization.
+/// Returns the rule sets of one folder of the catalogue, if it has a kustomization.
 fn part(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
     let kustomization = folder.join("kustomization.yaml");
     if !kustomization.is_file() {
@@ -82,7 +82,7 @@ fn part(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
     Ok(shipped)
 }
 
-/// The roles for the rule sets of one folder.
+/// Returns the roles for the rule sets of one folder.
 fn roles_of(folder: &str, shipped: &[Shipped]) -> anyhow::Result<Vec<(String, String)>> {
     if shipped.is_empty() {
         return Ok(Vec::new());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MOST_WORDS: usize = 40;
 
 /// Words without a clear meaning, each with its replacement.
-const UNCLEAR: [(&str, &str); 6] = [
+const UNCLEAR: [(&str, &str); 10] = [
     (
         "whoever",
         "name the person: the user, the client, the caller",
@@ -15,11 +15,15 @@ const UNCLEAR: [(&str, &str); 6] = [
     ("somebody", "name the person: a user, another client"),
     ("nobody", "name the person: no user, no client"),
     ("whatever", "say which values are meant"),
+    ("anew", "write again"),
+    ("told", "write reported, sent or returned"),
+    ("beforehand", "write before, or in advance"),
+    ("amiss", "name the error"),
     ("enters:", "Input:"),
     ("leaves:", "Output:"),
 ];
 
-/// Folders whose comments are checked.
+/// Folders whose comments and messages are checked.
 const CHECKED: [&str; 5] = ["src", "crates", "tests", "benches", "examples"];
 
 fn root() -> &'static Path {
@@ -137,29 +141,39 @@ fn the_docs_have_no_unclear_words() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// The comment or the messages in a line of Rust. Messages are string literals with a space.
+fn prose(line: &str) -> String {
+    let line = line.trim_start();
+    if line.starts_with("//") {
+        return line.to_owned();
+    }
+    let literals = line.split('"').skip(1).step_by(2);
+    let messages: Vec<&str> = literals.filter(|text| text.contains(' ')).collect();
+    messages.join(" ")
+}
+
+/// True for files with tests only. Their string literals are data.
+fn is_test(path: &Path) -> bool {
+    path.iter().filter_map(|part| part.to_str()).any(|part| {
+        part.starts_with("test") || part.starts_with("fuzzing") || part.contains("_tests")
+    })
+}
+
 #[test]
-fn rewritten_comments_have_no_unclear_words() {
+fn comments_and_messages_have_no_unclear_words() {
     let mut found = Vec::new();
     for folder in CHECKED {
         for file in files(&root().join(folder), "rs") {
             let path = file.strip_prefix(root()).expect("it is in the repository");
-            let is_test = path.iter().filter_map(|part| part.to_str()).any(|part| {
-                part.starts_with("test") || part.starts_with("fuzzing") || part.contains("_tests")
-            });
             let text = std::fs::read_to_string(&file).expect("it can be read");
-            let program = text
-                .split("#[cfg(test)]\nmod tests {")
-                .next()
-                .unwrap_or_default();
-            let comments = program
-                .lines()
-                .enumerate()
-                .filter(|(_, line)| !is_test && line.trim_start().starts_with("//"));
-            for (number, line) in comments {
-                found.extend(complaints(
-                    &format!("{}:{}", path.display(), number + 1),
-                    line,
-                ));
+            let mut has_messages = !is_test(path);
+            for (number, line) in text.lines().enumerate() {
+                has_messages &= !line.contains("#[cfg(test)]");
+                if !has_messages && !line.trim_start().starts_with("//") {
+                    continue;
+                }
+                let place = format!("{}:{}", path.display(), number + 1);
+                found.extend(complaints(&place, &prose(line)));
             }
         }
     }
@@ -174,6 +188,10 @@ fn long_sentences_and_unclear_words_are_found() {
         .collect();
     assert_eq!(counts, [1, MOST_WORDS + 1, 1]);
     assert_eq!(complaints("here", "For (whoever), reads").len(), 1);
+    assert_eq!(
+        complaints("here", &prose("warn!(\"told twice\", told)")).len(),
+        1
+    );
     let page = "# Title\ntext\n- item\n```\ncode\n```\n| a | b |\n";
     let texts = paragraphs(page).join("|");
     assert!(texts.contains("item") && !texts.contains("code"), "{texts}");

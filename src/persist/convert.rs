@@ -412,12 +412,12 @@ mod tests {
         assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
         wanted.metadata.labels.as_mut().unwrap().remove("a");
         assert_eq!(gone_labels(&cr, &wanted), ["a"]);
-        // Somebody has taken one of ours over, with another value.
+        // Another client has changed one of our labels.
         let operation = entry("ifo-persistence", "Apply", &operation);
         cr.metadata.managed_fields = Some(vec![others.clone(), operation]);
         assert_ne!(own_labels(&cr), before);
         assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
-        // Somebody else has created it, and we have changed its status.
+        // Another client has created it, and we have changed its status.
         let status = entry("ifo-persistence", "Update", &json!({}));
         cr.metadata.managed_fields = Some(vec![others, status]);
         assert_eq!(own_labels(&cr), cr.metadata.labels);
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(patch["metadata"]["resourceVersion"], "42");
         let labels = json!({"ifo.kubevirt.io/operation": "Migrating", "a": "b", "b": null});
         assert_eq!(patch["metadata"]["labels"], labels);
-        // The list of owners can have those that somebody else has added.
+        // The list of owners can have owners that another client has added.
         assert!(patch["metadata"].get("ownerReferences").is_none());
     }
 

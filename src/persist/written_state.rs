@@ -9,12 +9,12 @@ use ifo_api::persisted;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
-/// What an operation looks like. If this changes, the custom resource is written.
+/// The written facts of an operation. If they change, the custom resource is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// Whether the operation is completed.
+    /// True if the operation is completed.
     pub phase: Phase,
-    /// Whether the operation is no longer detected, but not completed either.
+    /// True if the operation is no longer detected, but not completed either.
     pub settling: bool,
     /// Hash of all fields that count.
     pub digest: u64,
@@ -122,7 +122,7 @@ mod tests {
             let annotations = cr.metadata.annotations.get_or_insert_default();
             annotations.insert("somebody's".to_owned(), "note".to_owned());
         }));
-        // What the server adds to what was applied.
+        // The fields that the API server adds to an applied object.
         assert!(!changed(|cr| {
             cr.metadata.uid = Some("x".to_owned());
             cr.metadata.resource_version = Some("1".to_owned());

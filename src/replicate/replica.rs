@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// no longer than this for a leader that fails to release it.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The tasks of a leader that detect and write operations. They are created anew for each term.
+/// The tasks of a leader that detect and write operations. They are created for each term.
 pub trait Pipeline: Send {
     /// Detects operations and writes them to the index until the leadership is lost. The future can
     /// be dropped at any time. If a task ends that must not end, its name is returned.

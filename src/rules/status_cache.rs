@@ -10,7 +10,7 @@ pub(super) struct HeldStatus {
     /// The resourceVersion. Rule sets from files have none.
     pub(super) version: Option<String>,
     pub(super) status: OperationRuleSetStatus,
-    /// Whether another client has edited the status since our own last write.
+    /// True if another client has edited the status since our own last write.
     pub(super) edited: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct AdvertisedResource {
     pub plural: &'static str,
     /// Kind of one object. The singular is the kind in lower case.
     pub kind: &'static str,
-    /// Whether the objects live in namespaces.
+    /// True if the resource is namespaced.
     pub namespaced: bool,
     /// Short names that kubectl takes for the plural.
     pub short_names: &'static [&'static str],

@@ -47,7 +47,7 @@ pub struct ListMeta {
     pub rv: Rv,
     /// Token for the next page, or empty.
     pub resume: String,
-    /// How many objects come after this page.
+    /// Number of objects after this page.
     pub remaining: Option<usize>,
 }
 

@@ -22,7 +22,7 @@ pub struct Resource {
     pub kind: &'static str,
     /// Kind of a list.
     pub list_kind: &'static str,
-    /// Whether the objects live in namespaces.
+    /// True if the resource is namespaced.
     pub namespaced: bool,
     /// Short names that kubectl takes for the plural.
     pub short_names: &'static [&'static str],

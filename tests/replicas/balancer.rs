@@ -11,7 +11,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// How often a replica is probed.
+/// Interval at which a replica is probed.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// Time limit of a probe: Kubernetes' default.
@@ -76,12 +76,12 @@ impl Endpoint {
         }
     }
 
-    /// Closes the open connections, so that clients connect anew.
+    /// Closes the open connections, so that clients connect again.
     pub fn hang_up(&self) {
         self.hang_up.notify_waiters();
     }
 
-    /// Whether the balancer sends new connections to it.
+    /// Returns true if the balancer sends new connections to it.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }

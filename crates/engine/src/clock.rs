@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
 
-/// What the clocks of the caller show at one moment.
+/// The times of the caller's clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// The time of day. It is shown to people.

@@ -1,4 +1,4 @@
-//! What evaluation and tracking count. The server counts it in its Prometheus metrics;
+//! The counters of evaluation and tracking. The server counts in its Prometheus metrics;
 //! commands that replay or test rules do not count at all.
 
 use std::fmt;

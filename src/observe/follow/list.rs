@@ -28,7 +28,7 @@ const MIN_PAGE: u32 = 20;
 /// How the next page may be larger or smaller than the last.
 const GROWTH_FACTOR: u32 = 5;
 
-/// What a page said at its end.
+/// The end of a page.
 struct Last {
     version: String,
     next: Option<String>,

@@ -1,4 +1,4 @@
-//! What the reader of a feed is sent: objects and the state of the feed. The same states are
+//! The messages to the reader of a feed: objects and the state of the feed. The same states are
 //! counted and logged here.
 
 use super::WatchTask;
@@ -37,7 +37,7 @@ impl WatchTask {
     }
 
     pub(super) async fn send(&mut self, raw: Raw) {
-        // The reader being gone is no error: this future goes with it.
+        // If the reader is dropped, this future is dropped, too. So it is no error.
         let _ = self.out.send(raw).await;
     }
 }

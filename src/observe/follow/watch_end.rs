@@ -1,4 +1,4 @@
-//! How a watch, or an attempt to open one, ends, which decides what is requested next.
+//! The end of a watch, or of an attempt to open one, which decides the next request.
 
 use crate::observe::Lost;
 use crate::observe::request::Refusal;

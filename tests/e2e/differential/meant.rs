@@ -24,7 +24,7 @@ const ALL: &[&str] = &["…"];
 pub const MEANT: &[Meant] = &[
     Meant {
         name: "managedFields",
-        reason: "nobody manages fields of what cannot be written",
+        reason: "operations cannot be written, so no client manages their fields",
         requests: &["…"],
         at: &["…metadata.managedFields"],
         live: "(nothing)",
@@ -32,8 +32,8 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "generation",
-        reason: "it counts changes of the spec, and that of an operation is fixed; without a \
-                 subresource for the status, a custom resource counts changes of that too",
+        reason: "the spec of an operation never changes; a custom resource without a status \
+                 subresource also counts changes of its status",
         requests: &["…"],
         at: &["…metadata.generation"],
         live: "1",
@@ -41,7 +41,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "description of the column Name",
-        reason: "nobody gives an operation its name, so it is told where that comes from",
+        reason: "the server chooses the name of an operation, so the text describes its origin",
         requests: &["…as=Table…"],
         at: &["…columnDefinitions[0].description"],
         live: "a hash of its identity and start",
@@ -57,7 +57,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "no protobuf",
-        reason: "clients that prefer it also take JSON, and for custom resources there is none but \
+        reason: "clients that prefer protobuf also accept JSON; custom resources have protobuf only \
                  for metadata",
         requests: &[
             "GET {list} | Accept: text/plain",
@@ -85,7 +85,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "no protobuf, for metadata and errors neither",
-        reason: "as above; kube-controller-manager, which asks for it, takes JSON too",
+        reason: "as above; kube-controller-manager requests it, but also accepts JSON",
         requests: &[
             "GET {list} | Accept: application/vnd.kubernetes.protobuf",
             "GET {one} | Accept: application/vnd.kubernetes.protobuf",
@@ -130,7 +130,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "PartialObjectMetadataList in a watch",
-        reason: "a custom resource's watch says nothing and closes, for ever again",
+        reason: "the watch of a custom resource ends without an event, and so do all retries",
         requests: &[
             "GET {list}?watch=1&timeoutSeconds=3&resourceVersion=0 | Accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
         ],
@@ -162,7 +162,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "read-only, in discovery",
-        reason: "as above; there is nothing stored that a hash could tell the version of, and only \
+        reason: "as above; operations are not stored, so they have no storage version hash, and only \
                  the live kind has the short names",
         requests: &[
             "GET {gv}",
@@ -182,7 +182,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "entity tags in discovery",
-        reason: "whoever has a document that never changes need not read it again",
+        reason: "clients need not read an unchanged document again",
         requests: &[
             "GET {gv}",
             "GET {gv}/",
@@ -198,7 +198,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "methods of discovery",
-        reason: "a custom resource's discovery answers to whatever method with the document",
+        reason: "the discovery of a custom resource returns the document for any method",
         requests: &["OPTIONS {gv}", "POST {gv}"],
         at: ALL,
         live: "",
@@ -206,7 +206,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "methods of the old paths of watches",
-        reason: "a custom resource is watched there with whatever method",
+        reason: "a custom resource can be watched there with any method",
         requests: &["POST {gv}/watch/namespaces/{namespace}/inflightoperations?timeoutSeconds=1"],
         at: &["code", "body", "layout.…"],
         live: "",
@@ -214,8 +214,8 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "Vary behind the aggregator",
-        reason: "kube-apiserver asks this server for compression that its client did not ask for, \
-                 undoes it, and leaves the header",
+        reason: "kube-apiserver requests a compressed answer although its client did not, \
+                 decompresses it, and keeps the header",
         requests: &["GET {all}"],
         at: &["headers.vary"],
         live: "Accept-Encoding",
@@ -223,7 +223,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "methods that are no verbs",
-        reason: "a custom resource's message has a hole where the verb should be",
+        reason: "the message of a custom resource lacks the verb",
         requests: &["OPTIONS {list}", "OPTIONS {one}"],
         at: &["body.message", "body.details.group", "body.details.kind"],
         live: "",
@@ -231,7 +231,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "more selectable fields",
-        reason: "a custom resource has 8 at most",
+        reason: "a custom resource can have at most 8",
         requests: &[
             "GET {list}?fieldSelector=spec.item%3Dx",
             "GET {list}?fieldSelector=spec.subject.apiVersion%3Dkubevirt.io/v1",
@@ -243,7 +243,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "not found, as a Status",
-        reason: "servers other than that of custom resources answer so, and kubectl shows it better",
+        reason: "other Kubernetes servers answer this way, and kubectl prints it better",
         requests: &[
             "GET {all}/{name}",
             "GET {all}/{name}/status",
@@ -284,7 +284,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "bad JSON in a continue token",
-        reason: "another parser has other words for it",
+        reason: "the parsers have different messages",
         requests: &[
             "GET {list}?continue=abc",
             "GET {list}?continue=abc&resourceVersion=abc",
@@ -314,8 +314,8 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "watches from the future",
-        reason: "such a version is of a server before a restart and may never come; silence would \
-                 keep the client waiting",
+        reason: "the version comes from a server before a restart and may never be reached; without an \
+                 error, the client would wait forever",
         requests: &["GET {list}?watch=1&timeoutSeconds=…&resourceVersion={future}"],
         at: &["body"],
         live: "",
@@ -345,7 +345,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "how metadata is written",
-        reason: "the default of a field, and how a patch merges a list, count for who writes",
+        reason: "defaults and merge rules of lists matter only for writes",
         requests: &[
             "DOCUMENT schema in OpenAPI v3",
             "DOCUMENT schema in OpenAPI v2",
@@ -359,7 +359,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "defaults in OpenAPI v2",
-        reason: "those of a custom resource get lost on the way to that version",
+        reason: "kube-apiserver drops the defaults of custom resources in this version",
         requests: &["DOCUMENT schema in OpenAPI v2"],
         at: &["….default"],
         live: "",
@@ -378,7 +378,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "sharded lists",
-        reason: "an alpha feature of kube-apiserver, whose parameter stands there though it is off",
+        reason: "an alpha feature of kube-apiserver, which documents the parameter even if it is off",
         requests: &[
             "DOCUMENT paths in OpenAPI v3",
             "DOCUMENT paths in OpenAPI v2",

@@ -153,7 +153,7 @@ impl Persisting {
         sum(&answer.text, name, "")
     }
 
-    /// What the log says.
+    /// Returns the log.
     pub fn log(&self) -> String {
         let dir: &Path = self.kubeconfig.parent().expect("it is in a folder");
         std::fs::read_to_string(dir.join("ifo-apiserver.log")).unwrap_or_default()

@@ -22,7 +22,7 @@ pub struct RuleBook {
     pub target: Gvr,
     /// Kind of the target's objects, from discovery.
     pub kind: String,
-    /// Whether the target's objects live in namespaces.
+    /// True if the target is namespaced.
     pub namespaced: bool,
     /// The rule sets, by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
@@ -106,7 +106,7 @@ impl RuleBook {
         }
     }
 
-    /// Whether any rule reads the outcome of an operation from its subject.
+    /// Returns true if any rule reads the outcome of an operation from its subject.
     pub fn asks_for_outcomes(&self) -> bool {
         self.rule_sets
             .iter()
@@ -114,7 +114,7 @@ impl RuleBook {
             .any(|rule| rule.details.outcome.is_some())
     }
 
-    /// Whether a rule detects `operation` on subjects in `namespace`.
+    /// Returns true if a rule detects `operation` on subjects in `namespace`.
     pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
         self.rules_of(operation, namespace).next().is_some()
     }

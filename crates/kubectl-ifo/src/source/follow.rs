@@ -28,7 +28,7 @@ pub(crate) enum OperationChange {
     Deleted {
         /// Its last known state.
         operation: Box<ListedOperation>,
-        /// Whether it was active in the last change that was returned.
+        /// True if it was active in the last change that was returned.
         was_active: bool,
     },
     /// The whole state has been returned.

@@ -72,7 +72,7 @@ pub(super) enum TopEvent {
 pub(super) enum Flow {
     /// Continue.
     On,
-    /// Draw the whole screen anew.
+    /// Draw the whole screen again.
     Redraw,
     /// End the command.
     Quit,

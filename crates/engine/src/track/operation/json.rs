@@ -20,7 +20,7 @@ const TYPICAL_JSON_BYTES: usize = 2048;
 #[derive(Default)]
 pub struct JsonRecorder(RefCell<Recording>);
 
-/// What a [`JsonRecorder`] has written.
+/// The result of a [`JsonRecorder`].
 #[derive(Default)]
 pub struct Recording {
     pub json: Vec<u8>,
