@@ -20,7 +20,7 @@ use crate::clock;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
 use crate::replicate::{
-    self, Contact, Covered, Leadership, Mirror, Predecessor, ReplicaTask, Standing, View,
+    self, Covered, LeaderQueries, Leadership, Mirror, Predecessor, ReplicaTask, Standing, View,
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
@@ -83,7 +83,7 @@ struct App {
     /// Runs the replica: detection while it leads, the mirror while it follows.
     pipeline: PipelineThread,
     /// Taken out when the replica is started.
-    replica: Option<(Writer, Contact)>,
+    replica: Option<(Writer, LeaderQueries)>,
     standing: watch::Sender<Standing>,
     view: View,
     /// Cancelled when this replica must not lead any more.

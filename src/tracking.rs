@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::index::{Bounds, IndexReader, ListScope, ReadVersion, Write, index};
     use ifo_api::{Gvr, Source};
-    use ifo_engine::detect::{Evaluation, Finding, Says, Subject};
+    use ifo_engine::detect::{Evaluation, Finding, RuleValues, Subject};
     use ifo_engine::rules::{RuleBook, compile};
     use ifo_engine::track::{InitialState, TrackerSettings};
     use serde_json::json;
@@ -135,7 +135,7 @@ mod tests {
                 rule_set: book.rule_sets[0].clone(),
                 operation: "Migrating".into(),
                 item: None,
-                says: Some(Says::default()),
+                says: Some(RuleValues::default()),
             }],
             outcomes: Vec::new(),
             unselected: Vec::new(),

@@ -15,7 +15,7 @@ use crate::telemetry::Metrics;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
-use ifo_engine::rules::Bookless;
+use ifo_engine::rules::RuleSetsWithoutBook;
 use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl DetectionSetup {
 async fn first_sync(
     restored: oneshot::Receiver<()>,
     (mut caught_up, mut unread): (
-        watch::Receiver<Option<Arc<Bookless>>>,
+        watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
         watch::Receiver<Arc<Unread>>,
     ),
     tracker: mpsc::Sender<Message>,
@@ -185,7 +185,7 @@ async fn first_sync(
 /// Tells the tracker which rule sets have no rule book. Returns after the tracker has processed
 /// this message and all earlier messages.
 async fn booked(
-    caught_up: &mut watch::Receiver<Option<Arc<Bookless>>>,
+    caught_up: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     tracker: &mpsc::Sender<Message>,
 ) {
     let Some(bookless) = caught_up.borrow_and_update().clone() else {

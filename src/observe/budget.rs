@@ -54,13 +54,13 @@ impl Default for ReadBudget {
 
 impl ReadBudget {
     /// Waits until another list may run.
-    pub(super) async fn turn(&self) -> Turn {
+    pub(super) async fn turn(&self) -> ListPermit {
         let permit = acquire(&self.lists).await;
         let held = tokio::spawn(async move {
             sleep(LIST_TURN).await;
             drop(permit);
         });
-        Turn(held.abort_handle())
+        ListPermit(held.abort_handle())
     }
 
     /// Waits until another large object may be read.
@@ -79,9 +79,9 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 
 /// The right to list. It ends when this is dropped, or after [`LIST_TURN`].
 #[derive(Debug)]
-pub(super) struct Turn(AbortHandle);
+pub(super) struct ListPermit(AbortHandle);
 
-impl Drop for Turn {
+impl Drop for ListPermit {
     fn drop(&mut self) {
         self.0.abort();
     }

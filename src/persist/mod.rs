@@ -47,14 +47,14 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use persisted_condition::Judge;
+use persisted_condition::WriteMonitor;
 use queue::{Done, Job, ListedResource, Next, Queue, StoredState, WantedState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use written_state::Look;
+use written_state::WrittenFacts;
 
 /// Interval at which the metrics of the queue are updated, if it has changed. An update counts all
 /// records.
@@ -98,7 +98,7 @@ impl Persist {
         let mut queue = Queue::new(self.settings, Instant::now());
         // The value may have been set before this task started.
         self.settled.mark_changed();
-        let mut judge = Judge::new(self.verdict.clone());
+        let mut judge = WriteMonitor::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
         let mut requests = PendingRequests::new();
         let mut measure = tokio::time::interval(METRICS_INTERVAL);
@@ -189,7 +189,7 @@ impl Persist {
         }
     }
 
-    fn answered(&self, answer: WriteAnswer, queue: &mut Queue, judge: &mut Judge) {
+    fn answered(&self, answer: WriteAnswer, queue: &mut Queue, judge: &mut WriteMonitor) {
         let now = Instant::now();
         let failure = match answer {
             WriteAnswer::Listed(Ok(found)) => {
@@ -288,7 +288,10 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
             let cr = store.get(name).await?;
             let state = cr.as_ref().and_then(state_of);
             let ended = cr.and_then(|cr| convert::ended(&cr, clock::now()));
-            match (state, ended.and_then(|cr| Some((Look::of(&cr)?, cr)))) {
+            match (
+                state,
+                ended.and_then(|cr| Some((WrittenFacts::of(&cr)?, cr))),
+            ) {
                 (Some((old, revision)), Some((look, cr))) if old.phase == Phase::Active => {
                     let patch = convert::merge_patch(&cr, &revision, &[]);
                     let revision = store.patch(name, &patch).await?;
@@ -301,9 +304,9 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
 }
 
 /// Returns the state of a custom resource. None if it was not created by us.
-fn state_of(cr: &InFlightOperation) -> Option<(Look, Revision)> {
+fn state_of(cr: &InFlightOperation) -> Option<(WrittenFacts, Revision)> {
     convert::from_cr(cr)?;
-    Some((Look::of(cr)?, Revision::of(&cr.metadata)?))
+    Some((WrittenFacts::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
 /// Lists the custom resources page by page. Keeps only the fields that the comparison needs.
@@ -344,7 +347,7 @@ fn found(cr: &InFlightOperation) -> Option<ListedResource> {
     Some(ListedResource {
         name: name.into(),
         revision: Revision::of(&cr.metadata)?,
-        look: Look::of(cr)?,
+        look: WrittenFacts::of(cr)?,
         completed: live.status.completed.map(|time| time.0),
         place,
         outlived: false,

@@ -40,13 +40,13 @@ pub enum PersistVerdict {
 
 /// Derives the verdict from the results of requests.
 #[derive(Debug)]
-pub(super) struct Judge {
+pub(super) struct WriteMonitor {
     told: watch::Sender<PersistVerdict>,
     /// The first failure since all requests succeeded.
     failing_since: Option<Instant>,
 }
 
-impl Judge {
+impl WriteMonitor {
     pub fn new(told: watch::Sender<PersistVerdict>) -> Self {
         Self {
             told,
@@ -188,9 +188,9 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    fn judge() -> (Judge, watch::Receiver<PersistVerdict>) {
+    fn judge() -> (WriteMonitor, watch::Receiver<PersistVerdict>) {
         let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
-        (Judge::new(sender), verdict)
+        (WriteMonitor::new(sender), verdict)
     }
 
     fn forbidden() -> StoreFailure {

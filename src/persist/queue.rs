@@ -14,7 +14,7 @@
 use super::failure::StoreFailure;
 use super::rate_limit::{self, WritePace};
 use super::store::Revision;
-use super::written_state::Look;
+use super::written_state::WrittenFacts;
 use crate::clock;
 use crate::index::IndexEntry;
 use ifo_api::live::Phase;
@@ -106,9 +106,9 @@ pub(super) struct Job {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     /// The custom resource was created, changed or deleted.
-    Written(Option<(Look, Revision)>),
+    Written(Option<(WrittenFacts, Revision)>),
     /// The custom resource was only read.
-    Read(Option<(Look, Revision)>),
+    Read(Option<(WrittenFacts, Revision)>),
 }
 
 /// The next step.
@@ -162,7 +162,13 @@ impl Queue {
     }
 
     /// Processes a new or changed operation of the index.
-    pub fn live(&mut self, name: &Arc<str>, entry: &Arc<IndexEntry>, look: Look, now: Instant) {
+    pub fn live(
+        &mut self,
+        name: &Arc<str>,
+        entry: &Arc<IndexEntry>,
+        look: WrittenFacts,
+        now: Instant,
+    ) {
         // If this queue observes the end of an operation, it has had a record for it before.
         let old = self
             .born
@@ -197,7 +203,7 @@ impl Queue {
     }
 
     /// Replaces all operations, after changes were missed.
-    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, Look)>, now: Instant) {
+    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, WrittenFacts)>, now: Instant) {
         let there: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
         for name in self.names(|name, _| !there.contains(name)) {
             self.gone(&name, now);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The written facts of an operation. If they change, the custom resource is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct WrittenFacts {
     /// True if the operation is completed.
     pub phase: Phase,
     /// True if the operation is no longer detected, but not completed either.
@@ -22,7 +22,7 @@ pub(super) struct Look {
     pub labels: u64,
 }
 
-impl Look {
+impl WrittenFacts {
     /// The look of a custom resource. None if it has no status.
     ///
     /// These do not count: `lastDetected`, `subjectGeneration` and the conditions, because a
@@ -59,9 +59,9 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
 
 /// The name and the look of the custom resource for an operation in the index. None if the
 /// entry is not an operation: the index holds no such entry.
-pub(super) fn of_entry(entry: &IndexEntry) -> Option<(Arc<str>, Look)> {
+pub(super) fn of_entry(entry: &IndexEntry) -> Option<(Arc<str>, WrittenFacts)> {
     let cr = cr_of(entry).ok()?;
-    let look = Look::of(&cr)?;
+    let look = WrittenFacts::of(&cr)?;
     Some((cr.metadata.name?.into(), look))
 }
 
@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     fn what_people_see_is_a_change_and_heartbeats_gaps_and_restarts_are_none() {
-        let before = Look::of(&cr()).unwrap();
+        let before = WrittenFacts::of(&cr()).unwrap();
         let changed = |change: fn(&mut persisted::InFlightOperation)| {
             let mut cr = cr();
             change(&mut cr);
-            Look::of(&cr).unwrap() != before
+            WrittenFacts::of(&cr).unwrap() != before
         };
-        assert_eq!(Look::of(&cr()), Some(before));
+        assert_eq!(WrittenFacts::of(&cr()), Some(before));
         assert!(changed(|cr| cr.status.as_mut().unwrap().progress = Some(6)));
         assert!(changed(
             |cr| cr.status.as_mut().unwrap().message = "m".to_owned()

@@ -8,7 +8,7 @@
 //! again. So changes that only a lost leader had do not stay in the copy.
 
 use super::peer::{Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart};
-use super::view::Contact;
+use super::view::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{CommitVersion, Error, Rv, Write, Writer};
 use futures::StreamExt as _;
@@ -31,7 +31,7 @@ pub struct Mirror {
     begin: CopyStart,
     in_sync: watch::Sender<Option<Term>>,
     wake: Arc<Notify>,
-    contact: Contact,
+    contact: LeaderQueries,
 }
 
 /// The start of a copy.
@@ -63,7 +63,7 @@ impl Mirror {
         links: Arc<dyn Links>,
         in_sync: watch::Sender<Option<Term>>,
         wake: Arc<Notify>,
-        contact: Contact,
+        contact: LeaderQueries,
     ) -> Self {
         Self {
             links,

@@ -35,4 +35,4 @@ pub use lease::{ClusterLeases, LeaseError, LeaseStore, Timing};
 pub use mirror::Mirror;
 pub use predecessor::{Predecessor, Succession};
 pub use replica::{Pipeline, ReplicaTask};
-pub use view::{ClusterContact, Contact, View, view};
+pub use view::{ClusterContact, LeaderQueries, View, view};

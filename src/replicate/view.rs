@@ -94,7 +94,7 @@ impl fmt::Debug for View {
 }
 
 /// The part of the view that the mirror updates.
-pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, Contact) {
+pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, LeaderQueries) {
     let (questions, asked) = mpsc::channel(MAX_WAITING_READS);
     let state = Arc::new(ViewState {
         reader: reader.clone(),
@@ -108,7 +108,7 @@ pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, 
         coverage: watch::Sender::new(None),
         served: watch::Sender::new(None),
     });
-    let contact = Contact {
+    let contact = LeaderQueries {
         reader,
         asked,
         view: View(Arc::clone(&state)),
@@ -261,13 +261,13 @@ impl View {
 }
 
 /// The state queries to the leader.
-pub struct Contact {
+pub struct LeaderQueries {
     pub(super) reader: IndexReader,
     asked: mpsc::Receiver<oneshot::Sender<Rv>>,
     view: View,
 }
 
-impl Contact {
+impl LeaderQueries {
     /// Begins to follow a leader.
     pub(super) fn begin(&self) {
         self.view.0.reached.send_replace(Instant::now());

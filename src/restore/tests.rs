@@ -7,7 +7,7 @@ use crate::persist;
 use ifo_api::live::{InFlightOperation, Phase};
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
-use ifo_engine::detect::{Evaluation, FeedEvent, Finding, Says, Subject};
+use ifo_engine::detect::{Evaluation, FeedEvent, Finding, RuleValues, Subject};
 use ifo_engine::rules::{RuleBook, compile};
 use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
@@ -84,7 +84,7 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
             rule_set: rule_set.clone(),
             operation: "Migrating".into(),
             item: None,
-            says: Some(Says::default()),
+            says: Some(RuleValues::default()),
         };
         let evaluation = Evaluation {
             subject: Subject {

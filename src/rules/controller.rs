@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{Bookless, Invalid, RuleSet, compile};
+use ifo_engine::rules::{Invalid, RuleSet, RuleSetsWithoutBook, compile};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct Outputs {
     pub publications: mpsc::Sender<Publication>,
     /// Set when every feed of the first rule sets has reported that it is up to date, or why it is
     /// not. The value has the rule sets without a feed, and changes with them.
-    pub caught_up: watch::Sender<Option<Arc<Bookless>>>,
+    pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets whose operations may be missing.
     pub unread: watch::Sender<Arc<BTreeSet<String>>>,
     /// The state of all rule sets.

@@ -8,7 +8,7 @@ use super::status_cache::HeldStatus;
 use super::target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::rules::{Bookless, Invalid, RuleBook, RuleSet};
+use ifo_engine::rules::{Invalid, RuleBook, RuleSet, RuleSetsWithoutBook};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -235,8 +235,8 @@ impl Registry {
     }
 
     /// The rule sets without a book, because discovery has not found their target.
-    pub(super) fn bookless(&self) -> Bookless {
-        let mut bookless = Bookless::default();
+    pub(super) fn bookless(&self) -> RuleSetsWithoutBook {
+        let mut bookless = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
             match target.and_then(TrackedTarget::resolution) {

@@ -3,12 +3,12 @@
 
 mod entry;
 
-use self::entry::{Entered, enter};
-use super::concurrency_limit::RequestPlace;
+use self::entry::{Admission, enter};
+use super::concurrency_limit::RequestSlot;
 use super::delivery::Delivery;
 use super::gzip;
 use super::negotiate::negotiate_error;
-use super::request::{self, Asked, Query};
+use super::request::{self, Query, RequestTarget};
 use super::request_log::RequestLogLine;
 use super::respond::{SelfDefence, overload};
 use super::status::ErrorStatus;
@@ -36,7 +36,7 @@ pub type Seat = Arc<dyn Any + Send + Sync>;
 #[derive(Clone, Debug)]
 pub struct Admitted {
     /// The requested resource, verb and name.
-    pub asked: Asked,
+    pub asked: RequestTarget,
     /// The options of the request.
     pub query: Arc<Query>,
     /// The place for a watch. The handler takes it if the request is a watch.
@@ -67,7 +67,7 @@ pub async fn admit(
     let compressed = gzip::accepted(&parts.headers);
     let query = Arc::new(Query::of(&parts.uri));
     let asked = request::parse(&parts.method, &parts.uri, &query);
-    let watch = matches!(&asked, Ok(Asked::Resource(resource)) if resource.verb == "watch");
+    let watch = matches!(&asked, Ok(RequestTarget::Resource(resource)) if resource.verb == "watch");
     let labels = labels(&shared, asked.as_ref().ok(), method);
     let mut line = RequestLogLine::begin(&parts, method, &audit_id, begun);
     let (mut response, running) = match asked {
@@ -197,13 +197,13 @@ fn method_name(method: &Method) -> &'static str {
 /// place until it is sent.
 async fn pass(
     shared: &Arc<ServerState>,
-    (asked, query): (Asked, Arc<Query>),
+    (asked, query): (RequestTarget, Arc<Query>),
     parts: Parts,
     next: Next,
     line: &mut RequestLogLine,
 ) -> (Response, Option<RunningRequest>) {
     let entered = enter(shared, (&asked, &query), &parts, line).await;
-    let Entered {
+    let Admission {
         seat,
         place,
         open,
@@ -249,18 +249,18 @@ async fn pass(
 /// disconnects.
 struct RunningRequest {
     _counted: CountedInGauge,
-    _place: Option<RequestPlace>,
+    _place: Option<RequestSlot>,
     open: bool,
 }
 
 /// The labels under which a request is counted. A client cannot invent new ones.
 fn labels(
     shared: &ServerState,
-    asked: Option<&Asked>,
+    asked: Option<&RequestTarget>,
     method: &'static str,
 ) -> RequestLabels<'static> {
     let known = match asked {
-        Some(Asked::Resource(request)) => {
+        Some(RequestTarget::Resource(request)) => {
             shared.resource(request).map(|resource| (request, resource))
         }
         _ => None,

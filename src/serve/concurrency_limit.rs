@@ -1,5 +1,5 @@
-//! Places: limits of concurrent work, in total and for each name. Input: a name. Output: a place
-//! that is free again when it is dropped, or none.
+//! Limits of concurrent work, in total and for each name. Input: a name. Output:
+//! a place that is free again when it is dropped, or none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,19 +65,19 @@ impl Drop for Share {
 
 /// A limit for all names together, and a limit for each name.
 #[derive(Debug)]
-pub struct Places {
+pub struct ConcurrencyLimit {
     all: Arc<Semaphore>,
     shares: Arc<Shares>,
 }
 
-/// A place of [`Places`].
+/// A place of [`ConcurrencyLimit`].
 #[derive(Debug)]
-pub struct RequestPlace {
+pub struct RequestSlot {
     _of_all: OwnedSemaphorePermit,
     _of_share: Option<Share>,
 }
 
-impl Places {
+impl ConcurrencyLimit {
     /// Allows `all` places, of which each name may have `each`.
     pub fn new(all: usize, each: usize) -> Self {
         Self {
@@ -88,12 +88,12 @@ impl Places {
 
     /// A place for `name`, if there is one and its share is not used up. Without a name, no share
     /// is used.
-    pub fn take(&self, name: Option<&str>) -> Option<RequestPlace> {
+    pub fn take(&self, name: Option<&str>) -> Option<RequestSlot> {
         let of_share = match name {
             Some(name) => Some(self.shares.take(name)?),
             None => None,
         };
-        Some(RequestPlace {
+        Some(RequestSlot {
             _of_all: Arc::clone(&self.all).try_acquire_owned().ok()?,
             _of_share: of_share,
         })
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_name_has_its_share_and_no_more() {
-        let places = Places::new(3, 2);
+        let places = ConcurrencyLimit::new(3, 2);
         let first = places.take(Some("a")).unwrap();
         let second = places.take(Some("a")).unwrap();
         assert!(places.take(Some("a")).is_none());
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn what_is_refused_leaves_nothing_behind() {
-        let places = Places::new(0, 5);
+        let places = ConcurrencyLimit::new(0, 5);
         assert!(places.take(Some("a")).is_none());
         assert!(places.shares.taken.lock().unwrap().is_empty());
-        assert!(Places::new(5, 0).take(Some("a")).is_none());
+        assert!(ConcurrencyLimit::new(5, 0).take(Some("a")).is_none());
     }
 }

@@ -69,10 +69,10 @@ use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use concurrency_limit::Places;
+use concurrency_limit::ConcurrencyLimit;
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
-use request::{Asked, Query, Request};
+use request::{Query, Request, RequestTarget};
 use respond::{indent, plain};
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,9 +181,9 @@ struct ServerState {
     server: Server,
     resources: Vec<Arc<Resource>>,
     arriving: Semaphore,
-    requests: Places,
-    watches: Places,
-    replicas: Places,
+    requests: ConcurrencyLimit,
+    watches: ConcurrencyLimit,
+    replicas: ConcurrencyLimit,
     refusals: Arc<Semaphore>,
     open: Arc<Semaphore>,
 }
@@ -206,9 +206,9 @@ pub fn router(server: Server) -> Router {
     let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
         arriving: Semaphore::new(MAX_AUTHENTICATING),
-        requests: Places::new(server.limits.requests, server.limits.requests.div_ceil(2)),
-        watches: Places::new(server.limits.watches, server.limits.watches_per_user),
-        replicas: Places::new(
+        requests: ConcurrencyLimit::new(server.limits.requests, server.limits.requests.div_ceil(2)),
+        watches: ConcurrencyLimit::new(server.limits.watches, server.limits.watches_per_user),
+        replicas: ConcurrencyLimit::new(
             peer_requests::MAX_FOLLOWER_STREAMS,
             peer_requests::MAX_FOLLOWER_STREAMS,
         ),
@@ -252,9 +252,11 @@ async fn answer(
     headers: HeaderMap,
 ) -> Response {
     match &admitted.asked {
-        Asked::Path(path) if path.starts_with("/api") => ErrorStatus::no_resource().into_response(),
-        Asked::Path(_) => unknown_path(&shared),
-        Asked::Resource(request) => resource(&shared, request, &admitted, &headers)
+        RequestTarget::Path(path) if path.starts_with("/api") => {
+            ErrorStatus::no_resource().into_response()
+        }
+        RequestTarget::Path(_) => unknown_path(&shared),
+        RequestTarget::Resource(request) => resource(&shared, request, &admitted, &headers)
             .await
             .unwrap_or_else(|failure| {
                 failure.response(negotiate::negotiate_error(&headers, &admitted.query))

@@ -15,7 +15,7 @@ pub use self::fuzzing::{check, check_options};
 
 /// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestTarget {
     /// A path below `/apis/GROUP/VERSION/`.
     Resource(Request),
     /// Any other path, decoded.
@@ -199,7 +199,7 @@ fn go_duration(text: &str) -> Option<Duration> {
 }
 
 /// Parses method, path and the option `watch`.
-pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, ErrorStatus> {
+pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget, ErrorStatus> {
     let path = percent_decode_str(uri.path())
         .decode_utf8()
         .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
@@ -209,7 +209,7 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, ErrorSt
     let (Some("apis"), Some(group), Some(version), Some(first)) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Ok(Asked::Path(path.into_owned()));
+        return Ok(RequestTarget::Path(path.into_owned()));
     };
     let mut request = Request {
         group: group.to_owned(),
@@ -235,7 +235,7 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, ErrorSt
         .clone_into(&mut request.name);
     request.subresource = parts.collect::<Vec<_>>().join("/");
     if request.resource.is_empty() {
-        return Ok(Asked::Path(path.into_owned()));
+        return Ok(RequestTarget::Path(path.into_owned()));
     }
     let name = request.name.as_str();
     if matches!(name, "." | "..") {
@@ -251,7 +251,7 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, ErrorSt
         )));
     }
     request.verb = verb(method, &request, query);
-    Ok(Asked::Resource(request))
+    Ok(RequestTarget::Resource(request))
 }
 
 fn verb(method: &Method, request: &Request, query: &Query) -> &'static str {
@@ -275,15 +275,15 @@ fn verb(method: &Method, request: &Request, query: &Query) -> &'static str {
 mod tests {
     use super::*;
 
-    fn asked(method: &Method, uri: &str) -> Asked {
+    fn asked(method: &Method, uri: &str) -> RequestTarget {
         let uri: Uri = uri.parse().unwrap();
         parse(method, &uri, &Query::of(&uri)).unwrap()
     }
 
     fn resource(method: &Method, uri: &str) -> Request {
         match asked(method, uri) {
-            Asked::Resource(request) => request,
-            Asked::Path(path) => panic!("{path} is not a resource"),
+            RequestTarget::Resource(request) => request,
+            RequestTarget::Path(path) => panic!("{path} is not a resource"),
         }
     }
 
@@ -344,7 +344,7 @@ mod tests {
         );
         assert_eq!(
             asked(&Method::GET, "/apis/g/v1/"),
-            Asked::Path("/apis/g/v1/".to_owned())
+            RequestTarget::Path("/apis/g/v1/".to_owned())
         );
     }
 

@@ -7,7 +7,7 @@
 //! neither forge a line nor control a terminal.
 
 use super::quoted::clip;
-use super::request::Asked;
+use super::request::RequestTarget;
 use crate::auth::User;
 use crate::clock;
 use crate::telemetry::ACCESS_LOG;
@@ -70,9 +70,9 @@ impl RequestLogLine {
     }
 
     /// Adds the requested verb, resource and namespace.
-    pub fn asks(&mut self, asked: &Asked) {
+    pub fn asks(&mut self, asked: &RequestTarget) {
         if let Some(line) = &mut self.0
-            && let Asked::Resource(request) = asked
+            && let RequestTarget::Resource(request) = asked
         {
             if !request.verb.is_empty() {
                 line.verb = request.verb;

@@ -8,7 +8,7 @@ mod lifetime;
 #[cfg(test)]
 mod tests;
 
-use self::lifetime::{Course, WatchStart};
+use self::lifetime::{WatchLifetime, WatchStart};
 use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
@@ -64,7 +64,7 @@ pub fn watch(
     } else {
         Options::of_watch(query, resource)?
     };
-    let course = Course::of(query, &options, by_path)?;
+    let course = WatchLifetime::of(query, &options, by_path)?;
     let mut selector = options.selector;
     if !request.name.is_empty() {
         selector.require_name(&request.name)?;
@@ -106,7 +106,7 @@ struct Watcher {
     form: Form,
     selector: Selector,
     scope: ListScope,
-    course: Course,
+    course: WatchLifetime,
     deadline: Instant,
     bookmark_at: Option<Instant>,
     columns_sent: bool,

@@ -6,7 +6,7 @@ use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_cel::Doc;
-use ifo_engine::detect::{Evaluation, Says, evaluate};
+use ifo_engine::detect::{Evaluation, RuleValues, evaluate};
 use ifo_engine::rules::{RuleBook, compile};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -76,7 +76,7 @@ fn full(operation: &str, item: Option<&Arc<str>>) -> String {
     item.map_or_else(|| operation.into(), |item| format!("{operation}/{item}"))
 }
 
-fn found(evaluation: &Evaluation) -> BTreeMap<String, &Says> {
+fn found(evaluation: &Evaluation) -> BTreeMap<String, &RuleValues> {
     let findings = evaluation.findings.iter();
     findings
         .filter_map(|finding| {
@@ -96,7 +96,7 @@ fn ends(evaluation: &Evaluation) -> BTreeMap<String, State> {
         .collect()
 }
 
-fn compare(name: &str, says: &Says, expected: &Map<String, Value>) -> Result<(), String> {
+fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Result<(), String> {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     for (field, expected) in expected {
         let value = match field.as_str() {

@@ -1,5 +1,5 @@
 //! The op tree that compilation creates and evaluation reads. It is immutable, shared between
-//! threads, and at most [`super::compile::DEPTH`] deep.
+//! threads, and at most [`super::compile::MAX_DEPTH`] deep.
 
 use super::failure::FixedText;
 use super::pattern::Pattern;

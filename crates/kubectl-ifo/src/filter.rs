@@ -1,7 +1,7 @@
 //! The filters of a command.
 //!
 //! Input: the flags that all commands share. Output: a decision for each operation. The module
-//! [`known`](super::known) checks if the values of the flags exist.
+//! [`filter_check`](super::filter_check) checks if the values of the flags exist.
 
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::ListedOperation;

@@ -6,7 +6,7 @@
 
 use super::kinds::Kinds;
 use super::operation::{ListedOperation, ListedSubject};
-use super::ownership::{Kin, Who};
+use super::ownership::{Ownership, ResourceIdentity};
 use super::server::ApiServer;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -56,8 +56,8 @@ impl Lookup {
         meant: &dyn Fn(&ListedOperation) -> bool,
     ) -> usize {
         for _ in 0..MAX_LEVELS {
-            let kin = Kin::of(operations, &self.known);
-            let mut missing: Vec<Who<'_>> = kin
+            let kin = Ownership::of(operations, &self.known);
+            let mut missing: Vec<ResourceIdentity<'_>> = kin
                 .strangers(meant)
                 .into_iter()
                 .filter(|who| who.uid.is_some_and(|uid| !self.asked.contains(uid)))
@@ -94,7 +94,7 @@ impl Lookup {
 }
 
 /// Returns the owner from the object of its name, if the UID is the same.
-fn owner(who: Who<'_>, found: ObjectMeta) -> Option<ListedSubject> {
+fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
     (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),
         kind: who.kind.to_owned(),

@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// A resource, as operations and owner references name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Who<'a> {
+pub(super) struct ResourceIdentity<'a> {
     /// Group and version.
     pub(super) api_version: &'a str,
     /// Kind.
@@ -36,7 +36,7 @@ pub(super) struct Who<'a> {
     pub(super) uid: Option<&'a str>,
 }
 
-impl<'a> Who<'a> {
+impl<'a> ResourceIdentity<'a> {
     /// Returns the subject of an operation.
     pub(super) fn of(subject: &'a ListedSubject) -> Self {
         Self {
@@ -63,9 +63,9 @@ type ResourceNames<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// A resource and its operations.
 #[derive(Debug)]
-pub(super) struct KinNode<'a> {
+pub(super) struct OwnershipNode<'a> {
     /// The resource.
-    pub(super) who: Who<'a>,
+    pub(super) who: ResourceIdentity<'a>,
     /// Its operations, in input order. Empty for a resource that is only known as an owner.
     pub(super) operations: Vec<&'a ListedOperation>,
     /// The possible parents, the best first.
@@ -78,14 +78,14 @@ pub(super) struct KinNode<'a> {
 
 /// All resources that operations mention.
 #[derive(Debug, Default)]
-pub(super) struct Kin<'a> {
+pub(super) struct Ownership<'a> {
     /// Nodes with operations come first, in input order.
-    pub(super) nodes: Vec<KinNode<'a>>,
+    pub(super) nodes: Vec<OwnershipNode<'a>>,
     by_uid: HashMap<&'a str, usize>,
     by_names: HashMap<ResourceNames<'a>, usize>,
 }
 
-impl<'a> Kin<'a> {
+impl<'a> Ownership<'a> {
     /// Builds the nodes. `known` are objects that were looked up as owners.
     pub(super) fn of(
         operations: impl IntoIterator<Item = &'a ListedOperation>,
@@ -124,7 +124,7 @@ impl<'a> Kin<'a> {
 
     /// Returns the node of an object whose owners are known.
     fn known(&mut self, subject: &'a ListedSubject) -> usize {
-        let who = Who::of(subject);
+        let who = ResourceIdentity::of(subject);
         let number = match who.uid {
             Some(uid) => self.by_uid.get(uid),
             None => self.by_names.get(&who.names()),
@@ -138,13 +138,13 @@ impl<'a> Kin<'a> {
         number
     }
 
-    fn add(&mut self, who: Who<'a>) -> usize {
+    fn add(&mut self, who: ResourceIdentity<'a>) -> usize {
         let number = self.nodes.len();
         if let Some(uid) = who.uid {
             self.by_uid.insert(uid, number);
         }
         self.by_names.entry(who.names()).or_insert(number);
-        self.nodes.push(KinNode {
+        self.nodes.push(OwnershipNode {
             who,
             operations: Vec::new(),
             parents: Vec::new(),
@@ -167,14 +167,14 @@ impl<'a> Kin<'a> {
             }
             return number;
         }
-        let who = Who {
+        let who = ResourceIdentity {
             api_version: &reference.api_version,
             kind: &reference.kind,
             name: &reference.name,
             namespace,
             uid,
         };
-        let in_no_namespace = Who {
+        let in_no_namespace = ResourceIdentity {
             namespace: None,
             ..who
         };
@@ -218,7 +218,10 @@ impl<'a> Kin<'a> {
 
     /// Returns the owners whose own owners are unknown. Only owners of resources with an operation
     /// for which `meant` is true count, and their ancestors.
-    pub(super) fn strangers(&self, meant: &dyn Fn(&ListedOperation) -> bool) -> Vec<Who<'a>> {
+    pub(super) fn strangers(
+        &self,
+        meant: &dyn Fn(&ListedOperation) -> bool,
+    ) -> Vec<ResourceIdentity<'a>> {
         let own = self.numbers(|node| node.operations.iter().any(|it| meant(it)));
         let above = reach(own, |it| &self.nodes[it].parents);
         let nodes = self.nodes.iter().enumerate();
@@ -228,7 +231,7 @@ impl<'a> Kin<'a> {
             .collect()
     }
 
-    fn numbers(&self, is: impl Fn(&KinNode<'a>) -> bool) -> Vec<usize> {
+    fn numbers(&self, is: impl Fn(&OwnershipNode<'a>) -> bool) -> Vec<usize> {
         let numbers = 0..self.nodes.len();
         numbers.filter(|it| is(&self.nodes[*it])).collect()
     }
@@ -295,7 +298,7 @@ struct Roots<'a> {
 }
 
 impl<'a> Roots<'a> {
-    fn of(nodes: &[KinNode<'a>]) -> Self {
+    fn of(nodes: &[OwnershipNode<'a>]) -> Self {
         let mut within: HashMap<_, Vec<usize>> = HashMap::new();
         let mut namespaced: HashMap<_, Vec<usize>> = HashMap::new();
         for (number, node) in nodes.iter().enumerate() {
@@ -318,7 +321,7 @@ impl<'a> Roots<'a> {
     /// Returns the root of the correlation group of a node. For a namespaced resource, this is the
     /// root in its namespace, else the cluster-scoped root. For a cluster-scoped resource, it is
     /// the only root in any namespace. If there are several roots, none is chosen.
-    fn over(&self, node: &KinNode<'a>) -> impl Iterator<Item = usize> {
+    fn over(&self, node: &OwnershipNode<'a>) -> impl Iterator<Item = usize> {
         let only = |roots: Option<&Vec<usize>>| match roots.map(Vec::as_slice) {
             Some([root]) => Some(*root),
             _ => None,
@@ -342,7 +345,7 @@ impl<'a> Roots<'a> {
 }
 
 /// Returns the groups of which a node is a root.
-fn root_of<'a>(node: &KinNode<'a>) -> Vec<&'a str> {
+fn root_of<'a>(node: &OwnershipNode<'a>) -> Vec<&'a str> {
     node.operations
         .iter()
         .filter(|it| it.correlation("role") == Some("root"))

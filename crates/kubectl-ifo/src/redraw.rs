@@ -32,19 +32,19 @@ const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
 /// A text that is computed from all matching operations.
-pub(super) trait Picture {
+pub(super) trait RedrawnText {
     /// Returns true if the text depends on an operation.
     fn wants(&self, operation: &ListedOperation) -> bool;
     /// Returns the text, at most as wide as the screen.
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
-        shown: &PictureContext,
+        shown: &RedrawContext,
     ) -> Result<String, Problem>;
 }
 
 /// Other inputs of a text beside the operations.
-pub(super) struct PictureContext {
+pub(super) struct RedrawContext {
     /// The current time, for ages.
     pub(super) now: Timestamp,
     /// Columns of the terminal. None without a terminal.
@@ -53,7 +53,7 @@ pub(super) struct PictureContext {
     pub(super) incomplete: Option<Incomplete>,
 }
 
-impl PictureContext {
+impl RedrawContext {
     /// Reads the current values, with the newest answer to `source`.
     pub(super) fn now(source: &OperationSource) -> Self {
         Self {
@@ -69,7 +69,7 @@ pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<ListedOperation>,
     shape: OutputShape,
-    mut picture: impl Picture,
+    mut picture: impl RedrawnText,
 ) -> Result<ExitCode, Problem> {
     let mut known: BTreeMap<OperationKey, ListedOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
@@ -88,7 +88,7 @@ pub(super) async fn run(
             let _ = source.probe().await;
             probed = Instant::now();
         }
-        let shown = PictureContext::now(source);
+        let shown = RedrawContext::now(source);
         let text = picture.text(operations, &shown).await?;
         let gaps = shown.incomplete.as_ref().map(incomplete_line);
         if on_screen {

@@ -10,7 +10,7 @@ use super::operation::{Field, ListedOperation, OperationData};
 use super::output::{OutputShape, TextStyle, print, table, text_of};
 use super::plain_text::{self};
 use super::problem::Problem;
-use super::redraw::{self, Picture, PictureContext};
+use super::redraw::{self, RedrawContext, RedrawnText};
 use super::sort::{self, SortBy};
 use super::source::{IncompleteData, OperationSource};
 use clap::ValueEnum as _;
@@ -68,7 +68,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
     }
-    print(&view.text(operations, &PictureContext::now(&source)).await?)?;
+    print(&view.text(operations, &RedrawContext::now(&source)).await?)?;
     tell_incomplete(&source);
     Ok(ExitCode::SUCCESS)
 }
@@ -82,7 +82,7 @@ struct SummaryView {
     sort: Option<SortBy>,
 }
 
-impl Picture for SummaryView {
+impl RedrawnText for SummaryView {
     fn wants(&self, operation: &ListedOperation) -> bool {
         self.filters.shows(operation)
     }
@@ -90,7 +90,7 @@ impl Picture for SummaryView {
     async fn text(
         &mut self,
         mut operations: Vec<ListedOperation>,
-        shown: &PictureContext,
+        shown: &RedrawContext,
     ) -> Result<String, Problem> {
         match &self.sort {
             Some(sort) => sort.sort(&mut operations),

@@ -7,7 +7,7 @@ use super::filter::Filters;
 use super::filter_check;
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::{ListedOperation, ListedSubject};
-use super::ownership::Who;
+use super::ownership::ResourceIdentity;
 use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
@@ -54,13 +54,13 @@ impl fmt::Display for TargetName {
 
 impl TargetName {
     /// Returns true if `who` is the resource.
-    pub(super) fn is(&self, who: Who<'_>) -> bool {
+    pub(super) fn is(&self, who: ResourceIdentity<'_>) -> bool {
         self.name == who.name && self.kind.is_of(who.kind, who.api_version)
     }
 
     /// Returns true if a subject is the resource.
     pub(super) fn is_subject(&self, subject: &ListedSubject) -> bool {
-        self.is(Who::of(subject))
+        self.is(ResourceIdentity::of(subject))
     }
 
     /// Resolves the kind with discovery.
@@ -88,7 +88,7 @@ impl TargetName {
 mod tests {
     use super::*;
 
-    const MACHINE: Who<'_> = Who {
+    const MACHINE: ResourceIdentity<'_> = ResourceIdentity {
         api_version: "kubevirt.io/v1",
         kind: "VirtualMachine",
         name: "web",
@@ -117,7 +117,7 @@ mod tests {
         ] {
             assert!(!text.parse::<TargetName>().unwrap().is(MACHINE), "{text}");
         }
-        let node = Who {
+        let node = ResourceIdentity {
             api_version: "v1",
             kind: "Node",
             ..MACHINE

@@ -3,7 +3,7 @@
 use super::{IDLE_TIMEOUT, OPEN_TIMEOUT, WatchEnd, WatchTask};
 use crate::observe::{
     Garbled, Lost,
-    budget::Turn,
+    budget::ListPermit,
     envelope,
     input::MAX_OBJECT,
     page::{PageFault, PagePart, PageReader},
@@ -78,7 +78,7 @@ impl WatchTask {
     }
 
     /// Waits until this list may run; says that there is a gap if that takes its time.
-    async fn turn(&mut self) -> Turn {
+    async fn turn(&mut self) -> ListPermit {
         let budget = self.budget.clone();
         let mut turn = pin!(budget.turn());
         if self.synced {

@@ -13,7 +13,9 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::rules::{Activity, Bookless, EvaluationError, EvaluationFailure, compile};
+use ifo_engine::rules::{
+    Activity, EvaluationError, EvaluationFailure, RuleSetsWithoutBook, compile,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
@@ -127,7 +129,7 @@ struct World {
     rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
     feedback: mpsc::Sender<Feedback>,
     publications: mpsc::Receiver<Publication>,
-    caught_up: watch::Receiver<Option<Arc<Bookless>>>,
+    caught_up: watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     unread: watch::Receiver<Arc<BTreeSet<String>>>,
     report: watch::Receiver<Arc<Report>>,
     sink: Arc<Sink>,

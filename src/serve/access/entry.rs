@@ -3,11 +3,11 @@
 use super::{Seat, method_name, refusal};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
-use crate::serve::concurrency_limit::RequestPlace;
+use crate::serve::concurrency_limit::RequestSlot;
 use crate::serve::connections::{self, Class, ConnectionRefused};
 use crate::serve::peer_requests;
 use crate::serve::quoted::{Quoted, clip};
-use crate::serve::request::{Asked, Query, Request as ResourceRequest};
+use crate::serve::request::{Query, Request as ResourceRequest, RequestTarget};
 use crate::serve::request_log::RequestLogLine;
 use crate::serve::respond::{overload, plain};
 use crate::serve::select::Reviewed;
@@ -22,18 +22,18 @@ const MAX_PATH: usize = 512;
 
 /// The result of the admission.
 #[derive(Default)]
-pub(super) struct Entered {
+pub(super) struct Admission {
     /// The place of a watch.
     pub(super) seat: Option<Seat>,
     /// The place of another request. Requests of administrators have none.
-    pub(super) place: Option<RequestPlace>,
+    pub(super) place: Option<RequestSlot>,
     /// True if the request is for a public path and has no place.
     pub(super) open: bool,
     /// The user. None for public paths.
     pub(super) user: Option<User>,
 }
 
-impl Entered {
+impl Admission {
     fn open() -> Self {
         Self {
             open: true,
@@ -45,12 +45,12 @@ impl Entered {
 /// Authenticates the request, finds a place for it and authorizes it.
 pub(super) async fn enter(
     shared: &Arc<ServerState>,
-    (asked, query): (&Asked, &Query),
+    (asked, query): (&RequestTarget, &Query),
     parts: &Parts,
     line: &mut RequestLogLine,
-) -> Result<Entered, Response> {
-    let open = matches!(asked, Asked::Path(path) if is_open(path));
-    let probe = matches!(asked, Asked::Path(path) if is_probe(path));
+) -> Result<Admission, Response> {
+    let open = matches!(asked, RequestTarget::Path(path) if is_open(path));
+    let probe = matches!(asked, RequestTarget::Path(path) if is_probe(path));
     let token = parts.headers.contains_key(header::AUTHORIZATION);
     let certificates = parts.extensions.get().cloned().unwrap_or_default();
     // A kube-apiserver has connections that are used for discovery only.
@@ -60,7 +60,7 @@ pub(super) async fn enter(
     }
     // A bad token is a 401 on every path. Public paths need no token.
     if open && !token {
-        return Ok(Entered::open());
+        return Ok(Admission::open());
     }
     // The verification of a token takes time and memory, so its number is limited.
     let arriving = if token {
@@ -91,9 +91,9 @@ pub(super) async fn enter(
         connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
     }
     if open || probe {
-        return Ok(Entered::open());
+        return Ok(Admission::open());
     }
-    let watch = matches!(asked, Asked::Resource(resource) if resource.verb == "watch");
+    let watch = matches!(asked, RequestTarget::Resource(resource) if resource.verb == "watch");
     let places = match (replica, watch) {
         (true, _) => &shared.replicas,
         (false, true) => &shared.watches,
@@ -114,7 +114,7 @@ pub(super) async fn enter(
     };
     let attributes = attributes(asked, query, &parts.method);
     authorize(shared, &user, &attributes, (parts, query)).await?;
-    Ok(Entered {
+    Ok(Admission {
         seat,
         place,
         open: false,
@@ -159,13 +159,13 @@ fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/livez" | "/readyz")
 }
 
-fn attributes(asked: &Asked, query: &Query, method: &Method) -> Attributes {
+fn attributes(asked: &RequestTarget, query: &Query, method: &Method) -> Attributes {
     match asked {
-        Asked::Path(path) => Attributes::NonResource {
+        RequestTarget::Path(path) => Attributes::NonResource {
             path: path.clone(),
             verb: method_name(method).to_owned(),
         },
-        Asked::Resource(resource) => resource_attributes(resource, query),
+        RequestTarget::Resource(resource) => resource_attributes(resource, query),
     }
 }
 

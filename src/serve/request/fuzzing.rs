@@ -1,6 +1,6 @@
 //! Checks for every query and every request line.
 
-use super::{Asked, KNOWN_PARAMETERS, Query, parse};
+use super::{KNOWN_PARAMETERS, Query, RequestTarget, parse};
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::{list, watch};
 use http::{Method, Uri};
@@ -67,8 +67,8 @@ fn outcome(world: &World, query: &Query) -> [String; 3] {
 pub fn check(method: &Method, uri: &Uri) {
     let query = Query::of(uri);
     let request = match parse(method, uri, &query) {
-        Ok(Asked::Resource(request)) => request,
-        Ok(Asked::Path(_)) => return,
+        Ok(RequestTarget::Resource(request)) => request,
+        Ok(RequestTarget::Path(_)) => return,
         Err(failure) => return refused(&failure, &[400]),
     };
     let one = [

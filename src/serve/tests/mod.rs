@@ -22,7 +22,7 @@ use crate::auth::{
     Unauthenticated, Undecided, User,
 };
 use crate::index::{Bounds, CommitVersion, Key, Rv, Write, Writer, index_from};
-use crate::replicate::{Contact, Leadership, Standing, View, view};
+use crate::replicate::{LeaderQueries, Leadership, Standing, View, view};
 use crate::rules::Coverage;
 use crate::telemetry::Metrics;
 use axum::Router;
@@ -144,7 +144,7 @@ pub struct Fixture {
     /// The standing of the replica. At first it leads.
     pub standing: watch::Sender<Standing>,
     /// The part of the view that the mirror updates. It answers no query.
-    _contact: Contact,
+    _contact: LeaderQueries,
 }
 
 impl Fixture {

@@ -1,7 +1,7 @@
 //! Checks for the options of every watch.
 
 use super::Options;
-use super::lifetime::{Course, MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchStart};
+use super::lifetime::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchLifetime, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::request::Query;
@@ -11,14 +11,14 @@ use std::time::Duration;
 /// because it is random.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_watch(query, &world.live);
-    let course = match options.and_then(|options| Course::of(query, &options, false)) {
+    let course = match options.and_then(|options| WatchLifetime::of(query, &options, false)) {
         Ok(course) => course,
         Err(failure) => {
             refused(&failure, &[400, 422]);
             return failure.to_string();
         }
     };
-    let Course {
+    let WatchLifetime {
         start,
         bookmarks,
         marked,

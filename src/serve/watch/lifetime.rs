@@ -25,7 +25,7 @@ pub(super) enum WatchStart {
 
 /// The course of a watch.
 #[derive(Debug)]
-pub(super) struct Course {
+pub(super) struct WatchLifetime {
     pub(super) start: WatchStart,
     pub(super) bookmarks: bool,
     /// True if a bookmark marks the end of the initial events.
@@ -35,7 +35,7 @@ pub(super) struct Course {
     pub(super) lasts: Duration,
 }
 
-impl Course {
+impl WatchLifetime {
     /// Parses the options. `by_path` is true for the old paths without the option `watch`.
     pub(super) fn of(
         query: &Query,

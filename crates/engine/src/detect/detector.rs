@@ -1,7 +1,7 @@
 //! The detector of one feed. Input: the feed's raw events with their times. Output: messages for
 //! the tracker.
 
-use super::evaluate::{self, Allowances};
+use super::evaluate::{self, RuleSetBudgets};
 use super::metadata::PartialMetadata;
 use super::unknown_objects::UnknownObjects;
 use super::{Evaluation, FeedEvent, Subject};
@@ -41,7 +41,7 @@ pub struct Detector {
     /// give the same messages.
     timed: BTreeMap<Arc<str>, Arc<[u8]>>,
     /// The evaluation budgets of the rule sets.
-    allowances: Allowances,
+    allowances: RuleSetBudgets,
     /// Objects on which the detection of an operation is unknown.
     unknown: UnknownObjects,
 }
@@ -95,7 +95,7 @@ impl Detector {
             listing: true,
             interesting: HashMap::new(),
             timed: BTreeMap::new(),
-            allowances: Allowances::default(),
+            allowances: RuleSetBudgets::default(),
             unknown: UnknownObjects::new(book.clone()),
             book,
             meter,

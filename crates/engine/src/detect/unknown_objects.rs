@@ -3,7 +3,7 @@
 //! sets, which are used for their status and for the warning on lists.
 
 use super::Evaluation;
-use super::evaluate::Allowances;
+use super::evaluate::RuleSetBudgets;
 use crate::rules::{RuleBook, RuleSet};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -161,7 +161,7 @@ impl UnknownObjects {
     }
 
     /// Updates which rule sets are throttled.
-    pub(super) fn throttling(&mut self, allowances: &Allowances) {
+    pub(super) fn throttling(&mut self, allowances: &RuleSetBudgets) {
         for (place, rule_set) in self.book.rule_sets.iter().enumerate() {
             let now = allowances.is_throttled(place);
             let before = std::mem::replace(&mut self.throttled[place], now);
@@ -244,7 +244,7 @@ mod tests {
 
     struct Feed {
         unknown: UnknownObjects,
-        allowances: Allowances,
+        allowances: RuleSetBudgets,
     }
 
     impl Feed {
@@ -263,7 +263,7 @@ mod tests {
             let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set]);
             Self {
                 unknown: UnknownObjects::new(Arc::new(book)),
-                allowances: Allowances::default(),
+                allowances: RuleSetBudgets::default(),
             }
         }
 

@@ -136,7 +136,7 @@ impl RuleBook {
 
 /// Rule sets whose target has no book. Operations from before a restart may belong to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bookless {
+pub struct RuleSetsWithoutBook {
     /// Names of rule sets of which discovery has not yet answered whether the target is served.
     pub undecided: BTreeSet<String>,
     /// Names of rule sets whose target is not served.

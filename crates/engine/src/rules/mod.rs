@@ -9,7 +9,7 @@ pub mod roles;
 mod validate;
 
 pub use activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
-pub use book::{Bookless, RuleBook};
+pub use book::{RuleBook, RuleSetsWithoutBook};
 pub use compile::{Invalid, compile};
 pub use evaluation_error::EvaluationError;
 

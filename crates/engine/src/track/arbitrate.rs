@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The identity of an operation within its subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct What {
+pub struct OperationName {
     /// The name of the operation.
     pub operation: Arc<str>,
     /// The element of the subject that it is about, for rules with `forEach`.
@@ -21,7 +21,7 @@ pub struct What {
 #[derive(Clone, Copy, Debug)]
 pub struct Contender<'a> {
     /// Its identity.
-    pub what: &'a What,
+    pub what: &'a OperationName,
     /// True if a rule currently detects it. False if it is settling.
     pub detected: bool,
     /// The rule set that describes the operation, and the index of its rule.
@@ -98,7 +98,7 @@ mod tests {
     /// `(operation or operation/item, detected, what it supersedes)`, in the order of
     /// the rules. Yields `loser<winner` for each that gives way.
     fn verdict(rules: &[(&str, bool, &[&str])]) -> Vec<String> {
-        let all: Vec<(What, Supersedes)> = rules
+        let all: Vec<(OperationName, Supersedes)> = rules
             .iter()
             .map(|(name, _, supersedes)| {
                 let (operation, item) = match name.split_once('/') {
@@ -106,7 +106,7 @@ mod tests {
                     None => (*name, None),
                 };
                 let names: Vec<String> = supersedes.iter().map(ToString::to_string).collect();
-                let what = What {
+                let what = OperationName {
                     operation: operation.into(),
                     item,
                 };

@@ -11,7 +11,7 @@ use super::shared_state::OperationId;
 use super::subject::Tracked;
 use super::tracker::Tracker;
 use crate::ClockReading;
-use crate::rules::Bookless;
+use crate::rules::RuleSetsWithoutBook;
 use ifo_api::Key;
 use ifo_api::live::InFlightOperation;
 use jiff::Timestamp;
@@ -269,7 +269,7 @@ impl Tracker {
     }
 
     /// Called when all rule sets have been read. Operations without a rule complete.
-    pub(super) fn all_booked(&mut self, bookless: &Bookless, now: ClockReading) {
+    pub(super) fn all_booked(&mut self, bookless: &RuleSetsWithoutBook, now: ClockReading) {
         let unclaimed = |it: &Tracked| it.unclaimed;
         self.each(now, unclaimed, |it, step| it.all_booked(bookless, step));
     }

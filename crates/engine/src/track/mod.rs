@@ -20,7 +20,7 @@ pub use initial_state::{InitialState, MAX_RESTORED};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
 use crate::detect::FeedEvent;
-use crate::rules::{Bookless, RuleBook};
+use crate::rules::{RuleBook, RuleSetsWithoutBook};
 use ifo_api::{Gvr, Key, Source};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub enum Message {
     /// The initial state of a new leader. It is sent before all rules.
     Resume(Box<InitialState>),
     /// The rule books of all rule sets have been sent, except those of these rule sets.
-    Booked(Arc<Bookless>),
+    Booked(Arc<RuleSetsWithoutBook>),
     /// A namespace was deleted. Its retained operations are deleted, too.
     NamespaceGone {
         /// Its name.

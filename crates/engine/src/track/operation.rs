@@ -8,10 +8,10 @@ mod state;
 pub use restored::{Restored, UNCLAIMED};
 pub use state::{Observed, Yielded};
 
-use super::arbitrate::What;
+use super::arbitrate::OperationName;
 use super::end_reason::End;
 use crate::ClockReading;
-use crate::detect::{Says, Subject};
+use crate::detect::{RuleValues, Subject};
 use crate::rules::{CompiledRule, RuleSet};
 use ifo_api::Key;
 use ifo_api::live::{StartTimeSource, State};
@@ -48,7 +48,7 @@ pub struct Detection {
     /// The rule set.
     pub rule_set: Arc<RuleSet>,
     /// The values of its rule.
-    pub says: Says,
+    pub says: RuleValues,
 }
 
 /// The rule sets that detect an operation, by name. There is nearly always one.
@@ -77,7 +77,7 @@ impl Detection {
 #[derive(Debug)]
 pub struct Operation {
     /// Its identity within the subject.
-    pub what: What,
+    pub what: OperationName,
     /// Namespace and name of its object.
     pub key: Key,
     /// The UID of its object.
@@ -145,7 +145,7 @@ impl Operation {
         view: &SubjectView,
         cluster_namespace: &Arc<str>,
         (detections, yielded): (Detections, Yielded),
-        what: What,
+        what: OperationName,
         start: OperationStart,
         now: Timestamp,
     ) -> Option<Self> {
@@ -179,7 +179,7 @@ impl Operation {
         identity: &str,
         view: &SubjectView,
         cluster_namespace: &Arc<str>,
-        what: &What,
+        what: &OperationName,
         seconds: i64,
     ) -> (Key, Uuid) {
         let operation = &what.operation;

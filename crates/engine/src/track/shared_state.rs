@@ -1,7 +1,7 @@
 //! State that all subjects share: pending writes, timers, and completed operations.
 
 use super::Write;
-use super::arbitrate::What;
+use super::arbitrate::OperationName;
 use super::end_reason::End;
 use super::expiring::Expiring;
 use super::facts::EncodedOperation;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The identity of a subject.
 pub(super) type Identity = Arc<str>;
 /// The identity of an operation among all operations in flight.
-pub(super) type OperationId = (Identity, What);
+pub(super) type OperationId = (Identity, OperationName);
 
 /// Number of operations whose last start is remembered, or the number of retained operations if it
 /// is higher. A later run that starts within the same second then gets another name.
@@ -35,7 +35,7 @@ pub(super) const MAX_DELETED: usize = 10_000;
 
 /// The shared state, see above.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct SharedState {
     pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
     /// The next time of each subject at which a debounce period ends, or an operation or a state
@@ -61,7 +61,7 @@ struct Ended {
     over: i64,
 }
 
-impl Ledger {
+impl SharedState {
     pub(super) fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
         Self {
             settings,

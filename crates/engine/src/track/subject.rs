@@ -5,7 +5,7 @@ mod first_start;
 mod restored;
 mod step;
 
-use super::arbitrate::{self, Contender, What};
+use super::arbitrate::{self, Contender, OperationName};
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
 use super::shared_state::Identity;
@@ -30,8 +30,8 @@ pub(super) struct Tracked {
     pub(super) target: Arc<Gvr>,
     // Most subjects have one operation. The map is a vector that grows by four, so values are
     // boxed.
-    operations: LiteMap<What, Box<Operation>>,
-    waiting: LiteMap<What, WaitingOperation>,
+    operations: LiteMap<OperationName, Box<Operation>>,
+    waiting: LiteMap<OperationName, WaitingOperation>,
     /// True until the first evaluation of the subject after a restart or a takeover. Until then, an
     /// operation without a known rule may still be in flight.
     unseen: bool,
@@ -197,7 +197,7 @@ impl Tracked {
     ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(target);
-        let keeps = |what: &What, detection: &Detection| {
+        let keeps = |what: &OperationName, detection: &Detection| {
             let name = &detection.rule_set.name;
             detection.target != *target
                 || book.is_some_and(|book| {
@@ -237,7 +237,7 @@ impl Tracked {
     ) -> Vec<Operation> {
         let ends = self.operations.iter_mut();
         let ends = ends.filter_map(|(what, operation)| Some((what.clone(), over(operation)?)));
-        let ends: Vec<(What, End)> = ends.collect();
+        let ends: Vec<(OperationName, End)> = ends.collect();
         ends.into_iter()
             .filter_map(|(what, end)| self.complete(&what, &end, at, step))
             .collect()
@@ -246,7 +246,7 @@ impl Tracked {
     /// Completes one operation at the time `at`.
     fn complete(
         &mut self,
-        what: &What,
+        what: &OperationName,
         end: &End,
         at: Timestamp,
         step: &mut SubjectStep<'_>,
@@ -277,7 +277,7 @@ impl Tracked {
     /// Adds an operation that is detected and not in flight.
     fn wait(
         &mut self,
-        what: What,
+        what: OperationName,
         detections: Detections,
         start: OperationStart,
         step: &SubjectStep<'_>,
@@ -325,7 +325,7 @@ impl Tracked {
         });
         let contenders: Vec<Contender<'_>> = active.chain(ready).collect();
         let lost = arbitrate::losers(&contenders);
-        let verdict: Vec<(What, Option<Arc<str>>)> = contenders
+        let verdict: Vec<(OperationName, Option<Arc<str>>)> = contenders
             .iter()
             .zip(lost)
             .map(|(contender, winner)| {
@@ -342,7 +342,7 @@ impl Tracked {
     }
 
     /// Completes an operation because another one supersedes it. If it is still detected, it waits.
-    fn supersede(&mut self, what: What, by: Arc<str>, step: &mut SubjectStep<'_>) {
+    fn supersede(&mut self, what: OperationName, by: Arc<str>, step: &mut SubjectStep<'_>) {
         let ended = self.complete(&what, &End::Superseded(by), step.again.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = WaitingOperation {
@@ -356,7 +356,7 @@ impl Tracked {
     }
 
     /// Starts a waiting operation.
-    fn start(&mut self, what: What, step: &mut SubjectStep<'_>) {
+    fn start(&mut self, what: OperationName, step: &mut SubjectStep<'_>) {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;
         };
@@ -389,7 +389,7 @@ impl Tracked {
     }
 }
 
-fn contender<'a>(what: &'a What, detected: bool, speaker: &'a Detection) -> Contender<'a> {
+fn contender<'a>(what: &'a OperationName, detected: bool, speaker: &'a Detection) -> Contender<'a> {
     let rule = speaker.rule();
     Contender {
         what,

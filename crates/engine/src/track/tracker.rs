@@ -2,7 +2,7 @@
 
 use super::end_reason::End;
 use super::operation::SubjectView;
-use super::shared_state::{DELETED_TTL, Identity, Ledger, MAX_DELETED};
+use super::shared_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
 use super::subject::{SubjectStep, Tracked};
 use super::{Message, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};
@@ -46,7 +46,7 @@ pub struct Tracker {
     // Sorted, so that the same messages give the same versions. Boxed, because up to half of the
     // slots of a map are empty.
     pub(super) subjects: BTreeMap<Identity, Box<Tracked>>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: SharedState,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl Tracker {
     /// Creates a tracker without rules and operations.
     pub fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
         Self {
-            ledger: Ledger::new(settings, meter),
+            ledger: SharedState::new(settings, meter),
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: BTreeMap::new(),
@@ -118,7 +118,7 @@ impl Tracker {
 
     /// Completes and shows operations whose waiting time is over.
     pub fn expire(&mut self, now: ClockReading) {
-        let due = |ledger: &mut Ledger| ledger.deadlines.pop(usize::MAX, now.steady);
+        let due = |ledger: &mut SharedState| ledger.deadlines.pop(usize::MAX, now.steady);
         while let Some((identity, ())) = due(&mut self.ledger) {
             self.step(&identity, now, Tracked::refresh);
         }

@@ -20,7 +20,7 @@ use super::list::objects;
 use super::lookup::Lookup;
 use super::operation::{ListedOperation, own_name};
 use super::output::{OutputShape, complain, print};
-use super::ownership::Kin;
+use super::ownership::Ownership;
 use super::problem::Problem;
 use super::server::ApiServer;
 use super::source::OperationSource;
@@ -191,7 +191,7 @@ async fn accounts<'a>(
     chosen: &[usize],
     lookup: &'a Lookup,
 ) -> Vec<Account<'a>> {
-    let kin = Kin::of(operations, &lookup.known);
+    let kin = Ownership::of(operations, &lookup.known);
     let mut rule_sets = BTreeMap::new();
     let mut accounts: Vec<Account<'a>> = Vec::new();
     for (place, number) in chosen.iter().enumerate() {

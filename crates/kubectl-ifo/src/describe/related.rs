@@ -1,7 +1,7 @@
 //! Finds the operations that are related to an operation.
 
 use crate::operation::ListedOperation;
-use crate::ownership::{Kin, KinNode};
+use crate::ownership::{Ownership, OwnershipNode};
 use std::collections::BTreeSet;
 
 /// A related operation.
@@ -18,7 +18,7 @@ const OWNED: &str = "Owned";
 const SAME_GROUP: &str = "Same group";
 
 /// Returns all operations that are related to `operation`, active ones first.
-pub(super) fn to<'a>(operation: &ListedOperation, kin: &Kin<'a>) -> Vec<Related<'a>> {
+pub(super) fn to<'a>(operation: &ListedOperation, kin: &Ownership<'a>) -> Vec<Related<'a>> {
     let is_it = |it: &&ListedOperation| it.key() == operation.key();
     let Some(place) = kin.of_operation(operation) else {
         return Vec::new();
@@ -47,12 +47,12 @@ pub(super) fn to<'a>(operation: &ListedOperation, kin: &Kin<'a>) -> Vec<Related<
 }
 
 // Groups are per namespace. Cluster-scoped subjects have their own groups.
-fn near(a: &KinNode<'_>, b: &KinNode<'_>) -> bool {
+fn near(a: &OwnershipNode<'_>, b: &OwnershipNode<'_>) -> bool {
     let (a, b) = (a.who.namespace, b.who.namespace);
     a == b || a.is_none() || b.is_none()
 }
 
-fn groups<'a>(node: &KinNode<'a>) -> BTreeSet<&'a str> {
+fn groups<'a>(node: &OwnershipNode<'a>) -> BTreeSet<&'a str> {
     let groups = node
         .operations
         .iter()

@@ -2,7 +2,7 @@ use super::rule::DescribedRule;
 use super::{Account, related, text};
 use crate::colors::Paint;
 use crate::operation::{ListedOperation, own_name};
-use crate::ownership::Kin;
+use crate::ownership::Ownership;
 use crate::sample::{now, on, subject};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ fn all_is_told() {
     resizing.name = "web-resizing".to_owned();
     resizing.operation = "Resizing".to_owned();
     operations.push(resizing);
-    let kin = Kin::of(&operations, &[]);
+    let kin = Ownership::of(&operations, &[]);
     let account = Account {
         operation: &operations[0],
         object,
@@ -159,7 +159,7 @@ fn of_many_rows_the_nearest_are_shown() {
         .map(|number| on("a", "Pod", &format!("p-{number:03}"), "Starting").owned_by("VM", "web"))
         .collect();
     operations.push(operation.clone());
-    let kin = Kin::of(&operations, &[]);
+    let kin = Ownership::of(&operations, &[]);
     let event = |number: usize| -> Event {
         serde_json::from_value(json!({"reason": format!("Event{number:03}")})).unwrap()
     };
@@ -189,7 +189,7 @@ fn owners_are_related_through_those_without_operations() {
         on("a", "Pod", "x", "Evicting").owned_by("Set", "web-1"),
     ];
     let known = [subject("a", "Set", "web-1").owned_by("a", "Deployment", "web")];
-    let kin = Kin::of(&operations, &known);
+    let kin = Ownership::of(&operations, &known);
     let hows = |operation: &ListedOperation| -> Vec<(&str, String)> {
         let related = related::to(operation, &kin);
         let each = related.iter();

@@ -5,7 +5,7 @@
 
 use super::row::TopRow;
 use crate::operation::OperationKey;
-use crate::ownership::Kin;
+use crate::ownership::Ownership;
 use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) fn family<'a>(
     if !rows.iter().any(|row| is_it(row)) {
         rows.push(of);
     }
-    let kin = Kin::of(rows.iter().map(|row| &row.operation), &[]);
+    let kin = Ownership::of(rows.iter().map(|row| &row.operation), &[]);
     let by_key: HashMap<OperationKey, &Arc<TopRow>> =
         rows.iter().map(|row| (row.operation.key(), *row)).collect();
     let Some(own) = kin.of_operation(&of.operation) else {

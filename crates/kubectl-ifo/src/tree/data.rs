@@ -2,7 +2,7 @@
 
 use super::forest::Forest;
 use crate::operation::{Field, OperationData};
-use crate::ownership::Who;
+use crate::ownership::ResourceIdentity;
 use crate::source::IncompleteData;
 use serde::Serialize;
 
@@ -53,7 +53,7 @@ struct NamespaceData<'a> {
 #[serde(rename_all = "camelCase")]
 struct ResourceData<'a> {
     #[serde(flatten)]
-    who: Who<'a>,
+    who: ResourceIdentity<'a>,
     /// Number of owners above the resource, if the nesting in the data is less deep.
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<usize>,

@@ -7,7 +7,7 @@ use super::forest::Forest;
 use crate::columns::{self};
 use crate::operation::ListedOperation;
 use crate::output::TextStyle;
-use crate::ownership::Who;
+use crate::ownership::ResourceIdentity;
 use crate::plain_text::{cut, one_line, pad};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
@@ -140,7 +140,7 @@ fn resources<'a>(
 }
 
 /// Formats `Kind/name`, with the item, and with the namespace if it differs from the heading.
-fn name(who: Who<'_>, item: Option<&str>, heading: Option<&str>) -> String {
+fn name(who: ResourceIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     let mut name = format!("{}/{}", who.kind, who.name);
     if let Some(item) = item {
         name.push('/');

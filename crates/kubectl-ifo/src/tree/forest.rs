@@ -5,7 +5,7 @@
 //! the depth is not limited.
 
 use crate::operation::ListedOperation;
-use crate::ownership::{Kin, Who};
+use crate::ownership::{Ownership, ResourceIdentity};
 use std::collections::{BTreeMap, HashMap};
 
 /// Operations by component and namespace.
@@ -38,7 +38,7 @@ pub(super) struct Namespace<'a> {
 #[derive(Debug)]
 pub(super) struct Branch<'a> {
     /// The resource.
-    pub(super) who: Who<'a>,
+    pub(super) who: ResourceIdentity<'a>,
     /// Its operations. Empty if it is shown because of its descendants.
     pub(super) operations: Vec<&'a ListedOperation>,
     /// Its children.
@@ -48,7 +48,7 @@ pub(super) struct Branch<'a> {
 impl<'a> Forest<'a> {
     /// Builds the trees of all operations for which `meant` is true. A resource without operations
     /// is shown if it connects several resources with operations.
-    pub(super) fn all(kin: &Kin<'a>, meant: &dyn Fn(&ListedOperation) -> bool) -> Self {
+    pub(super) fn all(kin: &Ownership<'a>, meant: &dyn Fn(&ListedOperation) -> bool) -> Self {
         let parents: Vec<Option<usize>> = kin
             .nodes
             .iter()
@@ -61,7 +61,7 @@ impl<'a> Forest<'a> {
     /// Builds the trees of `tops` and their descendants, with the operations for which `meant` is
     /// true. Resources between them are shown, too.
     pub(super) fn under(
-        kin: &Kin<'a>,
+        kin: &Ownership<'a>,
         tops: &[usize],
         meant: &dyn Fn(&ListedOperation) -> bool,
     ) -> Self {
@@ -145,7 +145,7 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
 
 /// Trees under construction, from the leaves up.
 struct ForestBuilder<'a, 'k> {
-    kin: &'k Kin<'a>,
+    kin: &'k Ownership<'a>,
     /// True if resources without operations are kept whenever they have children.
     all_owners: bool,
     operations: Vec<Vec<&'a ListedOperation>>,
@@ -158,7 +158,11 @@ struct ForestBuilder<'a, 'k> {
 }
 
 impl<'a, 'k> ForestBuilder<'a, 'k> {
-    fn new(kin: &'k Kin<'a>, meant: &dyn Fn(&ListedOperation) -> bool, all_owners: bool) -> Self {
+    fn new(
+        kin: &'k Ownership<'a>,
+        meant: &dyn Fn(&ListedOperation) -> bool,
+        all_owners: bool,
+    ) -> Self {
         let operations = kin.nodes.iter().map(|node| {
             let operations = node.operations.iter().copied();
             operations.filter(|it| meant(it)).collect()

@@ -15,9 +15,9 @@ use super::list::{CommonArgs, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::ListedOperation;
 use super::output::{OutputShape, TextStyle, complain, print, print_error_line, text_of};
-use super::ownership::Kin;
+use super::ownership::Ownership;
 use super::problem::Problem;
-use super::redraw::{self, Picture, PictureContext};
+use super::redraw::{self, RedrawContext, RedrawnText};
 use super::sort::SortBy;
 use super::source::{IncompleteData, OperationSource, Served};
 use super::target::TargetName;
@@ -104,7 +104,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         return redraw::run(&source, operations, shape, view).await;
     }
     view.sort.check(&operations)?;
-    let shown = PictureContext::now(&source);
+    let shown = RedrawContext::now(&source);
     if let Some(text) = view.show(operations, &shown).await? {
         print(&text)?;
     } else {
@@ -134,7 +134,7 @@ struct TreeView {
     told: bool,
 }
 
-impl Picture for TreeView {
+impl RedrawnText for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
         // In the tree of one resource, completed operations and operations that the filters exclude
         // still show owners.
@@ -144,7 +144,7 @@ impl Picture for TreeView {
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
-        shown: &PictureContext,
+        shown: &RedrawContext,
     ) -> Result<String, Problem> {
         let text = self.show(operations, shown).await?;
         match (text, self.shape) {
@@ -160,7 +160,7 @@ impl TreeView {
     async fn show(
         &mut self,
         mut operations: Vec<ListedOperation>,
-        shown: &PictureContext,
+        shown: &RedrawContext,
     ) -> Result<Option<String>, Problem> {
         self.sort.sort(&mut operations);
         if let Some(selected) = &mut self.selected {
@@ -182,7 +182,7 @@ impl TreeView {
                 ),
             );
         }
-        let kin = Kin::of(&operations, &self.lookup.known);
+        let kin = Ownership::of(&operations, &self.lookup.known);
         let forest = match &self.target {
             None => Forest::all(&kin, &meant),
             Some(target) => {
@@ -197,7 +197,7 @@ impl TreeView {
         self.print(&forest, shown).map(Some)
     }
 
-    fn print(&self, forest: &Forest<'_>, shown: &PictureContext) -> Result<String, Problem> {
+    fn print(&self, forest: &Forest<'_>, shown: &RedrawContext) -> Result<String, Problem> {
         if let Some(format) = self.shape.data() {
             let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
             return text_of(&data::Trees::of(forest, incomplete), format);
@@ -216,7 +216,7 @@ impl TreeView {
     }
 
     /// Returns the data output for an empty result.
-    fn empty(&self, shown: &PictureContext) -> Result<String, Problem> {
+    fn empty(&self, shown: &RedrawContext) -> Result<String, Problem> {
         match self.shape.data() {
             Some(_) => self.print(&Forest::default(), shown),
             None => Ok(String::new()),
@@ -239,7 +239,7 @@ impl TreeView {
 }
 
 /// Returns the nodes that match a name.
-fn found(kin: &Kin<'_>, target: &TargetName) -> Vec<usize> {
+fn found(kin: &Ownership<'_>, target: &TargetName) -> Vec<usize> {
     let nodes = kin.nodes.iter().enumerate();
     nodes
         .filter(|(_, node)| target.is(node.who))

@@ -10,7 +10,7 @@ use crate::columns::OperationColumn;
 use crate::filter::Filters;
 use crate::operation::{ListedOperation, ListedSubject};
 use crate::output::TextStyle;
-use crate::ownership::Kin;
+use crate::ownership::Ownership;
 use crate::sample::{now, on, subject};
 use crate::sort::SortBy;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn drawn_with(
     style: TextStyle,
 ) -> String {
     SortBy::default().sort(&mut operations);
-    let kin = Kin::of(&operations, known);
+    let kin = Ownership::of(&operations, known);
     draw(&Forest::all(&kin, &|_| true), now(), style)
 }
 
@@ -54,7 +54,7 @@ fn drawn_for_meant(
     filters: &Filters,
 ) -> String {
     let target: TargetName = target.parse().unwrap();
-    let kin = Kin::of(operations, known);
+    let kin = Ownership::of(operations, known);
     let tops = found(&kin, &target);
     let forest = Forest::under(&kin, &tops, &|it| filters.shows(it));
     draw(&forest, now(), PIPED)
@@ -364,7 +364,7 @@ fn ten_thousand_levels_are_drawn_within_bounds() {
 #[test]
 fn as_data_ten_thousand_levels_can_be_read_by_any_parser() {
     let operations = chain(10_000);
-    let kin = Kin::of(&operations, &[]);
+    let kin = Ownership::of(&operations, &[]);
     let text =
         serde_json::to_string(&data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
     // serde_json's own limit is 128.
@@ -391,7 +391,7 @@ fn the_tree_is_data_too() {
     child.message = "no room".to_owned();
     let node = on("", "Node", "n", "Draining").of("kubernetes");
     let operations = vec![on("a", "VM", "web", "Migrating").item("1"), child, node];
-    let kin = Kin::of(&operations, &[]);
+    let kin = Ownership::of(&operations, &[]);
     let data = serde_json::to_value(data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
     let started = "2026-01-01T12:00:00Z";
     assert_eq!(
@@ -441,7 +441,7 @@ fn siblings_are_in_the_order_that_was_asked_for() {
             .since(40),
     ];
     SortBy::Column(OperationColumn::Age).sort(&mut operations);
-    let kin = Kin::of(&operations, &[]);
+    let kin = Ownership::of(&operations, &[]);
     same(
         &draw(&Forest::all(&kin, &|_| true), now(), PIPED),
         "\

@@ -1,6 +1,6 @@
 //! Evaluates the rule sets of a book on one object.
 
-use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, Says};
+use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, RuleValues};
 use crate::Meter;
 use crate::rules::{
     self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleSet,
@@ -25,7 +25,7 @@ const MAX_ITEMS: usize = 1_000;
 const MAX_FAILURES: usize = 100;
 
 /// The evaluation of one object.
-pub(super) struct Asking<'a, 's> {
+pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) scope: EvaluationScope<'s>,
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
@@ -43,7 +43,7 @@ struct RulePlace<'r> {
     item: Option<&'r Arc<str>>,
 }
 
-impl<'s> Asking<'_, 's> {
+impl<'s> ObjectEvaluator<'_, 's> {
     /// Evaluates all rules of `rule_set`.
     pub(super) fn rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
@@ -126,7 +126,7 @@ impl<'s> Asking<'_, 's> {
             (Some(false), Some(false)) => self.outcome(place),
             (Some(_), Some(continues)) => {
                 let labels = labels.get_or_insert_with(|| self.labels(place)).clone();
-                let says = Says {
+                let says = RuleValues {
                     continues,
                     ..self.says(place, labels)
                 };
@@ -157,7 +157,7 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    fn add_finding(&mut self, place: RulePlace<'_>, says: Option<Says>) {
+    fn add_finding(&mut self, place: RulePlace<'_>, says: Option<RuleValues>) {
         self.evaluation.findings.push(Finding {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),
@@ -167,7 +167,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// The values of the rule for an operation that it detects.
-    fn says(&mut self, place: RulePlace<'_>, labels: Arc<Labels>) -> Says {
+    fn says(&mut self, place: RulePlace<'_>, labels: Arc<Labels>) -> RuleValues {
         let details = &place.rule.details;
         let state = self
             .text(place, "state", details.state.as_ref())
@@ -188,7 +188,7 @@ impl<'s> Asking<'_, 's> {
                 }
                 good.then(|| text.into())
             });
-        Says {
+        RuleValues {
             order: place.order,
             continues: false,
             labels,

@@ -7,9 +7,9 @@ mod rule_set_budget;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::rule_set_budget::Allowances;
+pub(super) use self::rule_set_budget::RuleSetBudgets;
 
-use self::evaluator::Asking;
+use self::evaluator::ObjectEvaluator;
 use super::{Nameless, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, Labels, RuleBook, RuleSet};
@@ -69,12 +69,12 @@ pub struct Finding {
     /// all elements.
     pub item: Option<Arc<str>>,
     /// The values of the operation. None if the rule failed.
-    pub says: Option<Says>,
+    pub says: Option<RuleValues>,
 }
 
 /// The values that a rule yields for a detected operation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Says {
+pub struct RuleValues {
     /// Index of the rule in its list.
     pub order: usize,
     /// True if only the rule's `continueWhile` is true. This continues an operation, and does not
@@ -134,7 +134,7 @@ pub fn evaluate(
     now: Timestamp,
     meter: &dyn Meter,
 ) -> Result<Evaluation, Nameless> {
-    evaluate_within(book, doc, now, meter, &mut Allowances::default())
+    evaluate_within(book, doc, now, meter, &mut RuleSetBudgets::default())
 }
 
 /// As [`evaluate`], but with the budgets of earlier evaluations. A throttled rule set has no
@@ -144,7 +144,7 @@ pub(super) fn evaluate_within(
     doc: &Doc<'_>,
     now: Timestamp,
     meter: &dyn Meter,
-    allowances: &mut Allowances,
+    allowances: &mut RuleSetBudgets,
 ) -> Result<Evaluation, Nameless> {
     let metadata = doc.root().get("metadata").ok_or(Nameless)?;
     let namespace = metadata
@@ -155,7 +155,7 @@ pub(super) fn evaluate_within(
     let asked = book.rule_sets.iter().filter(covers).count();
     let mut steps = allowances.open(book.rule_sets.len(), asked, now);
     let mut budget = Budget { left: 0 };
-    let mut asking = Asking {
+    let mut asking = ObjectEvaluator {
         scope: EvaluationScope::new(doc, now, &mut budget),
         evaluation: Evaluation {
             subject: Subject::read(doc)?,

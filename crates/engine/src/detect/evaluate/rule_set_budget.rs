@@ -23,7 +23,7 @@ const RETRY_SECONDS: i64 = 10;
 
 /// The budgets of the rule sets of one book, by their index in the book.
 #[derive(Clone, Debug, Default)]
-pub struct Allowances(Vec<RuleSetStanding>);
+pub struct RuleSetBudgets(Vec<RuleSetStanding>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RuleSetStanding {
@@ -35,7 +35,7 @@ struct RuleSetStanding {
 
 /// The remaining steps for one object.
 pub(super) struct ObjectBudget<'a> {
-    allowances: &'a mut Allowances,
+    allowances: &'a mut RuleSetBudgets,
     now: i64,
     left: u64,
     share: u64,
@@ -43,7 +43,7 @@ pub(super) struct ObjectBudget<'a> {
     to_come: u64,
 }
 
-impl Allowances {
+impl RuleSetBudgets {
     /// Begins the next object. `rule_sets` is the number of rule sets in the book, and `asked` the
     /// number of those that cover the object.
     pub(super) fn open(
@@ -64,7 +64,7 @@ impl Allowances {
     }
 }
 
-impl Allowances {
+impl RuleSetBudgets {
     /// Returns true if the rule set at `place` is throttled, because it exhausted its budget on ten
     /// consecutive objects.
     pub fn is_throttled(&self, place: usize) -> bool {
@@ -118,7 +118,12 @@ mod tests {
 
     /// The budget of each rule set if the named ones exhaust theirs. 0 for a rule set that is not
     /// evaluated.
-    fn round(allowances: &mut Allowances, sets: usize, second: i64, greedy: &[usize]) -> Vec<u64> {
+    fn round(
+        allowances: &mut RuleSetBudgets,
+        sets: usize,
+        second: i64,
+        greedy: &[usize],
+    ) -> Vec<u64> {
         let mut budget = allowances.open(sets, sets, at(second));
         let ask = |place| {
             let Some(taken) = budget.take(place) else {
@@ -137,27 +142,27 @@ mod tests {
 
     #[test]
     fn a_rule_set_alone_may_spend_all() {
-        let mut allowances = Allowances::default();
+        let mut allowances = RuleSetBudgets::default();
         assert_eq!(round(&mut allowances, 1, 0, &[]), [STEPS_PER_OBJECT]);
     }
 
     #[test]
     fn the_last_has_its_share_whatever_the_first_spend() {
-        let mut allowances = Allowances::default();
+        let mut allowances = RuleSetBudgets::default();
         let taken = round(&mut allowances, 3, 0, &[0, 1]);
         assert_eq!(
             taken,
             [STEPS_PER_OBJECT - 2 * MIN_SHARE, MIN_SHARE, MIN_SHARE]
         );
         let all: Vec<usize> = (0..500).collect();
-        let taken = round(&mut Allowances::default(), 500, 0, &all);
+        let taken = round(&mut RuleSetBudgets::default(), 500, 0, &all);
         assert_eq!(taken.iter().sum::<u64>(), STEPS_PER_OBJECT);
         assert!(taken.iter().all(|taken| *taken >= STEPS_PER_OBJECT / 500));
     }
 
     #[test]
     fn one_that_spends_all_again_and_again_is_asked_now_and_then() {
-        let mut allowances = Allowances::default();
+        let mut allowances = RuleSetBudgets::default();
         let full = STEPS_PER_OBJECT - MIN_SHARE;
         for _ in 0..MAX_EXHAUSTED {
             assert_eq!(round(&mut allowances, 2, 0, &[0])[0], full);
@@ -176,7 +181,7 @@ mod tests {
 
     #[test]
     fn large_objects_between_others_strain_nobody() {
-        let mut allowances = Allowances::default();
+        let mut allowances = RuleSetBudgets::default();
         for turn in 0..5 * usize::from(MAX_EXHAUSTED) {
             let greedy: &[usize] = if turn % 5 == 4 { &[] } else { &[0] };
             assert!(round(&mut allowances, 1, 0, greedy)[0] > 0, "{turn}");

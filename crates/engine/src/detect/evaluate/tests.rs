@@ -39,7 +39,7 @@ fn one(rules: &str, object: &Value) -> Evaluation {
 }
 
 /// The values of the only finding.
-fn says(rules: &str, object: &Value) -> Says {
+fn says(rules: &str, object: &Value) -> RuleValues {
     let mut evaluation = one(rules, object);
     assert_eq!(evaluation.findings.len(), 1, "{evaluation:?}");
     evaluation
@@ -77,7 +77,7 @@ fn a_missing_field_says_nothing_and_is_no_failure() {
     let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
                 state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
     let evaluation = one(rule, &json!({"moving": true}));
-    assert_eq!(evaluation.findings[0].says, Some(Says::default()));
+    assert_eq!(evaluation.findings[0].says, Some(RuleValues::default()));
     assert!(evaluation.failures.is_empty());
 }
 
@@ -100,7 +100,7 @@ fn a_failed_detail_is_told_and_the_operation_stays() {
         let evaluation = one(&rule, &json!({"moving": true, "number": 7, "word": "Odd"}));
         assert_eq!(
             evaluation.findings[0].says,
-            Some(Says::default()),
+            Some(RuleValues::default()),
             "{field}: {text}"
         );
         assert_eq!(fields(&evaluation), [format!("rules[Moving].{field}")]);
@@ -354,7 +354,7 @@ fn of_a_strained_rule_set_nothing_is_known() {
     let object = json!({"metadata": {"name": "a"}, "moving": true, "l": list}).to_string();
     let doc = Doc::parse(object.as_bytes(), &book.projection).expect("a document");
     let now = "2026-11-21T10:00:00Z".parse().expect("a time");
-    let mut allowances = Allowances::default();
+    let mut allowances = RuleSetBudgets::default();
     let mut failed = Vec::new();
     for _ in 0..20 {
         let evaluation = evaluate_within(&book, &doc, now, &(), &mut allowances);

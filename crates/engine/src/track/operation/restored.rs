@@ -5,9 +5,9 @@
 use super::object::operation_reason;
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
 use crate::ClockReading;
-use crate::detect::{Says, Subject};
+use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
-use crate::track::arbitrate::What;
+use crate::track::arbitrate::OperationName;
 use crate::track::facts::EncodedOperation;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::{Gvr, Key, labels};
@@ -137,7 +137,7 @@ impl Restored {
             }));
         }
         let operation = Operation {
-            what: What {
+            what: OperationName {
                 operation: object.spec.operation.as_str().into(),
                 item: object.spec.item.as_deref().map(Into::into),
             },
@@ -347,7 +347,7 @@ fn speaker(object: &InFlightOperation) -> Detection {
     Detection {
         target: UNCLAIMED.clone(),
         rule_set: known_by_name(&spec.rule_set, &spec.component.as_str().into()),
-        says: Says {
+        says: RuleValues {
             order: 0,
             continues: false,
             labels: Arc::new(labels),

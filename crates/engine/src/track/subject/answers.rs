@@ -2,7 +2,7 @@
 
 use crate::detect::Finding;
 use crate::rules::RuleBook;
-use crate::track::arbitrate::What;
+use crate::track::arbitrate::OperationName;
 use crate::track::operation::{Detection, Detections};
 use ifo_api::Gvr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The detections of each operation by rule set. The detection is None if the rule failed.
 #[derive(Default)]
 pub(super) struct Answers {
-    pub(super) found: BTreeMap<What, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
+    pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
     /// Operation and rule set of rules whose `forEach` failed.
     failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
 }
@@ -41,7 +41,7 @@ impl Answers {
             });
             answers
                 .found
-                .entry(What { operation, item })
+                .entry(OperationName { operation, item })
                 .or_default()
                 .insert(name, detection);
         }
@@ -51,7 +51,12 @@ impl Answers {
     /// Updates the detections of one operation. A rule of this book without a detection means "not
     /// detected". A failed rule keeps its previous detection. Rules of other targets were not
     /// evaluated.
-    pub(super) fn apply(&mut self, book: &RuleBook, what: &What, detections: &mut Detections) {
+    pub(super) fn apply(
+        &mut self,
+        book: &RuleBook,
+        what: &OperationName,
+        detections: &mut Detections,
+    ) {
         let answers = self.found.remove(what).unwrap_or_default();
         detections.retain(|rule_set, detection| {
             *detection.target != book.target

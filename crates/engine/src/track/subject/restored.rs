@@ -2,7 +2,7 @@
 
 use super::{SubjectStep, Tracked};
 use crate::ClockReading;
-use crate::rules::{Bookless, CompiledRule, RuleBook};
+use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
 use ifo_api::Gvr;
@@ -74,7 +74,11 @@ impl Tracked {
 
     /// Called when all books have arrived, except those of undecided rule sets. Operations without
     /// a rule complete, unless an undecided rule set may have a rule for them.
-    pub(in crate::track) fn all_booked(&mut self, bookless: &Bookless, step: &mut SubjectStep<'_>) {
+    pub(in crate::track) fn all_booked(
+        &mut self,
+        bookless: &RuleSetsWithoutBook,
+        step: &mut SubjectStep<'_>,
+    ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(&self.target);
         let mut unclaimed = false;

@@ -3,12 +3,12 @@
 
 use crate::ClockReading;
 use crate::track::operation::{Observed, OperationStart};
-use crate::track::shared_state::Ledger;
+use crate::track::shared_state::SharedState;
 use crate::track::tracker::Books;
 
 /// One step of a subject: an evaluation, a timer, new rules, or a change of its feeds.
 pub struct SubjectStep<'a> {
-    pub ledger: &'a mut Ledger,
+    pub ledger: &'a mut SharedState,
     pub books: &'a Books,
     pub now: ClockReading,
     /// True if a feed that watches the subject has a gap.
@@ -20,7 +20,12 @@ pub struct SubjectStep<'a> {
 }
 
 impl<'a> SubjectStep<'a> {
-    pub fn new(ledger: &'a mut Ledger, books: &'a Books, now: ClockReading, gap: bool) -> Self {
+    pub fn new(
+        ledger: &'a mut SharedState,
+        books: &'a Books,
+        now: ClockReading,
+        gap: bool,
+    ) -> Self {
         Self {
             ledger,
             books,

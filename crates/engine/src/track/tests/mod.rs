@@ -10,7 +10,7 @@ mod takeover;
 
 use super::*;
 use crate::ClockReading;
-use crate::detect::{Evaluation, FeedEvent, Finding, Says, Subject};
+use crate::detect::{Evaluation, FeedEvent, Finding, RuleValues, Subject};
 use crate::rules::compile;
 use ifo_api::live::{InFlightOperation, Phase, State};
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};
@@ -221,7 +221,7 @@ impl World {
                 rule_set: set.clone(),
                 operation: operation.into(),
                 item: None,
-                says: (!failed).then(Says::default),
+                says: (!failed).then(RuleValues::default),
             }
         });
         let findings = findings.collect();
@@ -642,7 +642,7 @@ fn result_of_older_rules_is_dropped() {
         rule_set: world.book.rule_sets[0].clone(),
         operation: "Migrating".into(),
         item: None,
-        says: Some(Says::default()),
+        says: Some(RuleValues::default()),
     };
     let evaluation = Evaluation {
         subject: subject("vm"),

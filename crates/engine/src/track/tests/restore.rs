@@ -2,7 +2,7 @@
 //! user may have edited.
 
 use super::*;
-use crate::rules::Bookless;
+use crate::rules::RuleSetsWithoutBook;
 use ifo_api::live::StartTimeSource;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ impl World {
 
     pub(super) fn booked(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        self.message(Message::Booked(Arc::new(Bookless {
+        self.message(Message::Booked(Arc::new(RuleSetsWithoutBook {
             undecided: names(undecided),
             unserved: names(unserved),
         })));
@@ -126,7 +126,7 @@ fn an_operation_goes_on_as_it_was() {
 fn everything_that_rules_said_survives() {
     let mut before = world();
     let rule_set = before.book.rule_sets[0].clone();
-    let says = Says {
+    let says = RuleValues {
         labels: Arc::new([("tier".into(), "gold".into())].into_iter().collect()),
         state: Some(State::Blocked),
         reason: Some("NoNode".into()),
@@ -134,9 +134,9 @@ fn everything_that_rules_said_survives() {
         progress: Some(40),
         started: Some("2026-11-21T09:00:00Z".parse().expect("a time")),
         instance: Some("run-1".into()),
-        ..Says::default()
+        ..RuleValues::default()
     };
-    let told = |world: &mut World, says: Says| {
+    let told = |world: &mut World, says: RuleValues| {
         let evaluation = Evaluation {
             subject: subject("vm"),
             findings: vec![Finding {
@@ -174,7 +174,7 @@ fn everything_that_rules_said_survives() {
     world.seen();
     world.rules(&RULES);
     world.feed(FeedEvent::Reset);
-    let next = Says {
+    let next = RuleValues {
         instance: Some("run-2".into()),
         started: None,
         ..says
@@ -636,9 +636,9 @@ fn another_run_that_is_found_after_a_restart_ended_the_one_before_when_it_starte
         managed: Some(start + Duration::from_secs(20)),
         ..subject("vm")
     };
-    let says = Says {
+    let says = RuleValues {
         instance: Some("b".into()),
-        ..Says::default()
+        ..RuleValues::default()
     };
     let finding = Finding {
         rule_set: world.book.rule_sets[0].clone(),

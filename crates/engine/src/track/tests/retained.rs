@@ -21,9 +21,9 @@ impl World {
             rule_set: self.book.rule_sets[0].clone(),
             operation: "Migrating".into(),
             item: None,
-            says: Some(Says {
+            says: Some(RuleValues {
                 started: Some(started),
-                ..Says::default()
+                ..RuleValues::default()
             }),
         };
         self.finds(subject(name), vec![finding]);

@@ -284,9 +284,9 @@ fn another_rule_set_that_speaks_goes_on_with_the_state_and_its_own_wait() {
         rule_set: world.book.rule_sets[set].clone(),
         operation: "Moving".into(),
         item: None,
-        says: Some(Says {
+        says: Some(RuleValues {
             state: Some(State::Blocked),
-            ..Says::default()
+            ..RuleValues::default()
         }),
     };
     let both = vec![blocked(0, &world), blocked(1, &world)];

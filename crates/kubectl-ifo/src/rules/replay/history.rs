@@ -164,7 +164,7 @@ fn names(kind: &str, namespace: Option<&str>, name: &str) -> SubjectNames {
 
 /// An event of the stream.
 #[derive(Debug)]
-struct Heard {
+struct HistoryEvent {
     t: f64,
     /// The operations that rules detected on its object.
     detected: Vec<Arc<str>>,
@@ -180,7 +180,7 @@ pub(super) struct History {
     /// The visible operations by key: the index in `runs`, and the object.
     open: HashMap<Key, (usize, Vec<u8>)>,
     /// The times of all events by subject, in order.
-    heard: HashMap<SubjectNames, Vec<Heard>>,
+    heard: HashMap<SubjectNames, Vec<HistoryEvent>>,
     /// True after the end of the stream. Then only the debounce periods end.
     closed: bool,
 }
@@ -198,7 +198,7 @@ impl History {
     pub(super) fn heard(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
         let subject = names(&object.kind, object.namespace.as_deref(), &object.name);
         let events = self.heard.entry(subject).or_default();
-        events.push(Heard { t, detected });
+        events.push(HistoryEvent { t, detected });
     }
 
     /// Records the end of the stream.
