@@ -1,9 +1,10 @@
 //! Client certificates in the TLS handshake. Input: the certificate of a client. Output: proof that
 //! the client has its key.
 //!
-//! Each request verifies whether a CA has issued the certificate (see [`super::Trust`]). If the
-//! handshake verified it, an unknown CA would break the connection, and Kubernetes answers with 401
-//! instead. It would also trust an open connection after its CA was removed.
+//! The handshake does not verify the CA of the certificate. Each request does (see
+//! [`super::Trust`]), for two reasons. Kubernetes answers a certificate of an unknown CA with 401,
+//! but a failed handshake would close the connection. And if a CA is removed, requests on open
+//! connections must be refused.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -12,10 +13,10 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// Asks every client for a certificate, requires none, and accepts any certificate whose key the
-/// client has.
+/// Requests a certificate from every client but does not require one. It accepts any certificate
+/// whose key the client has.
 ///
-/// It advertises no CA. Upstream's extension servers advertise both CAs, so that clients with
+/// It sends no list of CAs. Upstream's extension servers send both CAs, so that clients with
 /// several certificates can choose. But the list could not change later, and a client with a new CA
 /// would then send no certificate. With an empty list, Go clients (kube-apiserver's proxy, kubectl)
 /// send their certificate: `CertificateRequestInfo.SupportsCertificate` in crypto/tls accepts any

@@ -1,5 +1,6 @@
-//! Limits of concurrent work, in total and for each name. Input: a name. Output:
-//! a place that is free again when it is dropped, or none.
+//! Limits of concurrent work, in total and for each name, such as that of a user.
+//!
+//! Input: a name. Output: a slot, or none if a limit is reached. Dropping the slot frees it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,11 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug)]
 pub struct Shares {
     each: usize,
-    /// The number of places of each name that has any.
+    /// The number of used slots, for each name that uses any.
     taken: Mutex<HashMap<String, usize>>,
 }
 
-/// A place in a name's share.
+/// A slot in the share of a name.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -21,7 +22,7 @@ pub struct Share {
 }
 
 impl Shares {
-    /// Allows `each` places for each name.
+    /// Allows `each` slots for each name.
     pub fn new(each: usize) -> Arc<Self> {
         Arc::new(Self {
             each,
@@ -29,7 +30,7 @@ impl Shares {
         })
     }
 
-    /// A place for `name`, unless its share is used up.
+    /// Takes a slot for `name`. None if all slots of the name are in use.
     pub fn take(self: &Arc<Self>, name: &str) -> Option<Share> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.get_mut(name) {
@@ -70,7 +71,7 @@ pub struct ConcurrencyLimit {
     shares: Arc<Shares>,
 }
 
-/// A place of [`ConcurrencyLimit`].
+/// A slot of a [`ConcurrencyLimit`].
 #[derive(Debug)]
 pub struct RequestSlot {
     _of_all: OwnedSemaphorePermit,
@@ -78,7 +79,7 @@ pub struct RequestSlot {
 }
 
 impl ConcurrencyLimit {
-    /// Allows `all` places, of which each name may have `each`.
+    /// Allows `all` slots in total, of which each name can use `each`.
     pub fn new(all: usize, each: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(all.min(Semaphore::MAX_PERMITS))),
@@ -86,8 +87,8 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// A place for `name`, if there is one and its share is not used up. Without a name, no share
-    /// is used.
+    /// Takes a slot for `name`. None if the total or the share of the name is used up. Without a
+    /// name, only the total counts.
     pub fn take(&self, name: Option<&str>) -> Option<RequestSlot> {
         let of_share = match name {
             Some(name) => Some(self.shares.take(name)?),
@@ -111,7 +112,7 @@ mod tests {
         let second = places.take(Some("a")).unwrap();
         assert!(places.take(Some("a")).is_none());
         let other = places.take(Some("b")).unwrap();
-        // All places are taken now, for every name.
+        // All slots are in use now, for every name.
         assert!(places.take(Some("c")).is_none());
         assert!(places.take(None).is_none());
         drop(first);

@@ -1,6 +1,8 @@
-//! Watch: a cursor on the index as a streamed body. There is no queue for each client that could
-//! fill up. A slow client falls behind, and gets an error when the ring no longer has its next
-//! change. Only the initial state is kept for a watch, and only for as long as a list may take.
+//! Serves watches: the changes of a cursor on the index, as a streamed body.
+//!
+//! No queue exists for a client, so none can fill up. A slow client falls behind, and gets an error
+//! when the ring no longer has its next change. A watch keeps only its initial state in memory, for
+//! at most the time limit of a list.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -35,18 +37,21 @@ use tokio_util::sync::CancellationToken;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::options as check_options;
 
-/// Time between bookmarks. In upstream, it is about a minute.
+/// Interval of bookmarks. In kube-apiserver it is about a minute.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// The last bookmark is sent this long before the end, so that a client can continue from it.
+/// Time before the end of a watch at which the last bookmark is sent, so that a client can continue
+/// from it.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Bytes of initial events that are written at once: one HTTP/2 frame. There may be many watches,
-/// and each may have this many unread bytes.
+/// Bytes of initial events that are written together: one HTTP/2 frame. With many watches, each can
+/// have this many unread bytes.
 const CHUNK: usize = 16 << 10;
-/// Number of attempts to start if the ring drops changes between the list and the cursor.
+/// Number of attempts to start, if the ring drops changes between the list and the creation of the
+/// cursor.
 const MAX_START_ATTEMPTS: usize = 5;
 
-/// Answers a watch. `seat` is held while the watch lasts. `stop` ends the watch cleanly. A watch of
-/// another replica begins with a bookmark, which confirms that this server knows its version.
+/// Answers a watch. `seat` counts the watch until it ends. `stop` ends it in an orderly way. For
+/// another replica, the watch begins with a bookmark, which confirms that this server has its
+/// version.
 pub fn watch(
     resource: &Arc<Resource>,
     request: &Request,
@@ -56,8 +61,8 @@ pub fn watch(
     seat: Option<Seat>,
 ) -> Result<Response, ErrorStatus> {
     let chosen = Chosen::of(headers, query)?;
-    // Upstream treats the options of the old paths as those of a list, unless they contain `watch`
-    // themselves.
+    // As in kube-apiserver, the old watch paths take the options of a list, unless the query
+    // contains `watch`.
     let by_path = request.legacy_watch && !query.flag("watch");
     let options = if by_path {
         Options::of_list(query, resource)?
@@ -81,7 +86,7 @@ pub fn watch(
         bookmark_at: None,
         columns_sent: false,
         pace: ListPace::default(),
-        // A timer with no time left would fire a moment too late.
+        // If no time is left, the watch ends here, because a timer would fire too late.
         step: if course.lasts.is_zero() {
             WatchStep::Over
         } else {
@@ -125,12 +130,12 @@ enum WatchStep {
     Over,
 }
 
-/// The state at the version of the cursor.
+/// The initial state, at the version of the cursor.
 struct Initial {
     entries: std::vec::IntoIter<Arc<IndexEntry>>,
     cursor: Cursor,
-    /// The state is kept until then, which is as long as a client may take for a list. A slower
-    /// watch would keep entries that everything else has dropped.
+    /// The time until which the initial state is kept. It is the time limit of a list. A slower
+    /// watch would keep entries in memory that have been replaced.
     until: Instant,
 }
 
@@ -142,8 +147,8 @@ impl Watcher {
                 WatchStep::Over => return None,
                 WatchStep::Start(start) => {
                     let ending = self.stop.clone();
-                    // The wait for a version has its own limit, even if the watch is shorter. As
-                    // upstream, the client gets an error.
+                    // The wait for a version has its own time limit, even if the watch is shorter.
+                    // As in kube-apiserver, the client gets an error.
                     let opened = tokio::select! {
                         biased;
                         () = ending.cancelled() => return None,
@@ -165,8 +170,9 @@ impl Watcher {
                 }
                 WatchStep::Initial(initial) => {
                     let late = Instant::now() >= initial.until.min(self.deadline);
-                    // As upstream, the watch ends. There is no bookmark at the end of these initial
-                    // events, so the client knows that they are not complete, and asks again.
+                    // As in kube-apiserver, the watch ends. The bookmark at the end of the initial
+                    // events is missing, so the client knows that they are incomplete, and sends a
+                    // new request.
                     if late || self.stop.is_cancelled() {
                         return None;
                     }
@@ -186,8 +192,8 @@ impl Watcher {
             |gone: crate::index::Gone| ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
         match start {
             WatchStart::After(rv) => {
-                // A future version may come from another history, so the watch does not wait for
-                // it.
+                // A version in the future can belong to another history, so the watch does not wait
+                // for it.
                 if !reader.reached(rv, FRESHNESS_TIMEOUT).await {
                     return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
@@ -220,7 +226,8 @@ impl Watcher {
         }
     }
 
-    /// The newest version is unknown only if the whole ring was replaced in the meantime.
+    /// Returns the newest version. It is unknown only if the whole ring was replaced in the
+    /// meantime.
     fn retry(
         &self,
         open: impl Fn() -> Result<WatchStep, crate::index::Gone>,
@@ -230,8 +237,8 @@ impl Watcher {
                 return Ok(step);
             }
         }
-        // A client with `sendInitialEvents` would repeat its request at once after a 410, forever.
-        // So it gets an error that is retried with a wait.
+        // After a 410, a client with `sendInitialEvents` would repeat its request at once and
+        // forever. So it gets an error after which it waits.
         Err(if self.course.explicit {
             ErrorStatus::initializing()
         } else {
@@ -240,8 +247,7 @@ impl Watcher {
         })
     }
 
-    /// The next initial events: as many as fit into a chunk, or as there are among the objects of
-    /// one turn.
+    /// Returns the next initial events: as many as fit into a chunk, or as one turn has processed.
     async fn initial(&mut self, mut initial: Initial) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
@@ -293,7 +299,8 @@ impl Watcher {
         Some(out)
     }
 
-    /// The lines of all changes. Usually there is one change, whose bytes all watchers share.
+    /// Returns the lines of all changes. Usually there is one change, and all watchers share its
+    /// bytes.
     fn changes(&mut self, changes: &[IndexChange]) -> Bytes {
         if let [change] = changes {
             return self.change(change).unwrap_or_default();
@@ -305,10 +312,13 @@ impl Watcher {
         out.into()
     }
 
-    /// A change as the selector of this watch sees it. An object that starts to match is added. An
-    /// object that no longer matches is deleted, with its last matching content at the version of
-    /// the change. A marker becomes a bookmark: from its version on, a client can continue at every
-    /// replica.
+    /// Converts a change for the selector of this watch.
+    ///
+    /// - An object that begins to match is added.
+    /// - An object that no longer matches is deleted. The event has its last matching content, and
+    ///   the version of the change.
+    /// - A term marker becomes a bookmark. From its version on, a client can continue at every
+    ///   replica.
     fn change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();
@@ -329,7 +339,7 @@ impl Watcher {
         }
     }
 
-    /// The line of a change. The first watcher of this form encodes it.
+    /// Returns the line of a change. The first watcher of this form encodes it.
     fn line(&mut self, kind: &'static str, entry: &Arc<IndexEntry>, at: Option<Rv>) -> Bytes {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         let (resource, form) = (&*self.resource, self.form);
@@ -346,7 +356,7 @@ impl Watcher {
         })
     }
 
-    /// The line of an initial event. Only this watch needs it.
+    /// Returns the line of an initial event, which only this watch needs.
     fn event(&mut self, kind: &str, shown: Shown<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);
@@ -365,7 +375,7 @@ impl Watcher {
         }
     }
 
-    /// The time of the next bookmark: in a minute, or shortly before the end.
+    /// Returns the time of the next bookmark: in one minute, or shortly before the end.
     fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         if !self.course.bookmarks {
             return None;
