@@ -30,7 +30,7 @@ pub(super) enum PagePart {
         head: Bytes,
     },
     /// An item that is not an object.
-    Garbage,
+    NotAnObject,
     /// The end of the page.
     End {
         /// The resourceVersion of the whole list. It is the same on all pages.
@@ -45,7 +45,7 @@ pub(super) enum PagePart {
 pub(super) enum PageFault {
     /// The body is not the JSON of a list.
     Garbled(Garbled),
-    /// The connection broke, or no data arrived for too long.
+    /// The connection broke, or no part was completed within the time limit.
     Broken(String),
 }
 
@@ -85,7 +85,7 @@ enum PageField {
     Other,
 }
 
-/// Reads a page.
+/// Reads the parts of a page. An object of more than `max` bytes becomes [`PagePart::TooLong`].
 #[derive(Debug)]
 pub(super) struct PageReader<S> {
     input: BodyReader<S>,
@@ -100,7 +100,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Reads a page whose objects have at most `max` bytes.
+    /// Creates a reader of `frames`. `max` is the largest size of an object in bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             input: BodyReader::new(frames, max, budget),
@@ -111,7 +111,8 @@ where
         }
     }
 
-    /// Returns the next part. Waits at most `idle` for it.
+    /// Returns the next part. If no part is completed within `idle`, it returns
+    /// [`PageFault::Broken`].
     pub(super) async fn next(&mut self, idle: Duration) -> Result<PagePart, PageFault> {
         let mut until = Instant::now() + idle;
         loop {
@@ -170,8 +171,9 @@ where
             self.input.skip(1);
             return Ok(None);
         }
-        // A value is read from its first byte. Other bytes are consumed here.
-        let (at, is_token) = match (self.at, byte) {
+        // The first byte of a key or value is not consumed here, because the scanner needs it. All
+        // other bytes are.
+        let (at, consume) = match (self.at, byte) {
             (PagePosition::Start, b'{') | (PagePosition::AfterValue, b',') => {
                 (PagePosition::Key, true)
             }
@@ -199,7 +201,7 @@ where
             _ => return Err(garbled("an unexpected character between its fields")),
         };
         self.at = at;
-        if is_token {
+        if consume {
             self.input.skip(1);
         } else {
             self.span = ValueScanner::default();
@@ -245,12 +247,13 @@ fn item(part: input::BodyPart) -> Result<PagePart, PageFault> {
     match part {
         BodyPart::TooLong { length, head } => Ok(PagePart::TooLong { length, head }),
         BodyPart::Whole(object) if object.starts_with(b"{") => {
-            // An object that cannot be read would be taken for a deleted one.
+            // The whole page fails if an object is malformed. If the object was only left out, the
+            // server would treat it as deleted.
             serde_json::from_slice::<&RawValue>(&object)
                 .map_err(|error| PageFault::Garbled(Garbled::json(&error)))?;
             Ok(PagePart::Object(object))
         }
-        BodyPart::Whole(_) => Ok(PagePart::Garbage),
+        BodyPart::Whole(_) => Ok(PagePart::NotAnObject),
     }
 }
 
@@ -364,9 +367,9 @@ mod tests {
                     all(&text, frame, 100).await.unwrap(),
                     [
                         object(r#"{"a":"}]\\\"{"}"#),
-                        PagePart::Garbage,
-                        PagePart::Garbage,
-                        PagePart::Garbage,
+                        PagePart::NotAnObject,
+                        PagePart::NotAnObject,
+                        PagePart::NotAnObject,
                         object(r#"{"b":{"c":[{}]}}"#),
                         end("7", Some("abc")),
                     ],

@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// A health check: its name and its result.
 type HealthCheck = (&'static str, fn(&Health) -> bool);
 
-/// Longest list of names that is repeated, in bytes.
-const MAX_NAMES: usize = 512;
+/// Largest size in bytes of the text with unknown names that a client has given in `exclude`.
+const MAX_NAMES_BYTES: usize = 512;
 
 /// `/livez` only checks that requests are answered, because a restart would not repair other
 /// failures.
@@ -53,7 +53,7 @@ fn combined_probe(
 ) -> MethodRouter<Arc<ServerState>> {
     get(
         move |State(shared): State<Arc<ServerState>>, uri: Uri| async move {
-            answer(name, checks, &shared.server.health, &uri)
+            run_checks(name, checks, &shared.server.health, &uri)
         },
     )
 }
@@ -72,7 +72,7 @@ fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
 }
 
 /// Runs all checks that `exclude` does not name. Returns a 500 if one fails.
-fn answer(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Response {
+fn run_checks(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Response {
     let mut excluded: Vec<String> = Vec::new();
     let mut verbose = false;
     for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -98,9 +98,10 @@ fn answer(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Res
         writeln!(report, "[{sign}]{check} {result}").expect("writing to a String cannot fail");
     }
     if !excluded.is_empty() {
-        // Names are repeated as debug text, so they may have any content.
+        // The debug format escapes control characters, so a name from a client cannot change the
+        // format of the report.
         let mut names = format!("{excluded:?}");
-        clip(&mut names, MAX_NAMES);
+        clip(&mut names, MAX_NAMES_BYTES);
         writeln!(
             report,
             "warn: some health checks cannot be excluded: no matches for {names}"
@@ -128,9 +129,12 @@ fn ok(text: String) -> Response {
     response
 }
 
-/// The version of this server, as in other aggregated servers. The kube-apiserver never requests
-/// it. If `kubectl version` asks this server directly, it warns that the versions differ. A version
-/// of Kubernetes would be wrong, because this server does not have the APIs of that version.
+/// Serves the version of this server, as other aggregated servers do.
+///
+/// The kube-apiserver never requests it. If a user runs `kubectl version` against this server
+/// directly, kubectl warns that client and server have different versions. That is accepted: a
+/// version number of Kubernetes would be wrong, because this server does not have the APIs of
+/// Kubernetes.
 async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     let VersionInfo {
         version,

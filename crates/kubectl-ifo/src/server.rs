@@ -13,14 +13,15 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// Interval and total time of retries while the server is still listing its targets.
-const SYNC_RETRY_INTERVAL: Duration = Duration::from_millis(500);
-const MAX_SYNC_RETRIES: usize = 20;
+/// Pause between two retries, and number of retries. A request is retried while the server answers
+/// 429: at its start, until it has read all watched resources, or because of load.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_RETRIES: usize = 20;
 
-/// The API server of a cluster.
+/// A client for the API server of a cluster, with the settings of the kubeconfig and the flags.
 #[derive(Clone)]
 pub(super) struct ApiServer {
-    /// kube's client, for requests that [`ApiServer::get`] does not support.
+    /// kube's client. Other modules use it for watches, which [`ApiServer::get`] does not support.
     pub(super) client: Client,
     /// Address of the kube-apiserver.
     pub(super) address: String,
@@ -45,20 +46,22 @@ pub(super) enum ListCompleteness {
     Complete,
     /// Operations may be missing for this reason.
     Incomplete(Incomplete),
-    /// No statement: the server is older, or it is not the live API.
+    /// The answer does not say. It comes from an older release of `ifo-apiserver`, or it is not a
+    /// list of live operations.
     NotStated,
 }
 
-/// Parses the headers of our server. Warnings of other servers are ignored.
+/// Reads the completeness from the headers of an answer. The header `Warning` counts only if
+/// `ifo-apiserver` wrote it.
 pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
-    match warning(headers) {
+    match incomplete_warning(headers) {
         Some(incomplete) => ListCompleteness::Incomplete(incomplete),
         None if headers.contains_key(COMPLETE_HEADER) => ListCompleteness::Complete,
         None => ListCompleteness::NotStated,
     }
 }
 
-fn warning(headers: &http::HeaderMap) -> Option<Incomplete> {
+fn incomplete_warning(headers: &http::HeaderMap) -> Option<Incomplete> {
     let values = headers.get_all(http::header::WARNING).into_iter();
     values
         .filter_map(|value| value.to_str().ok())
@@ -69,7 +72,7 @@ fn warning(headers: &http::HeaderMap) -> Option<Incomplete> {
 }
 
 /// Converts an unsuccessful answer to an error, as kube's client does.
-async fn refusal(answer: http::Response<Body>) -> kube::Error {
+async fn error_of(answer: http::Response<Body>) -> kube::Error {
     let code = answer.status().as_u16();
     let bytes = match answer.into_body().collect().await {
         Ok(body) => body.to_bytes(),
@@ -94,10 +97,10 @@ pub(super) struct ListOptions<'a> {
 }
 
 impl ApiServer {
-    /// Sends a GET and decodes the answer. If the server is still listing its targets, the request
-    /// is repeated for ten seconds.
+    /// Sends a GET and decodes the answer. It is retried as in [`Self::answer`].
     ///
-    /// `resource` (`plural.group`) and `namespace` are used in the error of a refusal.
+    /// `resource` (`plural.group`) and `namespace` only appear in the error message if the user
+    /// lacks the right.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         uri: &str,
@@ -108,18 +111,18 @@ impl ApiServer {
         serde_json::from_str(&answer.text).map_err(|error| unreadable(uri, &error))
     }
 
-    /// Sends a GET and returns the text and the warnings. The request is repeated if the server is
-    /// still listing its targets or refuses it because of load.
+    /// Sends a GET and returns the text of the answer with its completeness. While the server
+    /// answers 429, the request is retried, for at most ten seconds.
     pub(super) async fn answer(
         &self,
         uri: &str,
         resource: &str,
         namespace: Option<&str>,
     ) -> Result<ServerAnswer, Problem> {
-        for _ in 0..MAX_SYNC_RETRIES {
+        for _ in 0..MAX_RETRIES {
             match self.once(uri, resource, namespace).await {
                 Err(Problem::NotSynced | Problem::Busy(_)) => {
-                    tokio::time::sleep(SYNC_RETRY_INTERVAL).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 answer => return answer,
             }
@@ -173,11 +176,11 @@ impl ApiServer {
         answer.map_err(|error| self.problem(&error, "list", resource, namespace))
     }
 
-    /// The same as `Client::request_text`, which drops the headers.
+    /// Sends a request like `Client::request_text`, but also evaluates the headers of the answer.
     async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {
         let answer = self.client.send(request).await?;
         if !answer.status().is_success() {
-            return Err(refusal(answer).await);
+            return Err(error_of(answer).await);
         }
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await?.to_bytes();

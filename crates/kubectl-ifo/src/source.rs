@@ -10,7 +10,7 @@ pub(super) use completeness::IncompleteData;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 
-use self::completeness::worse;
+use self::completeness::combined;
 use super::filter::Filters;
 use super::operation::ListedOperation;
 use super::output::complain;
@@ -182,7 +182,7 @@ impl OperationSource {
     fn completeness(&self) -> ListCompleteness {
         let newest = self.completeness.lock();
         let newest = newest.unwrap_or_else(PoisonError::into_inner);
-        let all = newest.values().cloned().reduce(worse);
+        let all = newest.values().cloned().reduce(combined);
         all.unwrap_or(ListCompleteness::NotStated)
     }
 

@@ -108,7 +108,7 @@ impl WatchTask {
                     drop(head);
                     self.too_large(object, length).await;
                 }
-                PagePart::Garbage => garbage += 1,
+                PagePart::NotAnObject => garbage += 1,
                 PagePart::End { version, next } => {
                     if garbage > 0 {
                         warn!(source = %self.source, items = garbage, "the list contains items that are not objects");

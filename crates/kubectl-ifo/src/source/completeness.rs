@@ -1,7 +1,8 @@
-//! Reports why operations may be missing from a list.
+//! Combines the reasons for which operations may be missing from a list.
 //!
-//! Input: the server's statements in the answers for each namespace. Output: the combined
-//! statement, and its form in JSON and YAML.
+//! A list of several namespaces is read with one request for each namespace. Each answer has a
+//! header about its completeness. Input: the completeness of each answer. Output: the completeness
+//! of the whole list, and its form in JSON and YAML.
 
 use crate::server::ListCompleteness;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
@@ -38,14 +39,25 @@ impl IncompleteData {
     }
 }
 
-/// Combines the statements for two namespaces: all rule sets that either of them names.
-pub(super) fn worse(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
-    use Incomplete::NotWorking as Sets;
-    use ListCompleteness::{Complete, Incomplete as Gaps, NotStated};
+/// Returns the completeness of two lists together.
+///
+/// | the lists | together |
+/// | --- | --- |
+/// | both are incomplete because of rule sets | incomplete, with the rule sets of both |
+/// | one is incomplete for a reason that affects all rule sets | incomplete for that reason |
+/// | one is incomplete because of rule sets | incomplete because of them |
+/// | both are complete | complete |
+/// | otherwise | not stated |
+pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
+    use Incomplete::NotWorking as BrokenRuleSets;
+    use ListCompleteness::{Complete, Incomplete as MayMiss, NotStated};
     match (one, other) {
-        (Gaps(Sets(one)), Gaps(Sets(other))) => Gaps(Sets(merged(one, other))),
-        // Any other reason already covers all rule sets.
-        (Gaps(Sets(_)) | Complete | NotStated, Gaps(all)) | (Gaps(all), _) => Gaps(all),
+        (MayMiss(BrokenRuleSets(one)), MayMiss(BrokenRuleSets(other))) => {
+            MayMiss(BrokenRuleSets(merged(one, other)))
+        }
+        // `other_reason` can be a reason that affects all rule sets, so it comes first.
+        (MayMiss(BrokenRuleSets(_)) | Complete | NotStated, MayMiss(other_reason))
+        | (MayMiss(other_reason), _) => MayMiss(other_reason),
         (Complete, Complete) => Complete,
         (NotStated, _) | (_, NotStated) => NotStated,
     }

@@ -47,7 +47,7 @@ pub(super) struct Branch<'a> {
 
 impl<'a> Forest<'a> {
     /// Builds the trees of all operations for which `meant` is true. A resource without operations
-    /// is shown if it connects several resources with operations.
+    /// is shown if it is the common owner of several resources that have operations.
     pub(super) fn all(kin: &Ownership<'a>, meant: &dyn Fn(&ListedOperation) -> bool) -> Self {
         let parents: Vec<Option<usize>> = kin
             .nodes
@@ -59,7 +59,8 @@ impl<'a> Forest<'a> {
     }
 
     /// Builds the trees of `tops` and their descendants, with the operations for which `meant` is
-    /// true. Resources between them are shown, too.
+    /// true. Resources without operations are shown if they are between a top and a resource with
+    /// operations.
     pub(super) fn under(
         kin: &Ownership<'a>,
         tops: &[usize],
@@ -74,7 +75,8 @@ impl<'a> Forest<'a> {
             }
         }
         if without_cycles(parents.clone()) != parents {
-            // The shortest path has no cycle, and comes from the top.
+            // The preferred parents form a cycle. In this case, use the parents on the shortest
+            // path from a top, which cannot form a cycle.
             for (number, nearest) in &found {
                 parents[*number] = *nearest;
             }
@@ -115,7 +117,8 @@ impl<'a> Forest<'a> {
     }
 }
 
-/// Cuts each cycle above its first node, which becomes a top.
+/// Removes cycles: in each cycle, the node with the smallest number loses its parent and becomes a
+/// top.
 fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
     // The number of the walk in which a node was first visited. 0 means not visited.
     let mut met = vec![0; parents.len()];
@@ -129,7 +132,7 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
                 None => break,
             }
         }
-        // The walk is back at a node of its own path, so `at` is in a cycle and still has a parent.
+        // If the walk ended at a node of its own path that has a parent, that node is in a cycle.
         if met[at] == walk && parents[at].is_some() {
             let mut first = at;
             let mut other = parents[at];
@@ -149,11 +152,12 @@ struct ForestBuilder<'a, 'k> {
     /// True if resources without operations are kept whenever they have children.
     all_owners: bool,
     operations: Vec<Vec<&'a ListedOperation>>,
-    /// The children of each node that are kept.
+    /// For each node, the children that are shown.
     children: Vec<Vec<usize>>,
     tops: Vec<usize>,
-    /// Position of a node among its siblings.
-    rank: Vec<usize>,
+    /// The key by which siblings are sorted: the number of the node, or for a node without
+    /// operations the key of its first child.
+    sort_key: Vec<usize>,
     component: Vec<&'a str>,
 }
 
@@ -174,7 +178,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
             operations: operations.collect(),
             children: vec![Vec::new(); size],
             tops: Vec::new(),
-            rank: (0..size).collect(),
+            sort_key: (0..size).collect(),
             component: vec![""; size],
         }
     }
@@ -182,13 +186,13 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
     fn grow(mut self, parents: &[Option<usize>]) -> Forest<'a> {
         for number in from_the_leaves(parents) {
             let mut children = std::mem::take(&mut self.children[number]);
-            children.sort_by_key(|it| self.rank[*it]);
+            children.sort_by_key(|it| self.sort_key[*it]);
             let up = if self.stays(number, &children, parents[number]) {
                 if let Some(operation) = self.operations[number].first() {
                     self.component[number] = &operation.component;
                 } else if let Some(first) = children.first() {
                     self.component[number] = self.component[*first];
-                    self.rank[number] = self.rank[*first];
+                    self.sort_key[number] = self.sort_key[*first];
                 }
                 self.children[number] = children;
                 vec![number]
@@ -200,7 +204,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
                 None => self.tops.extend(up),
             }
         }
-        self.tops.sort_by_key(|it| self.rank[*it]);
+        self.tops.sort_by_key(|it| self.sort_key[*it]);
         let mut components: BTreeMap<&str, BTreeMap<Option<&str>, Vec<usize>>> = BTreeMap::new();
         for top in self.tops {
             let namespaces = components.entry(self.component[top]).or_default();
@@ -240,7 +244,8 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
             return !children.is_empty();
         }
         let namespace_of = |it: usize| self.kin.nodes[it].who.namespace;
-        // A Node owns pods of many namespaces, and each namespace has its own heading.
+        // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. Each
+        // namespace has its own heading, so such an owner is not shown.
         let over_namespaces = parent.is_none()
             && namespace_of(number).is_none()
             && children.iter().any(|it| namespace_of(*it).is_some());
