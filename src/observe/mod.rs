@@ -20,7 +20,7 @@ mod folder_scan;
 mod follow;
 mod input;
 mod lines;
-mod page;
+mod page_reader;
 mod read_ahead;
 mod request;
 mod time_limits;

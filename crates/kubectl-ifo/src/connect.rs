@@ -7,8 +7,8 @@
 mod tests;
 
 use super::address::{is_plain, with_scheme};
+use super::api_client::ApiClient;
 use super::problem::Problem;
-use super::server::ApiServer;
 use ifo_api::duration;
 use ifo_client::error::chain;
 use ifo_client::proxy::proxy;
@@ -129,14 +129,14 @@ impl Connect {
 
     /// Creates a client for the cluster that the flags, `KUBECONFIG`, `~/.kube/config` or the Pod
     /// name. No request is sent yet.
-    pub(super) async fn open(&self) -> Result<ApiServer, Problem> {
+    pub(super) async fn open(&self) -> Result<ApiClient, Problem> {
         let config = self.given().config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
         let exec = config.auth_info.exec.clone();
         let client = Client::try_from(config)
             .map_err(|error| Problem::Config(refused(&error, exec.as_ref())))?;
-        Ok(ApiServer {
+        Ok(ApiClient {
             client,
             address: address.trim_end_matches('/').to_owned(),
             default_namespace,

@@ -13,8 +13,8 @@
 //! the kind of an owner reference, one more request asks for its API version. A kube-apiserver
 //! before 1.26 answers only this request.
 
+use super::api_client::ApiClient;
 use super::operation::ListedSubject;
-use super::server::ApiServer;
 use super::source::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;
@@ -32,7 +32,7 @@ const STALE_FRESHNESS: &str = "Stale";
 
 /// The kinds of one cluster.
 pub(super) struct Kinds {
-    server: ApiServer,
+    server: ApiClient,
     /// All kinds, if the cluster has aggregated discovery.
     served: OnceCell<Option<ServedKinds>>,
     /// The kinds of single API versions that were requested separately.
@@ -178,7 +178,7 @@ impl ChosenKind {
 
 impl Kinds {
     /// Creates the kinds of `server`. Discovery is read later.
-    pub(super) fn new(server: ApiServer) -> Self {
+    pub(super) fn new(server: ApiClient) -> Self {
         Self {
             server,
             served: OnceCell::new(),

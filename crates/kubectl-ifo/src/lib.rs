@@ -9,6 +9,7 @@
 //! ```
 
 mod address;
+mod api_client;
 mod arguments;
 mod clock;
 mod colors;
@@ -30,7 +31,6 @@ mod redraw;
 mod rules;
 #[cfg(test)]
 mod sample;
-mod server;
 #[cfg(test)]
 mod snapshots;
 mod sort;

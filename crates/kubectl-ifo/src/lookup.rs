@@ -4,10 +4,10 @@
 //! Input: operations. Output: the owners that the user may read. An owner that cannot be read stays
 //! unknown, and is requested once.
 
+use super::api_client::ApiClient;
 use super::kinds::Kinds;
 use super::operation::{ListedOperation, ListedSubject};
 use super::ownership::{Ownership, ResourceIdentity};
-use super::server::ApiServer;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
@@ -22,7 +22,7 @@ const CONCURRENCY: usize = 16;
 
 /// The results so far.
 pub(super) struct Lookup {
-    server: ApiServer,
+    server: ApiClient,
     kinds: Kinds,
     /// Largest number of owners that are requested.
     most: usize,
@@ -33,7 +33,7 @@ pub(super) struct Lookup {
 
 impl Lookup {
     /// Creates a lookup of at most `most` owners. `kinds` belongs to the same server.
-    pub(super) fn new(server: ApiServer, kinds: Kinds, most: usize) -> Self {
+    pub(super) fn new(server: ApiClient, kinds: Kinds, most: usize) -> Self {
         Self {
             server,
             kinds,

@@ -11,12 +11,12 @@ pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 
 use self::completeness::combined;
+use super::api_client::{ApiClient, ListCompleteness, ListOptions};
 use super::filter::Filters;
 use super::operation::ListedOperation;
 use super::output::complain;
 use super::plain_text::first_names;
 use super::problem::Problem;
-use super::server::{ApiServer, ListCompleteness, ListOptions};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::Incomplete;
@@ -63,7 +63,7 @@ impl Served {
 
     /// Returns true if discovery of `server` has the API. All users may read discovery. The
     /// kube-apiserver checks the rights for a request before it checks if the API exists.
-    pub(super) async fn is_on(self, server: &ApiServer) -> bool {
+    pub(super) async fn is_on(self, server: &ApiClient) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
             Ok(list) => list.resources.iter().any(|it| it.name == live::PLURAL),
@@ -75,7 +75,7 @@ impl Served {
 /// The matching operations of a cluster.
 pub(super) struct OperationSource {
     /// The server.
-    pub(super) server: ApiServer,
+    pub(super) server: ApiClient,
     /// The API that serves them.
     pub(super) served: Served,
     /// The namespaces that are requested one by one. None for all namespaces, or for the one of
@@ -94,7 +94,7 @@ impl OperationSource {
     /// note about unusual results is printed to standard error. `keep_raw` keeps the objects
     /// as the server sent them.
     pub(super) async fn open(
-        server: ApiServer,
+        server: ApiClient,
         filters: Filters,
         keep_raw: bool,
     ) -> Result<(Self, Vec<ListedOperation>), Problem> {
@@ -112,7 +112,7 @@ impl OperationSource {
 
     /// Does the work of [`OperationSource::open`] without printing the note.
     pub(super) async fn find(
-        server: ApiServer,
+        server: ApiClient,
         filters: Filters,
         keep_raw: bool,
     ) -> Result<(Self, Vec<ListedOperation>), Problem> {
@@ -340,7 +340,7 @@ impl OperationSource {
 
 /// Returns all namespaces that the user can find: all of the cluster, else the user's projects
 /// (`OpenShift`), else the namespace of the context.
-pub(super) async fn namespaces(server: &ApiServer) -> Vec<String> {
+pub(super) async fn namespaces(server: &ApiClient) -> Vec<String> {
     for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),
         (
@@ -355,7 +355,7 @@ pub(super) async fn namespaces(server: &ApiServer) -> Vec<String> {
     vec![server.default_namespace.clone()]
 }
 
-async fn names(server: &ApiServer, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
+async fn names(server: &ApiClient, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
     let options = ListOptions {
         limit: Some(PAGE_OBJECTS),
         ..ListOptions::default()

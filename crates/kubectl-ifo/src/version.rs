@@ -1,9 +1,9 @@
 //! `kubectl ifo version`: prints the versions of the plugin and of the server.
 
+use super::api_client::ApiClient;
 use super::connect::Connect;
 use super::output::{Format, complain, print, print_value};
 use super::problem::Problem;
-use super::server::ApiServer;
 use super::source::Served;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
 
 /// Reads the server's version from its OpenAPI document. kube-apiserver passes this document on,
 /// but answers `/version` itself.
-async fn of(server: &ApiServer) -> Result<String, Problem> {
+async fn of(server: &ApiClient) -> Result<String, Problem> {
     #[derive(Deserialize)]
     struct OpenApiDocument {
         info: Info,
@@ -88,7 +88,7 @@ async fn of(server: &ApiServer) -> Result<String, Problem> {
 
 /// Returns the reason for a missing document: the API is not registered, or its server does not
 /// answer.
-async fn unknown(server: &ApiServer) -> Problem {
+async fn unknown(server: &ApiClient) -> Problem {
     for served in [Served::Live, Served::Crs] {
         let group = served.group();
         let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);

@@ -6,7 +6,7 @@ use crate::observe::{
     budget::ListPermit,
     envelope,
     input::MAX_OBJECT,
-    page::{PageFault, PagePart, PageReader},
+    page_reader::{PageFault, PagePart, PageReader},
     request::{Refusal, WatchOrPage},
 };
 use http_body_util::BodyExt as _;

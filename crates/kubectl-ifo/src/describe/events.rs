@@ -1,8 +1,8 @@
 //! The recent Events of a subject.
 
+use crate::api_client::ApiClient;
 use crate::operation::ListedSubject;
 use crate::plain_text;
-use crate::server::ApiServer;
 use crate::source::{escape, query};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -15,7 +15,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 const MAX_EVENTS_READ: &str = "500";
 
 /// Reads the Events of a subject, the newest last. The error says why they could not be read.
-pub(super) async fn of(server: &ApiServer, subject: &ListedSubject) -> Result<Vec<Event>, String> {
+pub(super) async fn of(server: &ApiClient, subject: &ListedSubject) -> Result<Vec<Event>, String> {
     let namespace = subject.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let mut selector = vec![
         format!("involvedObject.kind={}", subject.kind),

@@ -11,6 +11,7 @@ mod rule;
 mod tests;
 mod text;
 
+use super::api_client::ApiClient;
 use super::colors::Colors;
 use super::connect::Connect;
 use super::filter::Filters;
@@ -22,7 +23,6 @@ use super::operation::{ListedOperation, own_name};
 use super::output::{OutputShape, complain, print};
 use super::ownership::Ownership;
 use super::problem::Problem;
-use super::server::ApiServer;
 use super::source::OperationSource;
 use super::target::TargetName;
 use crate::clock;
@@ -186,7 +186,7 @@ struct Account<'a> {
 }
 
 async fn accounts<'a>(
-    server: &ApiServer,
+    server: &ApiClient,
     operations: &'a [ListedOperation],
     chosen: &[usize],
     lookup: &'a Lookup,

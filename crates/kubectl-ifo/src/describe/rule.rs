@@ -1,7 +1,7 @@
 //! The rule that detects an operation, as its rule set has it now.
 
+use crate::api_client::ApiClient;
 use crate::problem::{Problem, grant};
-use crate::server::ApiServer;
 use crate::source::escape;
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
@@ -39,7 +39,7 @@ pub(super) struct DescribedRule {
 }
 
 /// A rule set. The error says why it could not be read.
-pub(super) async fn rule_set(server: &ApiServer, name: &str) -> Result<Value, String> {
+pub(super) async fn rule_set(server: &ApiClient, name: &str) -> Result<Value, String> {
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
     let resource = format!("{plural}.{GROUP}");

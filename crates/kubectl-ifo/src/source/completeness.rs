@@ -4,7 +4,7 @@
 //! header about its completeness. Input: the completeness of each answer. Output: the completeness
 //! of the whole list, and its form in JSON and YAML.
 
-use crate::server::ListCompleteness;
+use crate::api_client::ListCompleteness;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use serde::Serialize;
 

@@ -4,10 +4,10 @@
 //! after broken connections and restarts of the server.
 
 use super::OperationSource;
+use crate::api_client::ApiClient;
 use crate::filter::Filters;
 use crate::operation::{ListedOperation, OperationKey};
 use crate::problem::Problem;
-use crate::server::ApiServer;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt as _};
 use ifo_api::{VERSION, live};
@@ -115,7 +115,7 @@ pub(crate) struct OperationFollower {
     streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
     places: Vec<FollowedNamespace>,
     pending: VecDeque<OperationChange>,
-    server: ApiServer,
+    server: ApiClient,
     resource: &'static str,
     filters: Filters,
     keep_raw: bool,

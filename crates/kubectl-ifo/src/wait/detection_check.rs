@@ -3,11 +3,11 @@
 //! Input: the rule sets of the cluster, and the filters. Output: the reason for which the answer is
 //! unknown, if there is one: no rule set detects such operations, or such a rule set does not work.
 
+use crate::api_client::{ApiClient, ListCompleteness};
 use crate::filter::{FilterValue, Filters, one_of};
 use crate::kinds::ChosenKind;
 use crate::plain_text::first_names;
 use crate::problem::{HOME, Problem};
-use crate::server::{ApiServer, ListCompleteness};
 use ifo_api::completeness::{Incomplete, NotWorking};
 use ifo_api::ruleset::{self, LabelExpression, OperationRuleSetStatus};
 use ifo_api::{GROUP, Gvr, VERSION, labels};
@@ -67,7 +67,7 @@ pub(crate) enum DetectionCheck {
 
 impl RuleSets {
     /// Reads all rule sets.
-    pub(crate) async fn read(server: &ApiServer) -> Result<Self, Problem> {
+    pub(crate) async fn read(server: &ApiClient) -> Result<Self, Problem> {
         let plural = ruleset::PLURAL;
         let uri = format!("/apis/{GROUP}/{VERSION}/{plural}");
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await

@@ -1,10 +1,10 @@
 //! Tests of a watch that continues after errors.
 
 use super::{FollowedNamespace, OperationChange, watched};
+use crate::api_client::ApiClient;
 use crate::filter::Filters;
 use crate::operation::ListedOperation;
 use crate::problem::Problem;
-use crate::server::ApiServer;
 use crate::snapshots;
 use crate::source::OperationSource;
 use futures::StreamExt as _;
@@ -78,7 +78,7 @@ async fn no_permission_is_no_connection_to_wait_for() {
         let response = response.body(Body::from(body.as_bytes().to_vec()));
         async move { Ok::<_, Infallible>(response.expect("it is one")) }
     });
-    let server = ApiServer {
+    let server = ApiClient {
         client: Client::new(service, "default"),
         address: "https://192.0.2.1".to_owned(),
         default_namespace: "default".to_owned(),

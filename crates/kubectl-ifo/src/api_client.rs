@@ -20,8 +20,8 @@ const MAX_RETRIES: usize = 20;
 
 /// A client for the API server of a cluster, with the settings of the kubeconfig and the flags.
 #[derive(Clone)]
-pub(super) struct ApiServer {
-    /// kube's client. Other modules use it for watches, which [`ApiServer::get`] does not support.
+pub(super) struct ApiClient {
+    /// kube's client. Other modules use it for watches, which [`ApiClient::get`] does not support.
     pub(super) client: Client,
     /// Address of the kube-apiserver.
     pub(super) address: String,
@@ -96,7 +96,7 @@ pub(super) struct ListOptions<'a> {
     pub(super) field_selector: &'a str,
 }
 
-impl ApiServer {
+impl ApiClient {
     /// Sends a GET and decodes the answer. It is retried as in [`Self::answer`].
     ///
     /// `resource` (`plural.group`) and `namespace` only appear in the error message if the user
