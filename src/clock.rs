@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_simulated_machine_has_clocks_of_its_own_that_move_with_the_others() {
+    async fn a_simulated_machine_has_its_own_clocks_that_advance_with_the_others() {
         let skew = simulated::Skew {
             wall: SignedDuration::from_hours(-1),
             boot: Duration::from_hours(3),

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn every_promise_holds_for_the_corpus() {
+    fn every_fuzz_target_passes_on_its_corpus() {
         for (target, check) in TARGETS {
             for file in fs::read_dir(fuzz("corpus").join(target)).unwrap() {
                 let path = file.unwrap().path();

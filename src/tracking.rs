@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_takeover_commits_nothing_but_the_deletion_of_what_it_cannot_read() {
+    async fn a_takeover_commits_only_deletions_of_undecodable_objects() {
         let target = Arc::new(Gvr {
             group: "example.com".into(),
             version: "v1".into(),

@@ -318,7 +318,7 @@ fn batches() -> impl Strategy<Value = Vec<Vec<Step>>> {
 
 proptest! {
     #[test]
-    fn any_sequence_of_batches_reads_as_in_a_model(
+    fn any_sequence_of_batches_reads_like_a_model(
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),

@@ -106,7 +106,7 @@ fn generated_manifests_are_up_to_date() {
 }
 
 #[test]
-fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
+fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
     for folder in ["apiservice", "deploy", "rules"] {
         let folder = repository().join(folder);
         let mut installed = installed(&folder);
@@ -132,7 +132,7 @@ fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
 /// `kubectl delete -k` must not delete the rule sets with the server. `kubectl apply -k` must not
 /// need a running server.
 #[test]
-fn the_crds_the_registration_and_the_targets_are_apart_from_the_server() {
+fn crds_registration_and_target_roles_are_separate_from_the_server() {
     let repository = repository();
     for folder in ["deploy", "deploy/persistence", "certs/cert-manager"] {
         for path in installed(&repository.join(folder)) {
@@ -166,7 +166,7 @@ fn the_crds_the_registration_and_the_targets_are_apart_from_the_server() {
 
 /// `src/app/cluster/registration.rs` makes this object the owner of the registration.
 #[test]
-fn the_owner_of_the_registration_is_deleted_with_the_server() {
+fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
     let role = deployed("ClusterRole", "ifo-apiserver-registration");
     assert_eq!(
         role["rules"][0]["resourceNames"][0],
@@ -323,7 +323,7 @@ fn the_server_may_hold_its_own_lease_and_no_other() {
 }
 
 #[test]
-fn a_replica_may_mirror_another_one_and_find_the_release_before() {
+fn a_replica_may_mirror_others_and_discover_the_previous_release() {
     assert_eq!(
         server_rules("ClusterRole", "apiGroups", "live.ifo.kubevirt.io"),
         [json!({
@@ -348,7 +348,7 @@ fn a_replica_may_mirror_another_one_and_find_the_release_before() {
 }
 
 #[test]
-fn no_user_gets_the_right_to_ask_a_replica_for_its_state() {
+fn no_user_role_grants_the_replication_path() {
     for path in manifests(&repository().join("deploy")) {
         for object in documents(&path) {
             if object["kind"] != "ClusterRole" || object["metadata"]["name"] == "ifo-apiserver" {
@@ -401,7 +401,7 @@ fn a_replica_knows_its_identity_and_has_a_token_for_the_other_replicas() {
 }
 
 #[test]
-fn at_least_one_of_two_replicas_stays_through_an_update_a_drain_and_a_lost_node() {
+fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
     let spec = &deployed("Deployment", "ifo-apiserver")["spec"];
     assert_eq!(spec["replicas"], 2);
     assert_eq!(
@@ -478,7 +478,7 @@ fn no_secret_is_readable_as_a_target() {
 }
 
 #[test]
-fn the_krew_manifest_is_one_once_the_release_has_filled_it_in() {
+fn the_filled_in_krew_manifest_is_valid() {
     let template = read(&repository().join(".krew.yaml"));
     let filled: String = template
         .lines()

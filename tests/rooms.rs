@@ -35,7 +35,7 @@ fn lines_with(folder: &str, paths: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn observe_knows_neither_rules_nor_the_engine() {
+fn observe_depends_on_neither_rules_nor_engine() {
     let foreign = [
         "crate::rules",
         "crate::detection",
@@ -50,7 +50,7 @@ fn observe_knows_neither_rules_nor_the_engine() {
 }
 
 #[test]
-fn modules_of_the_engine_depend_on_those_before_them_only() {
+fn engine_modules_depend_only_on_earlier_ones() {
     let order = ["rules", "detect", "track", "replay"];
     for (place, module) in order.iter().enumerate().take(3) {
         let later: Vec<String> = order[place + 1..]

@@ -23,7 +23,7 @@ mod names;
 use catalogue::Shipped;
 
 #[test]
-fn every_object_shows_what_it_is_expected_to_show() {
+fn every_object_has_its_expected_operations() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all() {
         let book = judge::book(&shipped.name, &shipped.spec).unwrap_or_else(|invalid| {

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_is_known_of_an_operation() {
+    fn a_row_shows_the_facts_of_an_operation() {
         let table = table(&[shipped(
             "  - operation: Moving # goes | elsewhere\n    expression: 'true'\n",
         )])
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_what_an_expression_can_yield_in_a_fixed_order() {
+    fn states_are_those_an_expression_can_yield_in_fixed_order() {
         let variables = [
             (
                 "failing",
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_takes_the_place_of_the_last() {
+    fn a_new_table_replaces_the_previous_one() {
         let document = format!("a\n{BEGIN}old\n{END}b\n");
         let inserted = insert(&document, "new\n").unwrap();
         assert_eq!(inserted, format!("a\n{BEGIN}\nnew\n\n{END}b\n"));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_ipv6_is_listened_on_by_ipv4() {
+    fn a_host_without_ipv6_listens_on_ipv4() {
         let none = io::ErrorKind::AddrNotAvailable;
         for v6 in [none, io::ErrorKind::Unsupported, io::ErrorKind::Other] {
             let (tried, end) = opened(Some(v6), None);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_is_no_substitute_for_an_ipv6_port_in_use() {
+    fn an_ipv6_port_in_use_does_not_fall_back_to_ipv4() {
         let (tried, end) = opened(Some(io::ErrorKind::AddrInUse), None);
         assert_eq!(tried, ["[::]:8443"]);
         assert!(end.starts_with("cannot listen on [::]:8443: "), "{end}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_given_is_the_only_one() {
+    async fn an_explicit_bind_address_is_the_only_one() {
         let given = IpAddr::from(Ipv4Addr::LOCALHOST);
         let (first, address) = bind(Some(given), 0).unwrap();
         assert_eq!(address.ip(), given);

@@ -51,7 +51,7 @@ fn limits_can_be_set_one_by_one() {
 }
 
 #[test]
-fn a_bad_value_is_named_with_what_is_accepted() {
+fn an_invalid_value_is_reported_with_the_accepted_ones() {
     for (name, value) in [
         ("DEBOUNCE_THRESHOLD", "soon"),
         ("K8S_API_TIMEOUT", "0"),

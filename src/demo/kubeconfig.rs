@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn kube_reads_what_is_written() {
+    fn kube_rs_reads_the_written_kubeconfig() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let _written = write(&path, SERVER, "authority", &users()).unwrap();
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_looks_like_a_number_stays_text() {
+    fn a_numeric_token_stays_text() {
         let text = render(SERVER, "authority", &users());
         assert!(text.contains("token: \"1e5\"\n"), "{text}");
     }
 
     #[test]
-    fn the_file_is_for_its_owner_only_and_nothing_else_is_left() {
+    fn the_kubeconfig_is_readable_by_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         // A file that was readable for all is replaced instead of overwritten.
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_replaced_and_what_it_names_is_untouched() {
+    fn a_symlink_is_replaced_and_its_target_is_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let (path, victim) = (folder.path().join("config"), folder.path().join("victim"));
         fs::write(&victim, "precious").unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_an_error_and_leaves_nothing_behind() {
+    fn a_file_that_cannot_be_replaced_is_an_error_without_leftovers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         fs::create_dir(&path).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_removed_with_its_demo_but_not_the_file_of_another() {
+    fn a_demo_removes_its_own_file_and_not_that_of_another_demo() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let written = |token: &str| {

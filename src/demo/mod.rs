@@ -86,7 +86,7 @@ mod tests {
     const VIEWER: (&str, &str) = ("ifo-demo-team-a", "team-a");
 
     #[test]
-    fn the_commands_name_the_kubeconfig_as_the_shell_takes_it() {
+    fn the_printed_commands_quote_the_kubeconfig_for_the_shell() {
         let text = commands(Path::new("/home/me/demo.kubeconfig"), VIEWER, None);
         assert!(
             text.contains("export KUBECONFIG=/home/me/demo.kubeconfig\n"),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_that_the_documentation_promises_are_there() {
+    fn the_documented_commands_are_printed() {
         let text = commands(Path::new("k"), VIEWER, None);
         for command in [
             "kubectl get ifos -A -w",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_a_folder_list_no_objects() {
+    fn the_commands_for_a_folder_do_not_list_objects() {
         let list = "kubectl get vm,dv,deploy";
         assert!(commands(Path::new("k"), VIEWER, None).contains(list));
         let text = commands(Path::new("k"), VIEWER, Some(Path::new("dump")));

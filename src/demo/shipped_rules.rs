@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kustomize_installs_is_shipped() {
+    fn the_binary_contains_the_rule_sets_that_kustomize_installs() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
         let mut files = BTreeSet::new();
         for component in resources(&root) {

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_follower_gets_the_state_and_then_the_changes_of_its_resource() {
+    async fn a_subscriber_receives_the_state_and_then_the_changes_of_its_resource() {
         let store = ObjectStore::default();
         put(&store, node("a", &json!({})));
         let mut feed = store.follow(nodes());
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_follower_that_is_too_slow_gets_the_state_again() {
+    async fn a_slow_subscriber_receives_the_state_again() {
         let store = ObjectStore::with_backlog(2);
         let mut feed = store.follow(nodes());
         assert_eq!(next(&mut feed, 2).await, ["reset", "synced"]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_what_it_names_and_removes_what_it_sets_to_null() {
+    fn a_merge_patch_sets_fields_and_removes_null_fields() {
         let store = ObjectStore::default();
         put(
             &store,
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_put_again_keeps_its_creation_time_unless_it_is_another() {
+    fn a_replaced_object_keeps_its_creation_time_unless_its_uid_differs() {
         let store = ObjectStore::default();
         let created = |uid: &str, at: &str| {
             let mut node = node("a", &json!({}));

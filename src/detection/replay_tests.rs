@@ -428,7 +428,7 @@ fn stamp(event: &mut PlayedEvent, wall: Timestamp) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recording_shows_the_same_in_the_server_and_in_a_replay() {
+async fn recordings_give_the_same_operations_in_server_and_replay() {
     let rules = shipped();
     let kinds = KnownKinds::default().with_targets(rules.keys());
     let mut changes = 0;
@@ -543,7 +543,7 @@ fn random_recording(seed: u64, wall: Timestamp) -> Recording {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_objects_show_the_same_in_the_server_and_in_a_replay() {
+async fn random_objects_give_the_same_operations_in_server_and_replay() {
     let wall = Timestamp::from_second(1_800_000_000).expect("it is in range");
     for seed in 0..2 {
         let name = format!("seed {seed}");

@@ -233,7 +233,7 @@ fn applied(object: &Value) -> Raw {
 }
 
 #[tokio::test(start_paused = true)]
-async fn book_starts_a_feed_and_the_tracker_hears_of_the_rules_first() {
+async fn rule_book_starts_a_feed_after_the_tracker_received_the_rules() {
     let mut world = world();
     let cars = target("cars");
     world.publish(&cars, Some(working(1, &cars))).await;
@@ -255,7 +255,7 @@ async fn book_starts_a_feed_and_the_tracker_hears_of_the_rules_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_book_starts_its_feed_anew_and_the_old_one_says_nothing_after_it() {
+async fn newer_rule_book_restarts_the_feed_and_the_old_feed_is_silent() {
     // The queue is so short that the old feed waits in the middle of a message during the change.
     let mut world = world_of(1);
     let cars = target("cars");
@@ -280,7 +280,7 @@ async fn newer_book_starts_its_feed_anew_and_the_old_one_says_nothing_after_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn feeds_end_with_their_rules_and_others_go_on() {
+async fn feeds_end_with_their_rules_and_others_continue() {
     let mut world = world();
     let (cars, boats) = (target("cars"), target("boats"));
     world.publish(&cars, Some(working(1, &cars))).await;
@@ -331,7 +331,7 @@ async fn each_named_namespace_has_a_feed_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_feed_is_reported_in_its_words_until_it_is_back() {
+async fn failing_feed_is_reported_with_its_error_until_it_recovers() {
     let mut world = world();
     let cars = target("cars");
     world.publish(&cars, Some(working(7, &cars))).await;
@@ -374,7 +374,7 @@ async fn failing_feed_is_reported_in_its_words_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tracker_is_not_told_again_and_again_that_nothing_was_found() {
+async fn repeated_empty_evaluations_are_not_sent_to_the_tracker() {
     let mut world = world();
     let cars = target("cars");
     world.publish(&cars, Some(working(1, &cars))).await;
@@ -404,7 +404,7 @@ async fn tracker_is_not_told_again_and_again_that_nothing_was_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_that_the_rules_cannot_be_asked_about_is_failed_and_not_gone() {
+async fn object_that_cannot_be_evaluated_is_failed_and_not_deleted() {
     let mut world = world();
     let cars = target("cars");
     let book = working(1, &cars);
@@ -435,7 +435,7 @@ async fn object_that_the_rules_cannot_be_asked_about_is_failed_and_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_depends_on_the_time_is_evaluated_again_without_a_change() {
+async fn time_dependent_rules_are_evaluated_again_without_a_change() {
     let mut world = world();
     let cars = target("cars");
     let long_ago = "object.works && now > timestamp('2000-01-01T00:00:00Z')";
@@ -456,7 +456,7 @@ async fn what_depends_on_the_time_is_evaluated_again_without_a_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn end_of_the_publications_ends_all_feeds() {
+async fn closing_the_rule_book_channel_ends_all_feeds() {
     let world = world();
     let (cars, boats) = (target("cars"), target("boats"));
     world.publish(&cars, Some(working(1, &cars))).await;
@@ -470,7 +470,7 @@ async fn end_of_the_publications_ends_all_feeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_subject_changed_is_told_with_what_starts_then() {
+async fn a_detection_carries_the_time_of_the_subjects_change() {
     let mut world = world();
     let target = target("things");
     world.publish(&target, Some(working(1, &target))).await;
@@ -512,7 +512,7 @@ fn unknown(rule_set: &RuleSet) -> (usize, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_detections_are_counted_until_the_object_can_be_evaluated_or_is_gone() {
+async fn unknown_detections_are_counted_until_the_object_is_evaluated_or_deleted() {
     let world = world();
     let cars = target("cars");
     let rules = rule_set(&cars, &[], "object.works > 1");
@@ -548,7 +548,7 @@ async fn unknown_detections_are_counted_until_the_object_can_be_evaluated_or_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn feed_that_ends_takes_its_unknown_detections_along() {
+async fn ending_a_feed_removes_its_unknown_detections() {
     let world = world();
     let cars = target("cars");
     let rules = rule_set(&cars, &[], "object.works > 1");

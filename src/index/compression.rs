@@ -49,7 +49,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_unpacks(
+        fn compressed_text_decompresses_to_the_original(
             text in prop::collection::vec(0..9_u8, 0..3000),
             before in prop::collection::vec(any::<u8>(), 0..300),
         ) {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_fits_into_a_window_unpacks() {
+    fn text_larger_than_the_window_decompresses() {
         let part: Vec<u8> = (0..100_000_u32)
             .map(|it| (it % 251).to_le_bytes()[0])
             .collect();

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_contains_its_keys_and_no_others() {
+    fn a_scope_contains_exactly_its_keys() {
         let key = Key::new("a", "x");
         assert!(ListScope::All.contains(&key));
         assert!(ListScope::Namespace("a".into()).contains(&key));

@@ -48,7 +48,7 @@ fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
 }
 
 #[test]
-fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
+fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
     let (mut writer, reader) = index(MANY);
     let mut at = reader.head();
     let done = Arc::new(AtomicBool::new(false));
@@ -140,7 +140,7 @@ fn grow_old(writer: &mut Writer) {
 }
 
 #[test]
-fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
+fn the_ring_counts_only_its_own_bytes_and_stays_within_its_limit() {
     let (mut writer, reader) = index(MANY);
     let one = replaced_weight(&mut writer, &reader);
     let json = reader.get(&Key::new("w", "w")).1.unwrap().json().len();
@@ -166,7 +166,7 @@ fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
 }
 
 #[test]
-fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
+fn the_ring_drops_old_changes_and_the_state_is_kept() {
     let age = Duration::from_mins(1);
     let (mut writer, reader) = index(Bounds { age, ..MANY });
     assert_eq!(reader.ring_age(), Duration::ZERO);
@@ -253,7 +253,7 @@ fn end_all(writer: &mut Writer) -> Rv {
 }
 
 #[test]
-fn a_batch_larger_than_the_ring_reaches_whoever_is_up_to_date() {
+fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
     let (mut writer, reader) = index(SERVERS);
     let before = end_all(&mut writer);
     assert!(reader.ring_bytes() > SERVERS.bytes && reader.ring_bytes() <= SERVERS.most());
@@ -271,7 +271,7 @@ fn a_batch_larger_than_the_ring_reaches_whoever_is_up_to_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_kept_while_it_was_young_goes_though_nothing_is_committed() {
+async fn young_changes_expire_without_a_further_commit() {
     let (mut writer, reader) = index(SERVERS);
     let before = end_all(&mut writer);
     tokio::time::sleep(Bounds::MIN_AGE / 2).await;
@@ -288,7 +288,7 @@ async fn what_was_kept_while_it_was_young_goes_though_nothing_is_committed() {
 }
 
 #[test]
-fn young_changes_are_bounded_too() {
+fn young_changes_are_limited_as_well() {
     let one = {
         let (mut writer, reader) = index(MANY);
         replaced_weight(&mut writer, &reader)
@@ -328,7 +328,7 @@ fn an_empty_index_is_listed_and_followed_from_its_first_version() {
 }
 
 #[test]
-fn a_version_that_was_never_one_of_a_change_is_gone() {
+fn a_version_that_no_change_had_is_gone() {
     let (mut writer, reader) = index_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
@@ -358,7 +358,7 @@ fn a_version_that_was_never_one_of_a_change_is_gone() {
 }
 
 #[test]
-fn an_object_deleted_and_made_again_is_undone_to_what_it_was() {
+fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
     let (mut writer, reader) = index(MANY);
     let key = Key::new("a", "x");
     let rv = writer
@@ -442,7 +442,7 @@ fn a_batch_with_a_malformed_write_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
+async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
     let before = Rv::of_clock(clock::now());
     let (writer, _) = index(MANY);
     assert!(writer.head() >= before);
@@ -526,7 +526,7 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
 }
 
 #[tokio::test]
-async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
+async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     let (mut writer, reader) = index_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
@@ -577,7 +577,7 @@ async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn versions_end_below_what_a_double_counts() {
+async fn versions_stay_below_2_to_the_53() {
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
     let (mut writer, reader) = index_from(MANY, Rv(Rv::MAX.0 - 2));
     let last = writer
@@ -596,7 +596,7 @@ async fn versions_end_below_what_a_double_counts() {
 }
 
 #[test]
-fn a_mirrors_put_of_what_is_there_gets_its_version() {
+fn an_unchanged_mirrored_put_still_sets_the_version() {
     let (mut writer, reader) = index_from(MANY, Rv(1));
     for rv in [5, 6] {
         writer
@@ -608,7 +608,7 @@ fn a_mirrors_put_of_what_is_there_gets_its_version() {
 }
 
 #[test]
-fn changes_of_one_version_are_seen_together_or_not_at_all() {
+fn changes_of_one_version_are_visible_atomically() {
     let (mut writer, reader) = index_from(Bounds { bytes: 900, ..MANY }, Rv(1));
     for rv in 2..9 {
         let batch = vec![put("a", "x", rv), put("a", "y", rv)];
@@ -625,7 +625,7 @@ fn changes_of_one_version_are_seen_together_or_not_at_all() {
 }
 
 #[test]
-fn a_namespace_leaves_nothing_behind_and_shares_its_name() {
+fn an_empty_namespace_is_freed_and_its_name_is_shared() {
     let (mut writer, reader) = index(MANY);
     let batch = vec![put("a", "x", 1), put("a", "y", 1)];
     writer.commit(batch, CommitVersion::Mint).unwrap();
@@ -646,7 +646,7 @@ fn a_namespace_leaves_nothing_behind_and_shares_its_name() {
 }
 
 #[test]
-fn lists_come_to_an_end_beside_a_writer_that_empties_the_ring_at_once() {
+fn lists_finish_beside_a_writer_that_overflows_the_ring() {
     let (mut writer, reader) = index(Bounds { bytes: 0, ..MANY });
     let fill: Vec<_> = (0..200).map(|n| put("a", &n.to_string(), 0)).collect();
     writer.commit(fill, CommitVersion::Mint).unwrap();
@@ -677,7 +677,7 @@ fn lists_come_to_an_end_beside_a_writer_that_empties_the_ring_at_once() {
 }
 
 #[test]
-fn a_change_that_is_not_published_yet_is_not_seen() {
+fn an_unpublished_change_is_not_visible() {
     let (mut writer, reader) = index_from(MANY, Rv(1));
     writer
         .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(5)))

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_stable_attempt_makes_the_next_one_free() {
+    async fn only_a_stable_attempt_resets_the_delay() {
         let cap = Duration::from_secs(5);
         let mut backoff = Backoff::default();
         assert_eq!(backoff.next_after_clean_end(cap), Duration::ZERO);

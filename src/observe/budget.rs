@@ -124,7 +124,7 @@ mod tests {
     use tokio::task::yield_now;
 
     #[tokio::test(start_paused = true)]
-    async fn lists_start_in_order_and_one_that_is_cancelled_gives_up_its_turn() {
+    async fn lists_start_in_order_and_a_cancelled_one_gives_up_its_turn() {
         let budget = ReadBudget::default();
         let mut running = Vec::new();
         for _ in 0..MAX_LISTS {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lists_that_hang_keep_the_others_out_for_a_minute_only() {
+    async fn hanging_lists_block_the_others_for_a_minute_at_most() {
         let budget = ReadBudget::default();
         let mut hanging = Vec::new();
         for _ in 0..MAX_LISTS {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_is_free_once_no_slice_of_the_object_is_left() {
+    async fn a_permit_is_released_with_the_last_slice_of_its_object() {
         let budget = ReadBudget::default();
         let mut slices = Vec::new();
         for _ in 0..MAX_LARGE_OBJECTS {

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_cannot_be_used_is_named_on_one_line() {
+    async fn an_unusable_kubeconfig_is_reported_on_one_line() {
         let dir = tempfile::tempdir().unwrap();
         let socks = kubeconfig(
             "https://192.0.2.1",
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_go_to_the_server_with_credentials_and_a_name() {
+    async fn requests_carry_credentials_and_a_user_agent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}/prefix", listener.local_addr().unwrap());
         let dir = tempfile::tempdir().unwrap();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn watches_are_spread_so_that_none_waits_for_a_stream() {
+    async fn watches_are_spread_over_connections_below_the_stream_limit() {
         let never =
             service_fn(|_| std::future::pending::<Result<http::Response<Body>, BoxError>>());
         let connection = Connection::through(Client::new(never, "default"));

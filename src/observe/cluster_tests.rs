@@ -206,7 +206,7 @@ fn watch_from(version: u32) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_list_gives_the_state_and_then_its_changes() {
+async fn a_watch_list_yields_the_state_and_then_the_changes() {
     let server = Server::new([Answer::Stays(state(&[
         event("MODIFIED", "a", 6),
         event("DELETED", "a", 7),
@@ -220,7 +220,7 @@ async fn a_watch_list_gives_the_state_and_then_its_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_watch_list_is_refused_the_state_is_listed_in_pages() {
+async fn without_watch_list_support_the_state_is_listed_in_pages() {
     for code in [400, 422] {
         let server = Server::new([
             status(code, "Invalid", "sendInitialEvents is forbidden for watch"),
@@ -263,7 +263,7 @@ async fn a_server_that_ignores_send_initial_events_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_token_that_expired_starts_the_list_again() {
+async fn an_expired_continue_token_restarts_the_list() {
     let server = Server::new([
         status(422, "Invalid", "no"),
         page(&[("a", 1)], 9, "next"),
@@ -280,7 +280,7 @@ async fn a_page_token_that_expired_starts_the_list_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_without_an_end_is_given_up() {
+async fn an_endless_list_is_aborted() {
     let pages = (0..3).map(|_| page(&[("a", 1)], 9, "same"));
     let server = Server::new([status(422, "Invalid", "no")].into_iter().chain(pages));
     let mut feed = follow(&server);
@@ -307,7 +307,7 @@ async fn after_a_clean_end_the_watch_continues_from_the_last_event_or_bookmark()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_initial_state_that_breaks_off_is_read_again() {
+async fn a_truncated_initial_state_is_read_again() {
     let server = Server::new([
         Answer::Says(200, event("ADDED", "a", 30)),
         Answer::Stays(state(&[])),
@@ -321,7 +321,7 @@ async fn an_initial_state_that_breaks_off_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_old_a_version_brings_the_state_again_so_missed_deletes_are_noticed() {
+async fn an_expired_version_causes_a_relist_that_reveals_missed_deletes() {
     let again = vec![event("ADDED", "b", 20), end(25)];
     for gone in [
         Answer::Says(200, expired()),
@@ -343,7 +343,7 @@ async fn too_old_a_version_brings_the_state_again_so_missed_deletes_are_noticed(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gap_that_is_bridged_ends_with_synced_alone() {
+async fn a_gap_closed_by_a_resumed_watch_ends_with_synced_only() {
     let quiet = Answer::Stays(vec![]);
     let busy = Answer::Stays(vec![event("DELETED", "a", 7)]);
     for (resumed, more) in [(quiet, None), (busy, Some("-a7"))] {
@@ -370,7 +370,7 @@ async fn a_gap_that_is_bridged_ends_with_synced_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gap_that_is_too_long_is_not_called_over_before_the_state_is_there() {
+async fn a_long_gap_ends_only_after_the_relist() {
     let server = Server::new([
         Answer::Breaks(state(&[])),
         Answer::Stays(vec![expired()]),
@@ -384,7 +384,7 @@ async fn a_gap_that_is_too_long_is_not_called_over_before_the_state_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_is_skipped_and_the_state_is_read_again_when_the_watch_ends() {
+async fn invalid_lines_are_skipped_and_the_state_is_relisted_when_the_watch_ends() {
     let lines = [
         "<html>oops</html>\n".to_owned(),
         event("ADDED", "b", 6),
@@ -402,7 +402,7 @@ async fn garbage_is_skipped_and_the_state_is_read_again_when_the_watch_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_much_garbage_is_a_gap() {
+async fn too_many_invalid_lines_are_a_gap() {
     let garbage = vec!["nonsense\n".to_owned(); 20];
     let server = Server::new([Answer::Stays(state(&garbage)), Answer::Stays(vec![end(9)])]);
     let mut feed = follow(&server);
@@ -423,7 +423,7 @@ async fn an_over_long_line_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_too_large_is_there_all_the_same() {
+async fn a_too_large_object_is_still_reported_as_existing() {
     let large = |kind: &str, version: u32| {
         format!(
             r#"{{"type":"{kind}","object":{{"metadata":{{"name":"l","uid":"u","resourceVersion":"{version}"}},"x":"{}"}}}}"#,
@@ -447,7 +447,7 @@ async fn an_object_that_is_too_large_is_there_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_with_a_line_that_names_no_object_is_listed() {
+async fn an_initial_state_with_an_unidentifiable_object_is_listed_instead() {
     let nameless = format!("{{\"x\":\"{}\"}}\n", "x".repeat(17 << 20));
     let item = format!(
         r#"{{"metadata":{{"name":"l","uid":"u","resourceVersion":"3"}},"x":"{}"}}"#,
@@ -468,7 +468,7 @@ async fn a_state_with_a_line_that_names_no_object_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_reported_with_its_reason_until_it_is_lifted() {
+async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
     let forbidden = || status(403, "Forbidden", "things is forbidden: User x cannot list");
     let server = Server::new([
         forbidden(),
@@ -493,7 +493,7 @@ async fn a_refusal_is_reported_with_its_reason_until_it_is_lifted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_asked_again_and_again_but_not_without_pause() {
+async fn an_unreachable_server_is_retried_with_back_off() {
     let server = Server::new([]);
     let mut feed = follow(&server);
     let began = tokio::time::Instant::now();
@@ -508,7 +508,7 @@ async fn a_server_that_is_away_is_asked_again_and_again_but_not_without_pause() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ends_every_watch_at_once_is_not_asked_without_pause() {
+async fn a_server_that_ends_every_watch_at_once_is_retried_with_back_off() {
     let script = [Answer::Says(200, state(&[]).concat())]
         .into_iter()
         .chain((0..50).map(|_| Answer::Says(200, String::new())));
@@ -524,7 +524,7 @@ async fn a_server_that_ends_every_watch_at_once_is_not_asked_without_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_goes_silent_is_opened_again_without_a_gap() {
+async fn a_silent_watch_is_reopened_without_a_gap() {
     let server = Server::new([
         Answer::Stays(state(&[event("MODIFIED", "a", 6)])),
         Answer::Stays(vec![event("MODIFIED", "a", 7)]),
@@ -538,7 +538,7 @@ async fn a_watch_that_goes_silent_is_opened_again_without_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumed_watch_without_even_a_bookmark_is_not_trusted() {
+async fn a_resumed_watch_without_a_bookmark_is_not_trusted() {
     // As after a restore of etcd: our version is in the future.
     let server = Server::new([
         Answer::Breaks(state(&[])),
@@ -569,7 +569,7 @@ async fn a_watch_that_does_not_open_is_a_gap_before_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_holds_back_the_server_and_loses_nothing() {
+async fn a_slow_reader_slows_the_server_and_loses_nothing() {
     let many: Vec<_> = (10..2_010).map(|n| event("MODIFIED", "a", n)).collect();
     let server = Server::new([Answer::Stays(state(&many))]);
     let mut feed = follow(&server);
@@ -605,7 +605,7 @@ fn feeds(server: &Arc<Server>, number: usize) -> Vec<BoxStream<'static, Raw>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_some_lists_run_at_once_and_each_gets_its_turn_though_others_hang() {
+async fn concurrent_lists_are_limited_and_each_gets_its_turn_beside_hanging_ones() {
     let refusals = (0..20).map(|_| status(422, "Invalid", "no"));
     let lists = (0..20).map(|_| Answer::Stays(vec![r#"{"items":["#.to_owned()]));
     let server = Server::new(refusals.chain(lists));
@@ -628,7 +628,7 @@ async fn only_some_lists_run_at_once_and_each_gets_its_turn_though_others_hang()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_feed_that_has_to_wait_for_its_turn_to_list_says_that_it_has_a_gap() {
+async fn a_feed_that_waits_for_its_turn_to_list_reports_a_gap() {
     let hanging = (0..8).flat_map(|_| {
         [
             status(422, "Invalid", "no"),
@@ -656,7 +656,7 @@ async fn a_feed_that_has_to_wait_for_its_turn_to_list_says_that_it_has_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_objects_of_many_feeds_are_in_memory_one_after_the_other() {
+async fn large_objects_of_many_feeds_are_read_one_at_a_time() {
     let large = |name: &str| {
         let padding = "x".repeat(100 << 10);
         let event = event("ADDED", name, 3);
@@ -695,7 +695,7 @@ async fn large_objects_of_many_feeds_are_in_memory_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_object_that_never_ends_does_not_keep_its_place() {
+async fn an_endless_large_object_releases_its_permit() {
     let begun = || {
         let text = format!(
             r#"{{"type":"ADDED","object":{{"x":"{}"#,
@@ -717,7 +717,7 @@ async fn a_large_object_that_never_ends_does_not_keep_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_cannot_be_read_is_a_gap() {
+async fn an_unreadable_list_is_a_gap() {
     for answer in ["<html>", "{}", r#"{"metadata":{},"items":[]}"#] {
         let server = Server::new([
             status(422, "Invalid", "no"),
@@ -735,7 +735,7 @@ async fn a_list_that_cannot_be_read_is_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_in_the_initial_state_leads_to_a_list() {
+async fn an_error_in_the_initial_watch_state_leads_to_a_list() {
     // As a kube-apiserver with an etcd without progress notifications.
     let fault = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"required storage feature RequestWatchProgress is disabled\",\"code\":500}}\n";
     let server = Server::new([
@@ -751,7 +751,7 @@ async fn an_error_in_the_initial_state_leads_to_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_feed_ends_its_watch_and_frees_its_place() {
+async fn dropping_a_feed_ends_its_watch_and_releases_its_permit() {
     let server = Server::new([Answer::Stays(state(&[]))]);
     let mut feed = follow(&server);
     assert_eq!(heard(&mut feed, 3).await.len(), 3);

@@ -51,7 +51,7 @@ fn gvr(resource: &str) -> Gvr {
 }
 
 #[tokio::test]
-async fn what_is_served_is_told_with_kind_and_scope() {
+async fn served_resources_are_reported_with_kind_and_scope() {
     let (discovery, asked) = discovery(|_, _| (200, LIST));
     let served = |kind: &str, namespaced| Resolution::Served {
         kind: kind.into(),
@@ -66,7 +66,7 @@ async fn what_is_served_is_told_with_kind_and_scope() {
 }
 
 #[tokio::test]
-async fn what_a_ready_server_does_not_serve_is_not_served() {
+async fn a_resource_missing_on_a_ready_server_is_not_served() {
     for (code, resource) in [
         (200, "pigs"),
         (200, "milkings"),
@@ -92,7 +92,7 @@ async fn what_a_ready_server_does_not_serve_is_not_served() {
 }
 
 #[tokio::test]
-async fn group_that_is_served_in_another_version_is_told_from_one_that_is_not() {
+async fn a_missing_version_is_distinguished_from_a_missing_group() {
     for (group, served) in [(200, Some(true)), (404, Some(false)), (503, None)] {
         let (discovery, _) = discovery(move |path, _| match path {
             "/readyz" => (200, "ok"),
@@ -108,7 +108,7 @@ async fn group_that_is_served_in_another_version_is_told_from_one_that_is_not() 
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_ready_does_not_know_what_it_serves() {
+async fn discovery_of_a_server_that_is_not_ready_is_inconclusive() {
     let (starting, _) = discovery(|path, _| {
         if path == "/readyz" {
             (500, "poststarthook failed")
@@ -137,7 +137,7 @@ async fn a_server_that_is_not_ready_does_not_know_what_it_serves() {
 }
 
 #[tokio::test]
-async fn only_a_clean_answer_counts() {
+async fn only_a_complete_discovery_answer_is_conclusive() {
     for (code, text) in [
         (403, ""),
         (401, ""),
@@ -159,7 +159,7 @@ async fn only_a_clean_answer_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_crds_cannot_be_watched_there_is_a_slow_poll() {
+async fn without_the_crd_watch_discovery_is_polled_slowly() {
     let (discovery, _) = discovery(|_, _| {
         (
             403,
@@ -185,7 +185,7 @@ async fn where_crds_cannot_be_watched_there_is_a_slow_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_that_come_together_are_one_and_its_echo() {
+async fn simultaneous_crd_changes_cause_one_signal_and_one_repeat() {
     let (send, changes) = futures::channel::mpsc::unbounded();
     let mut coalesced = Box::pin(coalesce(changes));
     for _ in 0..50 {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_object_is_a_slice_of_the_line_however_it_was_encoded() {
+    fn the_object_is_a_slice_of_the_line_in_any_encoding() {
         for text in [
             r#"{"type":"MODIFIED","object":{"a":{}}}"#,
             r#"{"type":"ADDED","object":{"a":{}}}"#,
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_broken_line_is_repeated() {
+    fn errors_of_an_invalid_line_do_not_quote_it() {
         for line in [
             "zqx",
             r#"{"type":"zqx","object":{}}"#,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_says_where_to_continue_and_whether_the_state_is_complete() {
+    fn a_bookmark_has_the_version_and_marks_the_end_of_the_initial_state() {
         let end = r#"{"type":"BOOKMARK","object":{"kind":"X","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
         assert_eq!(
             read_str(end),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_an_error_and_nothing_worse() {
+    fn invalid_lines_are_errors_without_a_panic() {
         for line in [
             "<html>",
             "{}",
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_line_says_which_object_it_is_about() {
+    fn the_object_is_identified_from_the_beginning_of_a_line() {
         let line = r#"{"type":"MODIFIED","object":{"kind":"X","metadata":{"labels":{"name":"no"},"name":"a","namespace":"n","uid":"u","resourceVersion":"7","x":"#;
         let object = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7","uid":"u"}}"#;
         let too_large = WatchLine::TooLarge {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_found_wherever_metadata_stands() {
+    fn the_version_is_found_at_any_position_of_metadata() {
         let version = |json: &str| resource_version(json.as_bytes());
         assert_eq!(
             version(r#"{"kind":"X","metadata":{"name":"a","resourceVersion":"42"},"spec":"#)

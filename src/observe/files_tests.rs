@@ -66,7 +66,7 @@ async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_come_and_go_with_their_files() {
+async fn objects_follow_their_files() {
     let text = [pod("a", "Running"), pod("b", "Running")].concat();
     let (dir, folder) = folder(&[
         ("pods.yaml", &text),
@@ -99,7 +99,7 @@ async fn objects_come_and_go_with_their_files() {
 }
 
 #[tokio::test]
-async fn a_bad_file_keeps_its_last_good_content() {
+async fn an_invalid_file_keeps_its_last_valid_content() {
     let (dir, folder) = folder(&[("a.yaml", &pod("a", "Running")), ("bad.yaml", "kind: [")]).await;
     let mut feed = folder.follow(source("", "pods", None));
     assert_eq!(heard(&mut feed, 3).await, ["reset", "+a Running", "synced"]);
@@ -115,7 +115,7 @@ async fn a_bad_file_keeps_its_last_good_content() {
 }
 
 #[tokio::test]
-async fn an_object_gets_a_uid_that_stays_and_a_namespace_if_its_kind_has_one() {
+async fn an_object_gets_a_stable_uid_and_a_namespace_if_namespaced() {
     let text = "{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: a}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: own, uid: mine}}\n";
     let mut uids = Vec::new();
     for _ in 0..2 {
@@ -145,7 +145,7 @@ async fn an_object_gets_a_uid_that_stays_and_a_namespace_if_its_kind_has_one() {
 }
 
 #[tokio::test]
-async fn a_namespaced_source_sees_its_namespace_only() {
+async fn a_namespaced_source_yields_only_its_namespace() {
     let (_dir, folder) = folder(&[("a.yaml", &pod("a", "Running"))]).await;
     let mut feed = folder.follow(source("", "pods", Some("other")));
     assert_eq!(heard(&mut feed, 2).await, ["reset", "synced"]);
@@ -190,7 +190,7 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_not_there_is_an_error_that_names_it() {
+async fn a_missing_folder_is_an_error_that_names_it() {
     let error = Folder::open(Path::new("/no/such/folder"), Arc::new(Metrics::new()))
         .await
         .unwrap_err();

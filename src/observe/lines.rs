@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_come_out_whole_however_the_frames_are_cut() {
+    async fn lines_are_reassembled_from_any_framing() {
         let text = "one\ntwo\r\n\nthree\n";
         for cut in 0..=text.len() {
             let got = all(vec![&text[..cut], &text[cut..]], 10).await;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_over_long_line_is_cut_and_the_next_one_is_read() {
+    async fn an_overlong_line_is_truncated_and_the_next_one_is_read() {
         let got = all(
             vec![
                 "12345678901\nok\n",
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_ends_within_a_line_is_broken() {
+    async fn a_stream_that_ends_within_a_line_is_an_error() {
         for frames in [vec!["one\ntw"], vec!["one\n12345678901"]] {
             let (got, end) = all(frames, 10).await;
             assert_eq!(got, [whole("one")]);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_that_never_ends_is_given_up() {
+    async fn an_endless_line_is_aborted() {
         let endless = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(b"abc")));
         let mut lines = LineReader::new(endless, 10, ReadBudget::default());
         let end = lines.next(IDLE_TIMEOUT).await.unwrap_err();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn neither_a_dripping_line_nor_empty_ones_keep_silence_from_being_noticed() {
+    async fn slow_or_empty_lines_do_not_reset_the_silence_timeout() {
         for drop in ["a", "\n", ""] {
             let dripping = stream::unfold((), move |()| async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;

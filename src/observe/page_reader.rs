@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn objects_and_the_token_come_out_whole_however_the_frames_are_cut() {
+    async fn objects_and_the_continue_token_are_reassembled_from_any_framing() {
         let items = r#"[ {"a":"}]\\\"{"}, null, 7,"x" , {"b":{"c":[{}]}}]"#;
         let meta = r#"{"resourceVersion":"7","continue":"abc"}"#;
         // As of built-in and of custom resources, and with another field of each kind.
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_an_over_long_object_the_beginning_is_kept_and_the_next_one_is_read() {
+    async fn an_overlong_object_is_truncated_and_the_next_one_is_read() {
         let text = r#"{"items":[{"a":"0123456789"},{}],"metadata":{}}"#;
         for frame in 1..=text.len() {
             assert_eq!(
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_is_there_before_the_rest_of_the_page() {
+    async fn an_object_is_returned_before_the_rest_of_the_page() {
         let frames = stream::iter([Ok::<_, io::Error>(Bytes::from_static(
             br#"{"items":[{"a":1},{"b":2"#,
         ))])
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_a_list_is_an_error() {
+    async fn a_response_that_is_not_a_list_is_an_error() {
         for text in [
             "",
             "{",
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_of_a_broken_list_is_repeated() {
+    async fn errors_of_a_malformed_list_do_not_quote_it() {
         for text in [
             r#"{"metadata":{},"items":"zqx"}"#,
             r#"{"metadata":{"resourceVersion":7},"items":[{"a":"zqx"#,

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_name_cannot_leave_its_place_in_the_path() {
+    fn a_hostile_name_cannot_change_the_path() {
         assert_eq!(
             path(&source("a/../b?x#y", None)).unwrap(),
             "/apis/a%2F..%2Fb%3Fx%23y/v1/things"
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_may_quote_an_object_is_not_repeated() {
+    fn an_error_message_that_may_quote_an_object_is_dropped() {
         let status = |reason: &str| WatchStatus {
             reason: reason.into(),
             message: "conversion webhook failed: invalid value: zqx".into(),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_mean_what_kubernetes_means_by_them() {
+    fn status_codes_are_mapped_as_in_kubernetes() {
         let status = |reason: &str| WatchStatus {
             reason: reason.into(),
             message: "why".into(),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_without_an_answer_ends_in_time() {
+    async fn a_call_without_an_answer_times_out() {
         let never = service_fn(|_| pending::<Result<Response<Body>, Infallible>>());
         let error = Bounded {
             service: never,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stalls_ends_in_time_unless_it_is_a_watch() {
+    async fn a_stalled_body_times_out_unless_it_is_a_watch() {
         let service = Bounded {
             service: service_fn(async |_| Ok::<_, Infallible>(silent_body())),
             limit: LIMIT,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_is_not_made_ends_in_time() {
+    async fn a_connection_attempt_times_out() {
         let never = service_fn(|_: Uri| pending::<Result<(), BoxError>>());
         let connector = ConnectWithin {
             connector: never,

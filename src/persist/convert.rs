@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_object_comes_back_as_it_was_also_over_the_wire() {
+    fn a_live_object_survives_the_round_trip_through_a_custom_resource() {
         for object in [
             live(Some("default"), None),
             live(None, None),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_cr_of_a_cluster_scoped_subject_has_an_owner() {
+    fn only_custom_resources_of_cluster_scoped_subjects_have_an_owner() {
         let owned = to_cr(&live(None, None)).metadata.owner_references;
         assert_eq!(owned.unwrap()[0].uid, "u-1");
         let cr = to_cr(&live(Some("default"), None));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_ended_unseen_is_completed_in_every_field_that_says_so() {
+    fn an_operation_that_ended_unobserved_is_completed_in_all_fields() {
         let now: Timestamp = "2026-02-03T04:05:06Z".parse().unwrap();
         let ended = ended(&to_cr(&live(Some("default"), None)), now).unwrap();
         let status = ended.status.unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_others_are_not_ours() {
+    fn foreign_labels_are_not_managed() {
         let mut cr = to_cr(&live(Some("default"), None));
         let before = own_labels(&cr);
         assert_eq!(before, cr.metadata.labels);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_somebody_else_made_is_not_taken_for_ours() {
+    fn an_object_of_another_client_is_not_taken_for_ours() {
         let ours = to_cr(&live(Some("default"), None));
         let mut without_status = ours.clone();
         without_status.status = None;

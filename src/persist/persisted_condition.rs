@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn short_trouble_is_not_told_and_a_missing_crd_at_once() {
+    async fn a_short_failure_is_not_reported_and_a_missing_crd_is_at_once() {
         let ((mut judge, verdict), now) = (judge(), Instant::now());
         judge.failed(&forbidden(), now);
         judge.failed(&forbidden(), now + FAILING_PERIOD / 2);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_one_is_refused_the_success_of_others_changes_nothing() {
+    async fn one_refused_object_keeps_the_condition_despite_other_successes() {
         let ((mut judge, mut verdict), mut now) = (judge(), Instant::now());
         judge.succeeded(|| true);
         for _ in 0..100 {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_after_an_outage_is_told_in_place_of_that() {
+    async fn a_refusal_after_an_outage_replaces_the_outage_in_the_condition() {
         let ((mut judge, verdict), now) = (judge(), Instant::now());
         for time in [now, now + FAILING_PERIOD] {
             judge.failed(&StoreFailure::Unreachable("away".into(), None), time);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_newest_message_is_told_along_and_nobody_is_woken_for_it() {
+    async fn a_newer_message_alone_triggers_no_status_write() {
         let ((mut judge, mut verdict), now) = (judge(), Instant::now());
         for time in [now, now + FAILING_PERIOD] {
             judge.failed(&StoreFailure::Forbidden("one".into()), time);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_condition_is_written_again_and_again_with_the_time_of_its_status() {
+    async fn the_condition_keeps_the_transition_time_of_its_status() {
         let (client, told) = registration();
         let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
         let minute = Duration::from_mins(1);

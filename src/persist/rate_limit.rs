@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_free_and_then_there_is_a_rate() {
+    async fn a_burst_is_free_and_then_the_rate_applies() {
         let start = Instant::now();
         let mut pace = WritePace::new(start);
         let mut now = start;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn delays_double_up_to_half_a_minute_and_failures_of_one_moment_count_once() {
+    async fn delays_double_up_to_30_s_and_simultaneous_failures_count_once() {
         let mut pace = WritePace::new(Instant::now());
         let mut now = Instant::now();
         for step in 0..20 {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_server_asks_for_is_waited_in_full() {
+    async fn retry_after_is_waited_in_full() {
         let now = Instant::now();
         let mut pace = WritePace::new(now);
         pace.failed(None, now);

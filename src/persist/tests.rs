@@ -147,7 +147,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_writes_nothing_again_and_ends_what_is_over() {
+async fn a_restart_rewrites_nothing_and_completes_ended_operations() {
     let mut bench = Bench::new(false);
     let one = bench.run();
     for number in 0..5 {
@@ -166,7 +166,7 @@ async fn a_restart_writes_nothing_again_and_ends_what_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ended_while_no_server_was_there_is_completed_where_history_is_kept() {
+async fn operations_that_ended_without_a_server_are_completed_in_history() {
     let mut bench = Bench::new(true);
     let one = bench.run();
     bench.commit([operation("a", "Active"), operation("b", "Active")]);
@@ -184,7 +184,7 @@ async fn what_ended_while_no_server_was_there_is_completed_where_history_is_kept
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should_be() {
+async fn after_an_outage_longer_than_the_ring_the_custom_resources_match() {
     let mut bench = Bench::new(false);
     let running = bench.run();
     bench.commit([operation("first", "Active"), operation("second", "Active")]);
@@ -220,7 +220,7 @@ async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_crd_is_told_and_asked_for_once_a_requeue() {
+async fn a_missing_crd_is_reported_and_checked_at_each_requeue() {
     let mut bench = Bench::new(true);
     bench.fake.set_trouble(Some(StoreFailure::Missing));
     let running = bench.run();
@@ -241,7 +241,7 @@ async fn a_missing_crd_is_told_and_asked_for_once_a_requeue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_trouble_that_passes_costs_nothing() {
+async fn at_shutdown_temporary_failures_lose_nothing() {
     let mut bench = Bench::new(true);
     let running = bench.run();
     bench.pass(1).await;
@@ -258,7 +258,7 @@ async fn at_the_end_trouble_that_passes_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_keeps_under_the_same_kind_is_left_alone() {
+async fn custom_resources_of_other_writers_are_left_alone() {
     let mut bench = Bench::new(false);
     let foreign = InFlightOperation::new(
         "foreign",
@@ -283,7 +283,7 @@ async fn what_somebody_else_keeps_under_the_same_kind_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_in_a_namespace_that_is_gone_or_another_is_deleted_and_never_ended() {
+async fn operations_of_a_deleted_or_recreated_namespace_are_deleted_and_not_completed() {
     for since in [None, Some("2026-01-02T03:04:06Z")] {
         let mut bench = Bench::new(true);
         let one = bench.run();
@@ -308,7 +308,7 @@ async fn what_was_in_a_namespace_that_is_gone_or_another_is_deleted_and_never_en
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_last_seen_when_its_namespace_was_created_is_ended() {
+async fn an_operation_last_seen_when_its_namespace_was_created_is_completed() {
     let mut bench = Bench::new(true);
     let one = bench.run();
     bench.commit([operation("a", "Active")]);
@@ -323,7 +323,7 @@ async fn what_was_last_seen_when_its_namespace_was_created_is_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_target_with_a_gap_may_still_have_is_let_alone() {
+async fn operations_of_a_target_with_a_gap_are_left_alone() {
     let mut bench = Bench::new(true);
     let one = bench.run();
     bench.commit([operation("a", "Active")]);
@@ -381,7 +381,7 @@ fn started_at(second: &str) -> Write {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphan_that_was_settling_ended_when_it_was_last_detected() {
+async fn a_settling_orphan_ended_when_it_was_last_detected() {
     let mut bench = Bench::new(true);
     let one = bench.run();
     let settled = json!({"state": "Settling", "lastDetected": "2026-01-02T03:04:06Z"});
@@ -407,7 +407,7 @@ async fn an_orphan_that_was_settling_ended_when_it_was_last_detected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_verb_is_told_once_and_holds_up_no_other() {
+async fn a_refused_verb_is_reported_once_and_delays_no_other() {
     for refused in ["delete", "create refused"] {
         let mut bench = Bench::new(false);
         let mut running = bench.run();
@@ -440,7 +440,7 @@ async fn a_refused_verb_is_told_once_and_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_forgotten_with_the_operation_it_was_about() {
+async fn a_refusal_is_dropped_with_its_operation() {
     let mut bench = Bench::new(false);
     let running = bench.run();
     bench.pass(1).await;
@@ -491,7 +491,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordinary_operation_is_created_changed_and_deleted_and_never_read() {
+async fn an_ordinary_operation_is_created_patched_and_deleted_without_a_read() {
     let mut bench = Bench::new(true);
     let _running = bench.run();
     bench.commit([operation("a", "Active")]);
@@ -571,7 +571,7 @@ async fn a_late_creation_of_a_previous_leader_is_found_by_the_second_comparison(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_creation_of_an_operation_that_goes_on_changes_nothing() {
+async fn a_late_creation_of_an_active_operation_changes_nothing() {
     let mut bench = Bench::new(true);
     let previous = bench.run();
     bench.pass(1).await;
@@ -587,7 +587,7 @@ async fn a_late_creation_of_an_operation_that_goes_on_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_lands_while_the_orphan_is_being_ended_stays() {
+async fn a_completion_written_while_an_orphan_is_completed_stays() {
     let mut bench = Bench::new(true);
     let previous = bench.run();
     bench.commit([operation("a", "Active")]);
@@ -613,7 +613,7 @@ async fn an_end_that_lands_while_the_orphan_is_being_ended_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_of_others_survive_and_our_own_go_if_they_are_not_wanted() {
+async fn foreign_labels_survive_and_obsolete_own_labels_are_removed() {
     let mut bench = Bench::new(true);
     let running = bench.run();
     let labels = json!({"ours": "1", "gone": "1"});
@@ -657,7 +657,7 @@ async fn labels_of_others_survive_and_our_own_go_if_they_are_not_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_somebody_has_created_anew_is_changed_once_and_keeps_its_labels() {
+async fn an_object_recreated_by_another_client_is_patched_once_and_keeps_its_labels() {
     let mut bench = Bench::new(true);
     let running = bench.run();
     let with = |phase| with_labels(&operation("a", phase), &json!({"ours": "1"}));
@@ -704,7 +704,7 @@ async fn a_creation_without_an_answer_is_looked_up_and_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_conflicts_is_repeated_for_the_state_that_is_there() {
+async fn a_conflicting_deletion_is_repeated_for_the_current_version() {
     let mut bench = Bench::new(false);
     let _running = bench.run();
     bench.commit([operation("a", "Active")]);
@@ -720,7 +720,7 @@ async fn a_deletion_that_conflicts_is_repeated_for_the_state_that_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_object_of_somebody_else_under_our_name_is_left_alone_and_reported() {
+async fn a_foreign_object_under_our_name_is_left_alone_and_reported() {
     let mut bench = Bench::new(true);
     let running = bench.run();
     bench.commit([operation("a", "Active")]);
@@ -778,7 +778,7 @@ async fn a_server_that_runs_alone_writes_all_before_it_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_hands_over_waits_for_what_it_sent_and_leaves_the_rest_to_the_next_one() {
+async fn a_handover_awaits_sent_writes_and_leaves_the_rest_to_the_next_leader() {
     // The writes that were sent are answered in time, or not at all.
     for (latency, is_answered) in [(0.3, true), (30.0, false)] {
         let mut bench = Bench::new(true);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_see_is_a_change_and_heartbeats_gaps_and_restarts_are_none() {
+    fn only_visible_facts_are_changes_and_heartbeats_gaps_and_restarts_are_not() {
         let before = WrittenFacts::of(&cr()).unwrap();
         let changed = |change: fn(&mut persisted::InFlightOperation)| {
             let mut cr = cr();

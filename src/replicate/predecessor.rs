@@ -251,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn endpoints_are_those_of_our_port() {
+    fn predecessor_endpoints_have_the_port_of_the_service() {
         let slice = |port: &str| {
             let slice = json!({
                 "metadata": {"name": "s"}, "addressType": "IPv4",

@@ -231,7 +231,7 @@ async fn operations_in_flight_are_read_before_all_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_phases_cannot_be_selected_all_are_listed() {
+async fn without_the_phase_selector_all_custom_resources_are_listed() {
     let (names, asked) = restored(|query| {
         if query.contains("fieldSelector") {
             (400, json!({}))
@@ -285,7 +285,7 @@ fn status(code: u16) -> (u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn temporary_failures_are_retried_for_a_minute_and_what_was_read_counts() {
+async fn temporary_failures_are_retried_for_a_minute_and_read_pages_are_kept() {
     let comes = vec![status(503), status(503), list(&[active("a")], "")];
     let (names, asked) = restored(script(comes)).await;
     assert_eq!((names, asked.len()), (vec!["a".to_owned()], 4));
@@ -305,7 +305,7 @@ async fn refusals_are_retried_for_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_whose_token_expired_is_read_again_from_its_start() {
+async fn a_list_with_an_expired_token_restarts() {
     let expires = vec![
         list(&[active("a")], "1"),
         status(410),
@@ -321,13 +321,13 @@ async fn a_list_whose_token_expired_is_read_again_from_its_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_repeats_its_token_is_not_asked_for_ever() {
+async fn a_repeated_continue_token_ends_the_list() {
     let (names, asked) = restored(|_| list(&[active("a")], "1")).await;
     assert_eq!((names, asked.len()), (vec!["a".to_owned()], 4));
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_restored_into_a_namespace_that_was_created_later_or_is_gone() {
+async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
     let of = async |namespaces: (u16, Value)| {
         let client = serving(move |uri| {
             if !uri.starts_with(CUSTOM_RESOURCES) {
@@ -417,7 +417,7 @@ async fn namespaces_of_a_kube_apiserver_that_has_just_started_are_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_failures_that_may_pass_are_retried() {
+async fn only_temporary_failures_are_retried() {
     for (code, is_retried) in [
         (429, true),
         (500, true),

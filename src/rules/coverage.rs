@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_set_is_told_for_the_namespaces_that_it_affects() {
+    fn a_rule_set_is_reported_for_the_namespaces_it_affects() {
         let wanted = |namespace, cluster_scoped| ObjectScope {
             namespace,
             cluster_scoped,

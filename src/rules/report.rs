@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_set_affects_only_lists_that_its_operations_would_be_in() {
+    fn rule_set_affects_only_lists_that_could_contain_its_operations() {
         let idle = || RuleSetState::Idle(NOT_COMPILED);
         let pod = Some(("Pod", true));
         let node = Some(("Node", false));

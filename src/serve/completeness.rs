@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_that_no_operation_of_the_rule_set_can_match_leave_it_out() {
+    fn rule_set_is_omitted_if_no_operation_of_it_can_match_the_selector() {
         for (option, selector, expected) in [
             ("labelSelector", "", true),
             ("labelSelector", "ifo.kubevirt.io/component=kubevirt", true),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_that_is_not_known_may_be_any() {
+    fn unknown_kind_may_match_any_selector() {
         let unresolved = Gap {
             kind: None,
             ..gap()

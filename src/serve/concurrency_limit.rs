@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_its_share_and_no_more() {
+    fn a_user_gets_no_more_than_its_share() {
         let places = ConcurrencyLimit::new(3, 2);
         let first = places.take(Some("a")).unwrap();
         let second = places.take(Some("a")).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_leaves_nothing_behind() {
+    fn a_rejected_request_holds_no_permit() {
         let places = ConcurrencyLimit::new(0, 5);
         assert!(places.take(Some("a")).is_none());
         assert!(places.shares.taken.lock().unwrap().is_empty());

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_kind_version_and_form_is_encoded_once() {
+    fn each_version_and_form_of_an_object_is_encoded_once() {
         let (lines, entries) = (LineCache::new(), entries());
         let partial = Form::Metadata { version: "v1" };
         let encoded = Cell::new(0_u8);

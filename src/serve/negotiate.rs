@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_clause_that_can_be_had_wins() {
+    fn the_first_supported_accept_clause_wins() {
         let table = Form::Table {
             version: "v1",
             include: Include::Metadata,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_not_acceptable() {
+    fn unsupported_accept_headers_are_406() {
         for accept in [
             "application/vnd.kubernetes.protobuf",
             "application/cbor",
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_written_as_the_client_accepts_them() {
+    fn errors_use_an_accepted_media_type() {
         for (accept, query, syntax) in [
             ("", "/", Syntax::Compact),
             ("application/yaml", "/", Syntax::Yaml),

@@ -183,7 +183,7 @@ mod tests {
     use super::platform;
 
     #[test]
-    fn the_platform_is_told_in_gos_words() {
+    fn the_platform_has_the_go_names() {
         assert_eq!(platform("linux", "x86_64"), "linux/amd64");
         assert_eq!(platform("macos", "aarch64"), "darwin/arm64");
         assert_eq!(platform("linux", "s390x"), "linux/s390x");

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_quoted_as_go_quotes_them() {
+    fn strings_are_quoted_as_in_go() {
         for (text, quoted) in [
             ("", r#""""#),
             ("a'b", r#""a'b""#),

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_nothing_is_made_of_are_not_kept() {
+    fn unused_query_options_are_not_stored() {
         let many = "&a=1&b%20c=d".repeat(4_000);
         let uri: Uri = format!("/?{many}&limit=1&limit=2&l%69mit=3")
             .parse()
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_object_can_have_are_refused() {
+    fn invalid_object_names_are_rejected() {
         for name in [".", "..", "%2e%2e", "a%25b"] {
             let uri: Uri = format!("/apis/g/v1/things/{name}").parse().unwrap();
             let refused = parse(&Method::GET, &uri, &Query::default()).unwrap_err();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_fail_in_the_words_of_go() {
+    fn number_errors_have_the_text_of_go() {
         let uri: Uri = "/?limit=abc&timeoutSeconds=99999999999999999999&resourceVersion=-1"
             .parse()
             .unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_go_writes_them() {
+    fn durations_are_parsed_as_in_go() {
         assert_eq!(go_duration("1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(go_duration("1.5s"), Some(Duration::from_millis(1500)));
         assert_eq!(go_duration("0"), Some(Duration::ZERO));

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indented_json_is_the_same_however_it_is_cut() {
+    fn indented_json_is_the_same_for_any_chunking() {
         let json = r#"{"a":[],"b":{},"c":[1,{"d":"x\"{[,:]}\\"},[[]]],"e":null}"#;
         let whole = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \
                      \"x\\\"{[,:]}\\\\\"\n    },\n    [\n      []\n    ]\n  ],\n  \"e\": null\n}";

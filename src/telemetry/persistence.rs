@@ -87,7 +87,7 @@ mod tests {
     use crate::telemetry::Metrics;
 
     #[test]
-    fn there_is_no_series_while_persistence_is_off() {
+    fn without_persistence_there_are_no_persistence_metrics() {
         let metrics = Metrics::new();
         let series = |metrics: &Metrics| {
             let text = metrics.render();

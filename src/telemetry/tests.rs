@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn names_are_those_of_the_interface() {
+fn metric_names_equal_the_documented_ones() {
     let metrics = Metrics::of_version("1.2.3");
     metrics.read_index_with(|| IndexSample {
         operations: vec![
@@ -96,7 +96,7 @@ fn are_documented(text: &str) {
 }
 
 #[test]
-fn label_values_are_bounded() {
+fn label_values_are_limited() {
     let metrics = Metrics::new();
     for n in 0..MAX_VALUES + 10 {
         metrics.feed_events(&format!("v1/r{n}")).inc();

@@ -50,7 +50,7 @@ async fn rule_sets_follow_the_files_of_a_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_file_is_named_with_its_place_and_the_rest_goes_on() {
+async fn an_invalid_file_is_reported_with_its_position_and_the_rest_continues() {
     let folders = Folders::new();
     folders.rule_set("vms", "Starting", STARTING);
     folders.vm("web", "Starting");
@@ -106,7 +106,7 @@ async fn ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_rule_set_tells_its_author_and_does_not_disturb_the_others() {
+async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     let folders = Folders::new();
     folders.vm("web", "Starting");
     folders.rule_set("good", "Starting", STARTING);
@@ -180,7 +180,7 @@ async fn a_bad_rule_set_tells_its_author_and_does_not_disturb_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_age_of_the_oldest_operation_is_of_those_in_flight() {
+async fn the_age_of_the_oldest_operation_counts_only_operations_in_flight() {
     let folders = Folders::new();
     folders.rule_set("vms", "Starting", STARTING);
     folders.vm("web", "Starting");

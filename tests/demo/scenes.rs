@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_shows_operations_and_rule_sets_to_whoever_has_its_kubeconfig() {
+async fn the_demo_kubeconfig_can_read_operations_and_rule_sets() {
     let demo = Demo::start(&[]).await;
     let mode = std::fs::metadata(&demo.kubeconfig).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
@@ -64,7 +64,7 @@ async fn the_demo_shows_operations_and_rule_sets_to_whoever_has_its_kubeconfig()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_token_there_is_discovery_and_nothing_else() {
+async fn without_a_token_only_discovery_is_allowed() {
     let demo = Demo::start(&[]).await;
     let code = async |path: &str, token: Option<&str>| {
         let mut config = demo.config.clone();
@@ -131,7 +131,7 @@ async fn the_objects_of_the_scenes_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_user_may_read_one_namespace_alone() {
+async fn the_second_user_may_read_only_one_namespace() {
     let demo = Demo::start(&[]).await;
     assert!(demo.said().contains("--context ifo-demo-team-a"));
     let viewer = demo.client_of("ifo-demo-team-a").await;

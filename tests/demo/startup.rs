@@ -18,7 +18,7 @@ async fn refused(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn a_bad_value_is_named_in_one_line_with_what_is_accepted() {
+async fn an_invalid_flag_value_is_reported_in_one_line_with_the_accepted_ones() {
     let cases: &[(&[&str], &[(&str, &str)], [&str; 3])] = &[
         (
             &["demo"],
@@ -83,7 +83,7 @@ async fn a_bad_value_is_named_in_one_line_with_what_is_accepted() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_refused_like_other_bad_values() {
+async fn flag_values_that_are_not_utf_8_are_rejected() {
     use std::os::unix::ffi::OsStrExt as _;
     let mut command = binary(&["demo"]);
     command.env("DEBOUNCE_THRESHOLD", std::ffi::OsStr::from_bytes(b"\xff"));
@@ -97,7 +97,7 @@ async fn bytes_that_are_no_text_are_refused_like_other_bad_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_in_use_is_one_clear_line() {
+async fn a_port_in_use_is_reported_in_one_line() {
     let first = Demo::start(&[]).await;
     let port = first.config.cluster_url.port_u16().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ async fn a_port_in_use_is_one_clear_line() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_or_written_is_named() {
+async fn files_that_cannot_be_read_or_written_are_named() {
     let folders = Folders::new();
     let missing = folders.objects.join("missing");
     let missing = missing.to_str().unwrap();

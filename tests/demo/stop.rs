@@ -3,7 +3,7 @@
 use super::harness::{Demo, Written, binary, catches_signals, ended, signal};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_demo_leaves_the_kubeconfig_of_a_new_one_with_the_same_path() {
+async fn an_old_demo_does_not_remove_the_kubeconfig_of_a_newer_one() {
     let mut old = Demo::start(&[]).await;
     let path = old.kubeconfig.clone();
     let mut new = Demo::start_at(&path, &[]).await;

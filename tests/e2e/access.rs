@@ -13,7 +13,7 @@ use openssl::x509::{X509, X509Builder, X509NameBuilder};
 use serde_json::json;
 
 #[test]
-fn a_user_with_a_role_binding_in_one_namespace_sees_operations_there_and_nowhere_else() {
+fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
     shared(async |world| {
         let (mine, other) = (
             world.namespace("mine").await,
@@ -112,7 +112,7 @@ async fn grant(world: &World, namespace: &str, user: &str) {
 }
 
 #[test]
-fn forged_headers_make_nobody_an_administrator() {
+fn forged_headers_give_no_administrator_rights() {
     shared(async |world| {
         let stranger = Caller::new(world.direct());
         let forged = [
@@ -136,7 +136,7 @@ fn forged_headers_make_nobody_an_administrator() {
 }
 
 #[test]
-fn discovery_and_health_answer_everybody() {
+fn discovery_and_health_are_public() {
     shared(async |world| {
         let stranger = Caller::new(world.direct());
         for path in [
@@ -158,7 +158,7 @@ fn discovery_and_health_answer_everybody() {
 }
 
 #[test]
-fn a_bad_credential_is_unauthorized_and_a_good_one_is_its_user() {
+fn an_invalid_credential_is_401_and_a_valid_one_authenticates_its_user() {
     shared(async |world| {
         let namespace = world.namespace("tokens").await;
         let stranger = Caller::new(world.direct());
@@ -188,7 +188,7 @@ fn a_bad_credential_is_unauthorized_and_a_good_one_is_its_user() {
 }
 
 #[test]
-fn the_front_proxy_speaks_for_the_user_it_names() {
+fn the_front_proxy_acts_for_the_user_it_names() {
     shared(async |world| {
         let namespace = world.namespace("proxied").await;
         let proxy = world.front_proxy();
@@ -215,7 +215,7 @@ fn the_front_proxy_speaks_for_the_user_it_names() {
 }
 
 #[test]
-fn a_certificate_of_the_cluster_is_its_user_and_one_of_another_authority_is_unauthorized() {
+fn a_client_certificate_of_the_cluster_authenticates_and_others_are_401() {
     shared(async |world| {
         let state = &world.control_plane.state;
         let read = |path| std::fs::read(path).expect("the control plane has written it");

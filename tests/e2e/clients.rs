@@ -102,7 +102,7 @@ fn kubectl_explain_describes_every_field() {
 }
 
 #[test]
-fn kubectl_reads_the_api_raw() {
+fn kubectl_get_raw_reads_the_api() {
     shared(async |world| {
         let raw = ["get", "--raw", "/apis/live.ifo.kubevirt.io/v1alpha1"];
         let list = world.kubectl(&raw).await.expect("discovery works");
@@ -123,7 +123,7 @@ fn kubectl_reads_the_api_raw() {
 }
 
 #[test]
-fn the_clusters_openapi_has_the_live_group_in_both_versions() {
+fn the_openapi_of_the_cluster_has_the_live_group_in_both_versions() {
     shared(async |world| {
         eventually("OpenAPI v2", async || {
             let v2 = world.admin.get("/openapi/v2").await.ok();
@@ -187,7 +187,7 @@ fn operations_cannot_be_written() {
 }
 
 #[test]
-fn lists_come_in_pages_at_one_version_and_a_watch_goes_on_from_there() {
+fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
     shared(async |world| {
         let (namespace, operations) = two_operations(world, "pages").await;
         let path = OPERATION.path(Some(namespace));
@@ -226,7 +226,7 @@ fn lists_come_in_pages_at_one_version_and_a_watch_goes_on_from_there() {
 }
 
 #[test]
-fn a_namespace_can_be_deleted_while_the_server_is_up() {
+fn a_namespace_can_be_deleted_while_the_server_runs() {
     shared(async |world| {
         let (namespace, _) = two_operations(world, "deleted").await;
         let path = format!("/api/v1/namespaces/{namespace}");

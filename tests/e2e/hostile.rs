@@ -52,7 +52,7 @@ fn hostile() -> Vec<String> {
 }
 
 #[test]
-fn a_hundred_hostile_rule_sets_at_once_get_clear_answers_and_disturb_nobody() {
+fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
     shared(async |world| {
         let namespace = world.namespace("hostile").await;
         let good = world.namespace("good").await;
@@ -147,7 +147,7 @@ fn resident(pid: u32, name: &str) -> u64 {
 }
 
 #[test]
-fn odd_subjects_are_evaluated_or_passed_over_and_the_rest_goes_on() {
+fn unusual_subjects_are_evaluated_or_skipped_and_the_rest_continues() {
     shared(async |world| {
         let namespace = world.namespace("odd").await;
         world.ready_rule_set(&migrating(namespace)).await;

@@ -20,7 +20,7 @@ async fn kubectl_warning(world: &World, namespace: &str, user: Option<&str>) -> 
 }
 
 #[test]
-fn rule_that_fails_on_an_object_is_not_taken_for_quiet() {
+fn failing_rule_prevents_a_report_of_idle() {
     shared(async |world| {
         let namespace = world.namespace("incomplete").await;
         let elsewhere = world.namespace("incomplete-beside").await;
@@ -119,7 +119,7 @@ fn rule_that_fails_on_an_object_is_not_taken_for_quiet() {
 }
 
 #[test]
-fn failure_of_a_message_alone_does_not_hold_up_a_wait() {
+fn failing_message_expression_does_not_block_wait() {
     shared(async |world| {
         let namespace = world.namespace("incomplete-message").await;
         let mut rules = migrating(namespace);
@@ -204,7 +204,7 @@ fn tenant_who_may_not_read_rule_sets_is_warned_without_names() {
 }
 
 #[test]
-fn resource_that_its_group_does_not_have_is_a_typo_and_a_missing_group_is_not() {
+fn unknown_resource_of_an_installed_group_is_a_typo_and_a_missing_group_is_not() {
     shared(async |world| {
         let namespace = world.namespace("incomplete-typo").await;
         let mut typo = migrating(namespace);

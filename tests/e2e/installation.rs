@@ -165,7 +165,7 @@ impl<'a> Cluster<'a> {
 }
 
 #[test]
-fn what_is_installed_holds_up_no_namespace_and_its_removal_leaves_the_rule_sets() {
+fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
     apart("installation", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
         cluster.with_folder("apply", "deploy/crd").await;
@@ -281,7 +281,7 @@ async fn a_server_that_finds_everything_later(cluster: &Cluster<'_>) -> Server {
 }
 
 #[test]
-fn a_server_that_is_deleted_before_its_registration_takes_that_along_and_nothing_else() {
+fn deleting_the_server_first_also_deletes_only_its_registration() {
     apart("removal", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
         let mut server = a_server_that_finds_everything_later(&cluster).await;

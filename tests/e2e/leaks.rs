@@ -155,7 +155,7 @@ fn assert_no_value(what: &str, text: &str) {
 }
 
 #[test]
-fn a_value_of_an_object_is_in_no_status_log_or_metric_however_rules_fail_on_it() {
+fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
     shared(async |world| {
         let names = world.namespace("leaks").await;
         let namespace = world.namespace("zqxsubject").await;
@@ -211,7 +211,7 @@ fn a_value_of_an_object_is_in_no_status_log_or_metric_however_rules_fail_on_it()
 }
 
 #[test]
-fn an_edit_of_form_alone_lists_nothing_anew() {
+fn a_formatting_edit_causes_no_relist() {
     shared(async |world| {
         let namespace = world.namespace("form").await;
         install(world, &LEDGER).await;

@@ -19,7 +19,7 @@ const HEADER: [&str; 9] = [
 ];
 
 #[test]
-fn a_migrating_machine_appears_on_kubectl_watches_and_goes_after_the_debounce() {
+fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
     shared(async |world| {
         let namespace = world.namespace("appears").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -111,7 +111,7 @@ fn states<'a>(events: &[&'a Value]) -> Vec<&'a str> {
 }
 
 #[test]
-fn an_operation_tells_all_of_its_subject() {
+fn an_operation_has_all_references_to_its_subject() {
     shared(async |world| {
         let namespace = world.namespace("tells").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -218,7 +218,7 @@ fn an_operation_on_a_cluster_scoped_subject_appears_in_ifo_system() {
 }
 
 #[test]
-fn labels_are_built_in_then_static_then_computed_and_can_be_selected() {
+fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
     shared(async |world| {
         let namespace = world.namespace("labels").await;
         let mut rules = migrating(namespace);
@@ -367,7 +367,7 @@ fn a_selecting_watch_sees_operations_enter_and_leave_the_selection() {
 }
 
 #[test]
-fn namespaces_of_a_rule_set_are_the_only_ones_it_looks_at() {
+fn a_rule_set_watches_only_its_namespaces() {
     shared(async |world| {
         let (inside, outside) = (world.namespace("in").await, world.namespace("out").await);
         world.ready_rule_set(&migrating(inside)).await;
@@ -509,7 +509,7 @@ fn a_flap_within_the_debounce_is_one_operation() {
 }
 
 #[test]
-fn the_debounce_does_not_run_on_while_an_operation_is_detected_again() {
+fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
     shared(async |world| {
         let namespace = world.namespace("flap").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -567,7 +567,7 @@ fn the_debounce_does_not_run_on_while_an_operation_is_detected_again() {
 }
 
 #[test]
-fn an_operation_that_comes_back_after_its_end_is_another_one() {
+fn an_operation_that_restarts_after_its_end_is_a_new_object() {
     shared(async |world| {
         let namespace = world.namespace("again").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -627,7 +627,7 @@ fn an_operation_that_two_rule_sets_detect_is_one_object() {
 }
 
 #[test]
-fn an_update_of_a_subject_that_changes_nothing_visible_is_no_event() {
+fn an_invisible_update_of_a_subject_causes_no_event() {
     shared(async |world| {
         let namespace = world.namespace("heartbeat").await;
         world.ready_rule_set(&migrating(namespace)).await;

@@ -245,7 +245,7 @@ fn watching_shows_changes_and_the_end() {
 }
 
 #[test]
-fn what_is_shown_is_sorted_selected_and_counted_as_asked() {
+fn output_is_sorted_selected_and_counted_by_the_flags() {
     shared(async |world| {
         let namespace = world.namespace("plugin-sorted").await;
         let mut rules = migrating(namespace);
@@ -308,7 +308,7 @@ fn what_is_shown_is_sorted_selected_and_counted_as_asked() {
 }
 
 #[test]
-fn a_user_without_rights_is_told_which_and_with_some_sees_those() {
+fn missing_rights_are_named_and_existing_ones_are_used() {
     shared(async |world| {
         let namespace = own(world, "plugin-user").await;
         world.machine(namespace, "a", "Migrating").await;
@@ -376,7 +376,7 @@ fn a_user_without_rights_is_told_which_and_with_some_sees_those() {
 }
 
 #[test]
-fn wait_opens_when_nothing_is_in_flight_and_not_before() {
+fn wait_succeeds_only_when_nothing_is_in_flight() {
     shared(async |world| {
         let namespace = own(world, "plugin-wait").await;
         let said = run(world, &["wait", "-c", namespace, "--timeout", "3m"]).await;
@@ -419,7 +419,7 @@ fn wait_opens_when_nothing_is_in_flight_and_not_before() {
 }
 
 #[test]
-fn wait_does_not_count_a_rule_set_whose_target_the_cluster_has_not() {
+fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
     shared(async |world| {
         let namespace = own(world, "plugin-unserved").await;
         let mut missing = rule_set(namespace, &VM, &[("Migrating", "true")]);
@@ -474,7 +474,7 @@ fn wait_does_not_count_a_rule_set_whose_target_the_cluster_has_not() {
 }
 
 #[test]
-fn wait_does_not_take_blindness_for_quiet() {
+fn wait_does_not_report_idle_while_detection_is_incomplete() {
     shared(async |world| {
         let namespace = world.namespace("plugin-blind").await;
         let said = run(world, &["wait", "-c", "nobody-has-this-component"]).await;

@@ -72,7 +72,7 @@ async fn family(world: &World, namespace: &str) -> Value {
 }
 
 #[test]
-fn the_tree_follows_owners_that_have_no_operation() {
+fn the_tree_follows_owners_without_operations() {
     shared(async |world| {
         let namespace = world.namespace("plugin-tree").await;
         let mut machines = migrating(namespace);
@@ -147,7 +147,7 @@ fn the_tree_follows_owners_that_have_no_operation() {
 }
 
 #[test]
-fn an_operation_is_described_with_its_rule_its_kin_and_its_events() {
+fn describe_shows_rule_relatives_and_events() {
     shared(async |world| {
         let namespace = world.namespace("plugin-describe").await;
         let mut machines = migrating(namespace);

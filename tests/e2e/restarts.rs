@@ -176,7 +176,7 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
 }
 
 #[test]
-fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
+fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
     alone(async |world| {
         let namespace = world.namespace("restarted").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -257,7 +257,7 @@ fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
 }
 
 #[test]
-fn a_registration_without_its_ca_bundle_is_put_right() {
+fn a_registration_without_its_ca_bundle_is_repaired() {
     alone(async |world| {
         let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
         let right = world.admin.get(service).await.ok()["spec"]["caBundle"].take();

@@ -46,7 +46,7 @@ fn last_change(object: &Value) -> &str {
 const PLAIN: [(&str, &str); 2] = [("PERSISTENCE", "off"), ("RETAIN_COMPLETED_IFOS", "false")];
 
 #[test]
-fn a_server_that_follows_a_stopped_one_changes_no_name_and_writes_nothing() {
+fn a_server_that_follows_a_stopped_one_keeps_names_and_writes_nothing() {
     alone(async |world| {
         clear(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
@@ -120,7 +120,7 @@ fn a_server_that_follows_a_stopped_one_changes_no_name_and_writes_nothing() {
 }
 
 #[test]
-fn what_a_server_held_back_is_written_when_it_stops_and_goes_on_where_it_was() {
+fn delayed_changes_are_written_at_shutdown_and_restored() {
     alone(async |world| {
         clear(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
@@ -178,7 +178,7 @@ fn what_a_server_held_back_is_written_when_it_stops_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_server_that_was_killed_is_back_with_all_it_had_written() {
+fn a_killed_server_restores_everything_it_had_written() {
     alone(async |world| {
         clear(world).await;
         let mut persisting = Persisting::start(world, &[]).await;

@@ -33,7 +33,7 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
 }
 
 #[test]
-fn an_invalid_expression_is_refused_in_status_with_rule_message_line_and_column() {
+fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column() {
     shared(async |world| {
         let namespace = world.namespace("invalid").await;
         let mut rules = migrating(namespace);
@@ -75,7 +75,7 @@ fn an_invalid_expression_is_refused_in_status_with_rule_message_line_and_column(
 }
 
 #[test]
-fn an_expression_of_another_type_than_bool_is_refused_in_status() {
+fn a_non_boolean_expression_is_reported_in_status() {
     shared(async |world| {
         let namespace = world.namespace("type").await;
         let mut rules = migrating(namespace);
@@ -132,7 +132,7 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 }
 
 #[test]
-fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
+fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
     // These rule sets cover all namespaces, so they would detect operations of other tests.
     alone(async |world| {
         let shipped = world.kustomize("rules").await;
@@ -193,7 +193,7 @@ fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
 }
 
 #[test]
-fn a_bad_rule_set_does_not_disturb_another_one_of_the_same_target() {
+fn an_invalid_rule_set_does_not_affect_another_one_of_its_target() {
     shared(async |world| {
         let namespace = world.namespace("beside").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -260,7 +260,7 @@ fn secrets_are_refused_as_a_target() {
 }
 
 #[test]
-fn a_status_is_not_written_again_while_nothing_changes() {
+fn an_unchanged_status_is_not_rewritten() {
     shared(async |world| {
         let namespace = world.namespace("quiet").await;
         let ready = world.ready_rule_set(&migrating(namespace)).await;
@@ -280,7 +280,7 @@ fn a_status_is_not_written_again_while_nothing_changes() {
 }
 
 #[test]
-fn a_late_write_of_a_status_is_refused_and_an_edited_status_is_repaired() {
+fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
     shared(async |world| {
         let namespace = world.namespace("edited").await;
         let created = world.create(&RULE_SET, None, &migrating(namespace)).await;

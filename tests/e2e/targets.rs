@@ -46,7 +46,7 @@ async fn run_one(world: &World, kind: &Kind, namespace: &str, name: &str) {
 }
 
 #[test]
-fn a_target_installed_later_becomes_active_by_itself() {
+fn a_target_installed_later_is_watched_automatically() {
     shared(async |world| {
         let namespace = world.namespace("later").await;
         world
@@ -80,7 +80,7 @@ fn a_target_installed_later_becomes_active_by_itself() {
 }
 
 #[test]
-fn the_operations_of_a_removed_target_end_and_its_rule_set_says_so() {
+fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
     shared(async |world| {
         let namespace = world.namespace("gone").await;
         world.create(&CRD, None, &crd(&EXPORT, "Namespaced")).await;
@@ -115,7 +115,7 @@ fn the_operations_of_a_removed_target_end_and_its_rule_set_says_so() {
 }
 
 #[test]
-fn a_target_that_was_never_there_says_what_is_missing() {
+fn a_missing_target_is_explained_in_status() {
     shared(async |world| {
         let name = world.namespace("never").await;
         let mut rules = running(name, &WIDGET);
@@ -141,7 +141,7 @@ fn a_target_that_was_never_there_says_what_is_missing() {
 }
 
 #[test]
-fn a_watch_without_the_right_to_it_says_which_is_missing_and_recovers_when_granted() {
+fn a_forbidden_watch_names_the_missing_right_and_recovers_when_granted() {
     shared(async |world| {
         let namespace = world.namespace("forbidden").await;
         world.create(&CRD, None, &crd(&WIDGET, "Namespaced")).await;

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 #[test]
-fn misspelt_fields_are_found_in_the_schemas_of_the_cluster() {
+fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
     shared(async |world| {
         let rule_set = |resource: &str, expression: &str| {
             format!(

@@ -44,7 +44,7 @@ fn is_status(event: &Value) -> bool {
 }
 
 #[test]
-fn the_server_writes_nothing_but_what_it_says_it_writes() {
+fn the_server_writes_only_the_documented_objects() {
     alone(async |world| {
         let namespace = world.namespace("writes").await;
         world.ready_rule_set(&migrating(namespace)).await;

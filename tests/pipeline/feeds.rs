@@ -131,7 +131,7 @@ fn garbage() -> Vec<(&'static str, Script)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_watch_says_the_feed_tells_of_it_and_recovers() {
+async fn the_feed_reports_any_watch_failure_and_recovers() {
     let impostor = Impostor::start(garbage()).await;
     let mut server = Server::start(&impostor).await;
     server

@@ -29,7 +29,7 @@ async fn ends(mut child: Child, log: &Written, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_the_server_as_soon_as_it_has_begun_to_start() {
+async fn a_signal_stops_the_server_from_its_first_moment() {
     // The impostor accepts connections in its backlog, and never answers.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ async fn a_signal_ends_the_server_as_soon_as_it_has_begun_to_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_the_server_while_it_reads_a_kubeconfig_that_does_not_end() {
+async fn a_signal_stops_the_server_while_it_reads_an_endless_kubeconfig() {
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path(), "127.0.0.1:1");
     let kubeconfig = folder.path().join("kubeconfig");
@@ -66,7 +66,7 @@ async fn open_for_writing(pipe: &Path) -> tokio::fs::File {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_the_server_while_it_waits_for_an_answer_of_the_cluster() {
+async fn a_signal_stops_the_server_while_it_waits_for_the_cluster() {
     const TRUST: &str =
         "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     const CA: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
@@ -93,7 +93,7 @@ async fn a_signal_ends_the_server_while_it_waits_for_an_answer_of_the_cluster() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_ready_gives_its_clients_time_to_go_elsewhere() {
+async fn a_ready_server_waits_for_its_clients_to_move_before_it_stops() {
     let impostor = Impostor::start([]).await;
     let mut server = Server::start(&impostor).await;
     let ready = server.text("/readyz?exclude=informer-sync").await;
@@ -105,7 +105,7 @@ async fn a_server_that_was_ready_gives_its_clients_time_to_go_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_does_not_give_clients_time() {
+async fn a_second_signal_stops_the_server_at_once() {
     let impostor = Impostor::start([]).await;
     let mut server = Server::start(&impostor).await;
     server.text("/readyz?exclude=informer-sync").await.unwrap();
@@ -118,7 +118,7 @@ async fn a_second_signal_does_not_give_clients_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_demo_waits_neither_for_a_service_nor_for_clients_that_ask_nothing() {
+async fn a_demo_stops_without_waiting_for_idle_clients() {
     let mut demo = Demo::start(&[]).await;
     let port = demo.config.cluster_url.port_u16().unwrap();
     let _tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_demo_waits_neither_for_a_service_nor_for_clients_that_ask_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_ipv4_and_ipv6_are_served_without_a_bind_address() {
+async fn without_a_bind_address_ipv4_and_ipv6_are_served() {
     let impostor = Impostor::start([]).await;
     let server = Server::start_with(&impostor, &["-v=1"]).await;
     let port = server.config.cluster_url.port_u16().unwrap();

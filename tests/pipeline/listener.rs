@@ -65,7 +65,7 @@ async fn well(demo: &Demo) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_http_is_refused_and_others_are_served() {
+async fn non_http_connections_are_rejected_and_others_are_served() {
     let demo = Demo::start(&[]).await;
     let head = "GET / HTTP/1.1\r\nHost: localhost\r\n";
     let cases: Vec<Vec<u8>> = vec![
@@ -106,7 +106,7 @@ async fn what_is_not_http_is_refused_and_others_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_connects_and_asks_nothing_is_cut_off() {
+async fn silent_connections_are_closed() {
     let demo = Demo::start(&[]).await;
     let silent = async { answer(tcp(&demo).await, b"").await };
     // The beginning of a ClientHello.
@@ -143,7 +143,7 @@ async fn whoever_connects_and_asks_nothing_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_connections_cost_little_and_keep_nobody_out() {
+async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
     // Fewer than the limit for one address.
     let mut open = Vec::new();
@@ -235,7 +235,7 @@ pub async fn until(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_that_are_opened_and_reset_at_once_end_their_connection() {
+async fn rapid_stream_resets_end_the_connection() {
     let demo = Demo::start(&[]).await;
     let watch = watch(&demo);
     let mut bytes = PREFACE.to_vec();
@@ -250,7 +250,7 @@ async fn streams_that_are_opened_and_reset_at_once_end_their_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_that_nobody_reads_cost_little_and_are_gone_when_they_are_reset() {
+async fn unread_watches_cost_little_and_end_when_reset() {
     // All connections belong to one user.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
     // A watch is possible only after this.
@@ -273,7 +273,7 @@ async fn watches_that_nobody_reads_cost_little_and_are_gone_when_they_are_reset(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_without_an_end_are_cut_off() {
+async fn endless_headers_are_aborted() {
     const CONTINUATION: u8 = 9;
     let demo = Demo::start(&[]).await;
     // Literal headers `a: b` that are not to be indexed.
@@ -298,7 +298,7 @@ async fn deaf(demo: &Demo, again: Vec<u8>) -> JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pings_and_settings_without_end_cost_little() {
+async fn floods_of_pings_and_settings_cost_little() {
     const PING: u8 = 6;
     let demo = Demo::start(&[]).await;
     well(&demo).await;

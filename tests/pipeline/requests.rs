@@ -15,7 +15,7 @@ fn about_requests(demo: &Demo) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_logged_from_verbosity_1_on_and_without_credentials() {
+async fn requests_are_logged_from_verbosity_1_without_credentials() {
     let demo = Demo::start(&["-v=1"]).await;
     demo.operations().await;
     let forged = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a%0a2026-01-01%20INFO%1b%5b2J/\
@@ -50,7 +50,7 @@ async fn requests_are_logged_from_verbosity_1_on_and_without_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_not_logged_at_the_usual_verbosity() {
+async fn requests_are_not_logged_at_the_default_verbosity() {
     let demo = Demo::start(&[]).await;
     demo.operations().await;
     get(&demo, "/version").await;

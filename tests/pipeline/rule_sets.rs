@@ -50,7 +50,7 @@ fn hostile() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
+async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
     let folders = Folders::new();
     folders.vm("web", "Starting");
     folders.rule_set(

@@ -50,7 +50,7 @@ fn machines(folders: &Folders, state: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_is_not_read_ends_and_costs_the_others_nothing() {
+async fn an_unread_watch_ends_without_affecting_others() {
     let folders = Folders::new();
     folders.rule_set(
         "starts",

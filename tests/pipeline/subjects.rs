@@ -75,7 +75,7 @@ fn line(object: &[u8]) -> Step {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_objects_are_evaluated_or_passed_over_and_the_rest_goes_on() {
+async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
     let script: Script = Box::new(|_| {
         let mut steps = vec![Step::say(STREAM)];
         // As part of the state, and as changes.
@@ -168,7 +168,7 @@ fn growing(ask: &Ask, watch_list: bool) -> Vec<Step> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_grows_too_large_keeps_its_operation_and_its_rules_author_is_told() {
+async fn an_object_that_grows_too_large_keeps_its_operation_and_is_reported() {
     for watch_list in [true, false] {
         let script: Script = Box::new(move |ask| growing(ask, watch_list));
         let impostor = Impostor::start([("things", script)]).await;

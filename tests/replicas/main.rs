@@ -56,7 +56,7 @@ const REPLICAS: usize = 3;
 static TURNS: Mutex<()> = Mutex::new(());
 
 #[test]
-fn clients_of_three_replicas_hold_the_truth_after_every_disturbance() {
+fn clients_of_three_replicas_converge_after_every_disturbance() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("replicas", async |control_plane| {
         let seed = seed();
@@ -71,7 +71,7 @@ fn clients_of_three_replicas_hold_the_truth_after_every_disturbance() {
 }
 
 #[test]
-fn custom_resources_are_the_operations_after_every_disturbance() {
+fn custom_resources_match_the_operations_after_every_disturbance() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("replicas-persistence", async |control_plane| {
         let folders = FOLDERS.map(|folder| match folder {

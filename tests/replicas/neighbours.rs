@@ -41,7 +41,7 @@ const NEWER: usize = 0;
 const OLDER: usize = 1;
 
 #[test]
-fn neighbouring_releases_mirror_each_other_byte_for_byte_and_take_over() {
+fn adjacent_releases_mirror_each_other_exactly_and_take_over() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("neighbours", async |control_plane| {
         let newer = Image {

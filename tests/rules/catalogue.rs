@@ -115,7 +115,7 @@ impl Shipped {
 }
 
 #[test]
-fn each_rule_set_has_a_name_of_its_own() {
+fn rule_set_names_are_unique() {
     let mut names = BTreeSet::new();
     for shipped in Shipped::all() {
         let (file, name) = (shipped.file, shipped.name);

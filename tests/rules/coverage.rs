@@ -60,7 +60,7 @@ fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
 }
 
 #[test]
-fn every_operation_and_all_it_says_has_an_object_that_shows_it() {
+fn every_operation_and_detail_has_an_object_that_shows_it() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all() {
         let fixtures = fixtures::of(&shipped);
@@ -74,7 +74,7 @@ fn every_operation_and_all_it_says_has_an_object_that_shows_it() {
 }
 
 #[test]
-fn every_object_says_where_its_state_comes_from() {
+fn every_object_names_the_source_of_its_state() {
     for shipped in Shipped::all() {
         for fixture in fixtures::of(&shipped) {
             let place = &fixture.place;
@@ -93,7 +93,7 @@ fn every_object_says_where_its_state_comes_from() {
 }
 
 #[test]
-fn what_is_expected_is_of_operations_that_there_are() {
+fn expectations_name_existing_operations() {
     for shipped in Shipped::all() {
         let rules = shipped.spec.rules.iter();
         let known: BTreeSet<&str> = rules.map(|rule| rule.operation.as_str()).collect();

@@ -146,7 +146,7 @@ fn failures(book: &RuleBook, object: &Value) -> Vec<String> {
 }
 
 #[test]
-fn no_rule_fails_on_zeros_or_on_what_is_missing() {
+fn no_rule_fails_on_zeros_or_missing_fields() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all() {
         let book = judge::book(&shipped.name, &shipped.spec).expect("it compiles");
@@ -166,7 +166,7 @@ fn no_rule_fails_on_zeros_or_on_what_is_missing() {
 }
 
 #[test]
-fn counters_and_conditions_are_found_wherever_they_are() {
+fn counters_and_conditions_are_found_in_objects() {
     let object = json!({
         "spec": {"replicas": 3, "name": "a", "size": "10Gi"},
         "status": {"parts": [{"done": 1}], "conditions": [{"type": "Ready", "status": "True"}]},

@@ -193,7 +193,7 @@ fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
 }
 
 #[test]
-fn each_part_of_an_expression_is_changed_by_itself() {
+fn mutations_change_one_part_of_an_expression() {
     let changes = |source: &str| -> Vec<String> {
         mutants(source)
             .into_iter()

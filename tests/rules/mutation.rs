@@ -127,7 +127,7 @@ fn survivors(shipped: &Shipped) -> Vec<String> {
 }
 
 #[test]
-fn a_change_of_any_expression_is_noticed() {
+fn every_mutation_of_an_expression_is_detected() {
     let all = Shipped::all();
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());

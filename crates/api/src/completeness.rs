@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn text_reads_back_as_what_it_says() {
+    fn warning_text_is_parsed_back_to_its_value() {
         for incomplete in [
             Incomplete::NoRuleSets,
             Incomplete::NotRead,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn other_warnings_are_told_apart() {
+    fn other_warnings_are_not_parsed() {
         for text in [
             "",
             "v1beta1 is deprecated",

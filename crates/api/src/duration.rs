@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_are_parsed_in_all_accepted_forms() {
         for (text, seconds) in [
             ("30s", 30.0),
             ("5m", 300.0),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_read_as_kubectl_prints_them() {
+    fn ages_are_printed_as_by_kubectl() {
         for (seconds, text) in [
             (-2, "<invalid>"),
             (-1, "0s"),

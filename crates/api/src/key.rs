@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_ordered_as_the_bytes_of_namespace_and_name() {
+    fn keys_are_ordered_by_the_bytes_of_namespace_and_name() {
         let mut keys = [
             Key::new("a", "x"),
             Key::new("a0", "a"),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_ordered_as_their_keys_are() {
+    fn namespaces_are_ordered_like_their_keys() {
         assert_eq!(compare_namespaces("a-b", "a"), Ordering::Less);
         assert_eq!(compare_namespaces("a", "a0"), Ordering::Less);
         assert_eq!(compare_namespaces("a", "a"), Ordering::Equal);

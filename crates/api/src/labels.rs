@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn valid_values_are_kept() {
+    fn valid_label_values_are_kept() {
         for value in ["", "a", "Migrating", "a.b_c-d", &"x".repeat(63)] {
             assert_eq!(to_value(value), value);
         }
     }
 
     #[test]
-    fn other_texts_become_different_valid_values() {
+    fn invalid_label_values_become_distinct_valid_values() {
         let texts = [
             "a/b",
             "a b",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_follow_the_rules_of_qualified_names() {
+    fn label_keys_follow_the_rules_of_qualified_names() {
         for key in ["a", "a.b/c", "ifo.kubevirt.io/operation", "A_1"] {
             assert!(is_key(key), "{key}");
         }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lists_are_stopped_and_short_ones_answered() {
+    fn long_lists_exceed_the_budget_and_short_lists_do_not() {
         let outcome = |length| evaluate(length).expect("the expression is valid");
         assert_eq!(outcome(10), (Ok(true), 111));
         assert_eq!(

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_and_errors_are_shown() {
+    fn values_and_errors_are_printed() {
         let text = |expression| match evaluate(expression, DEPLOYMENT) {
             Ok(text) => text,
             Err(error) => error.to_string(),

@@ -105,7 +105,7 @@ fn pod() -> Value {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_fraction_of_the_pod_is_enough() {
+    fn only_a_fraction_of_the_pod_is_decoded() {
         super::main().expect("the expressions and the pod are valid");
     }
 }

@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decoded_fields_are_encoded_as_they_were() {
+    fn decoded_fields_are_encoded_unchanged() {
         let mut projection = Projection::default();
         projection.add(&["a"]);
         projection.add(&["b", "*", "c"]);

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn each_selection_is_told_with_its_place() {
+    fn each_field_selection_is_reported_with_its_position() {
         let none = Origins::default();
         assert_eq!(
             told("has(object.a.b) &&\n  object.a['c'] == 'a'", &none),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_followed() {
+    fn field_selections_are_followed_through_variables() {
         let none = Origins::default();
         assert_eq!(
             told("object.l.filter(e, e.a).map(e, e.b).exists(b, b.c)", &none),

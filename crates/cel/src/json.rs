@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_text_is_repeated() {
+    fn json_errors_do_not_quote_the_text() {
         for (text, want) in [
             (r#"{"number": "marker"}"#, "of another form"),
             (r#"{"number": marker}"#, "not valid JSON"),

@@ -79,7 +79,7 @@ fn booleans_and_strings_equal_those_of_cel_go() {
 }
 
 #[test]
-fn what_cel_go_refuses_is_refused_for_either_kind() {
+fn expressions_that_cel_go_rejects_are_rejected_for_both_kinds() {
     for case in cases().iter().filter(|case| case.phase == "compile-err") {
         assert!(
             compile(&case.source, ResultKind::Bool, &Environment::default()).is_err(),
@@ -95,7 +95,7 @@ fn what_cel_go_refuses_is_refused_for_either_kind() {
 }
 
 #[test]
-fn what_fails_in_cel_go_fails_and_a_missing_field_is_told_apart() {
+fn expressions_that_fail_in_cel_go_fail_and_a_missing_field_is_distinguished() {
     let mut compared = 0;
     for case in cases().iter().filter(|case| case.phase == "eval-err") {
         if compile(&case.source, ResultKind::Bool, &Environment::default()).is_err() {

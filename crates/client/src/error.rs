@@ -51,13 +51,13 @@ mod tests {
     }
 
     #[test]
-    fn the_sources_follow_their_error() {
+    fn an_error_is_followed_by_its_sources() {
         assert_eq!(chain(&error(&["a"])), "a");
         assert_eq!(chain(&error(&["a", "b", "c"])), "a: b: c");
     }
 
     #[test]
-    fn a_source_that_is_repeated_is_left_out_and_its_own_source_is_not() {
+    fn a_source_with_the_text_of_its_parent_is_omitted_and_its_own_source_kept() {
         let repeats = error(&["cannot connect: refused", "refused", "os error 111"]);
         assert_eq!(chain(&repeats), "cannot connect: refused: os error 111");
     }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn plurals_are_guessed_as_apimachinery_does() {
+    fn plurals_are_guessed_as_by_apimachinery() {
         for (kind, expected) in [
             ("VirtualMachine", "virtualmachines"),
             ("Endpoints", "endpoints"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_comes_from_the_crd_then_from_knowledge_then_from_the_objects() {
+    fn scope_comes_from_the_crd_then_from_built_in_kinds_then_from_the_objects() {
         let none = KnownKinds::default();
         assert!(!kine().is_namespaced("x.io", "Cow", true));
         assert!(!none.is_namespaced("", "Node", true));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_that_says_little_counts_as_far_as_it_goes() {
+    fn an_incomplete_crd_is_used_for_the_fields_it_has() {
         let versions: Vec<(String, String)> = kine()
             .declared()
             .map(|(version, kind)| (version, kind.to_owned()))

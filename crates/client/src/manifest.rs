@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_lists_are_taken_apart() {
+    fn documents_and_list_items_are_split_into_objects() {
         let yaml = "---\n# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: b}}\n";
         assert_eq!(names(yaml, false), ["v1 Pod a", "apps/v1 Deployment b"]);
         let json = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"}}]} {"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}"#;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_only_ends_like_a_list_is_an_object() {
+    fn a_kind_whose_name_ends_in_list_without_items_is_an_object() {
         assert_eq!(
             names(
                 "{apiVersion: x/v1, kind: AllowList, metadata: {name: a}}",
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_with_their_place() {
+    fn syntax_errors_are_reported_with_file_and_position() {
         for (text, json, expected) in [
             ("a: b\nc: [", false, "line "),
             (
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_cannot_make_a_file_explode() {
+    fn yaml_aliases_cannot_expand_without_limit() {
         let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
         for n in 1..12 {
             let before = vec![format!("*a{}", n - 1); 10].join(",");

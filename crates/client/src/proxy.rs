@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_is_that_of_the_scheme() {
+    fn the_proxy_variable_depends_on_the_scheme() {
         let both = [("HTTPS_PROXY", "http://s:1"), ("http_proxy", "p:2")];
         assert_eq!(of("https://k:6443", &both).as_deref(), Some("http://s:1"));
         assert_eq!(of("http://k:6443", &both).as_deref(), Some("http://p:2"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kubeconfig_says_counts_whatever_else_is_set() {
+    fn the_kubeconfig_proxy_wins_over_environment_variables() {
         let server = "https://localhost".parse().unwrap();
         let all = |name: &str| (name == "NO_PROXY").then(|| "*".to_owned());
         let chosen = proxy(&server, Some("http://p"), all);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_is_read_as_by_go() {
+    fn no_proxy_is_matched_as_in_go() {
         for (list, server, exempt) in [
             ("*", "https://k.example", true),
             ("", "https://k.example", false),

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read() {
+    fn both_recording_formats_are_read() {
         let recorded = r#"{"t":3.5,"resource":"apps/v1/deployments","type":"ADDED","object":{"kind":"Deployment","metadata":{"name":"a","namespace":"n"}}}
 {"t":3.25,"resource":"v1/nodes","type":"DELETED","object":{"kind":"Node","metadata":{"name":"b"}}}
 {"t":4,"resource":"pods","type":"BOOKMARK","object":{}}
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_told_and_hides_none() {
+    fn lines_that_are_no_events_are_reported_and_skipped() {
         let good =
             r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}}"#;
         for (bad, expected) in [

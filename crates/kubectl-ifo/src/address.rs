@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_a_scheme_is_one_of_http() {
+    fn an_address_without_a_scheme_is_http() {
         for (typed, read) in [
             ("127.0.0.1:6443", Some("http://127.0.0.1:6443")),
             ("localhost:8080", Some("http://localhost:8080")),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_said() {
+    fn an_invalid_address_is_reported() {
         for typed in [
             "",
             "/",

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_found_wherever_it_stands() {
+    fn a_command_is_found_in_any_position() {
         for (typed, read) in [
             ("ifo", "ifo list"),
             ("ifo -A", "ifo list -A"),

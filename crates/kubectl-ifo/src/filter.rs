@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flag_narrows_and_case_does_not_matter() {
+    fn each_flag_filters_case_insensitively() {
         let all = Filters::default();
         let operation = migrating(Some("a"));
         assert!(all.shows(&operation));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_the_subjects_and_not_the_objects() {
+    fn the_namespace_filter_uses_the_namespace_of_the_subject() {
         let filters = Filters::default().within(Some(&"a".to_owned()));
         assert!(filters.shows(&migrating(Some("a"))));
         let mut on_a_node = migrating(None);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn completed_ones_are_shown_on_request() {
+    fn completed_operations_are_shown_on_request() {
         let mut completed = migrating(None);
         completed.active = false;
         let mut filters = Filters::default();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_with_the_name_of_a_format_is_a_format() {
+    fn a_format_name_is_a_format_and_not_an_operation() {
         for name in ["json", "JSON", "Json"] {
             let mut filters = typed(&["Migrating", name]);
             assert_eq!(filters.take_format(), Ok(Some(OutputShape::Json)));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_only_kubectl_has_is_no_operation() {
+    fn a_format_that_only_kubectl_has_is_not_an_operation() {
         for text in [
             "jsonpath={.items[*].metadata.name}",
             "custom-columns=NAME:.metadata.name",

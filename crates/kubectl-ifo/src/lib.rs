@@ -233,12 +233,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flags_are_right() {
+    fn the_flag_definitions_are_consistent() {
         definitions().debug_assert();
     }
 
     #[test]
-    fn of_a_flag_that_is_given_twice_the_last_counts_and_lists_grow() {
+    fn the_last_of_repeated_flags_wins_and_list_flags_accumulate() {
         let list = |line: &str| {
             let arguments = line.split(' ').map(OsString::from).collect();
             let cli = parsed(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_is_on_or_off_and_nothing_else() {
+    fn a_boolean_flag_accepts_only_boolean_values() {
         for line in ["ifo -w=perhaps", "ifo --watch=", "ifo -- -w=false"] {
             let arguments = line.split(' ').map(OsString::from).collect();
             assert!(parsed(arguments).is_err(), "{line}");

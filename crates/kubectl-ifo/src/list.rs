@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_look_as_they_always_did() {
+    fn list_output_equals_the_snapshot() {
         for (name, shape, screen, color) in [
             ("list-pipe", OutputShape::Table, None, false),
             ("list-80", OutputShape::Table, Some(80), false),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_longer_than_the_screen_whatever_is_in_the_cells() {
+    fn no_line_exceeds_the_terminal_width() {
         for width in [20, 40, 60, 80, 100, 200] {
             let text = printed(OutputShape::Table, Some(width), false);
             assert!(text.lines().all(|line| line.width() <= width), "{text}");
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_by_name_is_no_list() {
+    fn a_single_object_is_not_printed_as_a_list() {
         let one = &mixed()[..1];
         let text = view(OutputShape::Json, None, false).all(one, now(), true);
         let value: Value = serde_json::from_str(&text.expect("an object")).expect("JSON");
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_an_empty_list_or_no_table() {
+    fn an_empty_result_is_an_empty_list_or_no_table() {
         assert_eq!(
             view(OutputShape::Table, None, false).all(&[], now(), false),
             Ok(String::new())
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_comes_later_keeps_to_the_columns() {
+    fn later_rows_keep_the_column_widths() {
         let view = view(OutputShape::Table, None, false);
         let mut table = Table::open(&mixed(), now(), view.style());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_has_ended_in_its_object_too() {
+    fn a_deleted_operation_is_printed_as_completed() {
         let end = ended(mixed().remove(1));
         assert!(!end.active);
         let raw: Value = serde_json::from_str(end.raw.expect("it was kept").get()).expect("JSON");

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_says_little_is_read_all_the_same() {
+    fn an_object_with_few_fields_is_parsed() {
         let operation = ListedOperation::read(
             r#"{"metadata":{"name":"a","creationTimestamp":"2026-01-01T00:00:00Z"},
                 "spec":{"operation":"Migrating","subject":{"kind":"VM","name":"x"}},

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_whatever_the_cells_hold() {
+    fn columns_are_aligned_for_any_cell_content() {
         let rows = [
             ["é".to_owned(), "x\ny".to_owned()],
             ["日本".to_owned(), String::new()],
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_is_a_command_to_the_terminal() {
+    fn control_characters_in_cells_are_escaped() {
         let rows = [["e\u{1b}[31mvil\u{7}".to_owned(), "x".to_owned()]];
         assert_eq!(table(["A", "B"], &rows), "A            B\ne [31mvil    x\n");
     }

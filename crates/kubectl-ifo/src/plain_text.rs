@@ -106,14 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_turns_the_rest_of_its_line_around() {
+    fn bidirectional_control_characters_are_removed() {
         assert_eq!(one_line("a\u{202e}b\u{2066}c\u{2069}\u{200f}d\n"), "abcd ");
         // Text in right-to-left scripts keeps its direction without control characters.
         assert_eq!(one_line("שלום"), "שלום");
     }
 
     #[test]
-    fn a_line_with_colours_is_cut_by_what_is_seen_of_it() {
+    fn colored_lines_are_cut_by_visible_width() {
         assert_eq!(cut_painted("\x1b[31mabc\x1b[0m", 3), "\x1b[31mabc\x1b[0m");
         assert_eq!(
             cut_painted("a \x1b[1;31mbcdef\x1b[0m g", 4),

@@ -228,7 +228,7 @@ mod tests {
     const RULE_SET_RESOURCE: &str = "operationrulesets.ifo.kubevirt.io";
 
     #[test]
-    fn a_hint_is_a_command_that_gives_the_right() {
+    fn a_hint_is_a_command_that_grants_the_missing_right() {
         assert_eq!(
             grant(LIVE_RESOURCE, Some("team-b"), Some("alice")),
             "have an administrator grant get, list and watch: kubectl create rolebinding \
@@ -256,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_a_namespace_can_be_asked_for_with_one() {
+    fn only_namespaced_resources_are_requested_with_a_namespace() {
         assert!(place(LIVE_RESOURCE, None).contains("-n"));
         assert_eq!(place(RULE_SET_RESOURCE, None), "");
     }
 
     #[test]
-    fn who_was_refused_is_read_from_the_answer() {
+    fn the_refused_user_is_parsed_from_the_response() {
         let message = "operationrulesets.ifo.kubevirt.io is forbidden: User \"jane\" cannot list";
         assert_eq!(refused(message).as_deref(), Some("jane"));
         assert_eq!(refused("no"), None);

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_as_high_as_the_terminal() {
+    fn a_frame_fits_the_terminal_height() {
         let size = (80, 3);
         assert_eq!(
             frame("a\nb\n", None, size),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_a_frame_goes_on_in_the_next() {
+    fn no_line_of_a_frame_wraps() {
         assert_eq!(
             frame("abcdef\n", Some("broken".to_owned()), (4, 5)),
             "\x1b[H\x1b[Kabc…\n\x1b[Kbro…\n\x1b[J"
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_follow_each_other_are_told_apart() {
+    fn consecutive_outputs_are_separated() {
         assert_eq!(document("a\n", OutputShape::Table, true), "a\n");
         assert_eq!(document("a\n", OutputShape::Table, false), "\na\n");
         assert_eq!(document("a\n", OutputShape::Yaml, true), "---\na\n");

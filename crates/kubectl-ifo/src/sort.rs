@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn each_column_and_each_path_makes_an_order() {
+    fn each_column_and_json_path_can_be_sorted_by() {
         for (by, order) in [
             ("subject", ["version", "データ", "backend", "frontend"]),
             ("age", ["version", "データ", "backend", "frontend"]),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_column_and_no_field_is_told() {
+    fn unknown_sort_keys_are_reported() {
         assert!(SortBy::read("size").is_err());
         let nowhere = SortBy::read(".status.nothing").expect("a path");
         assert!(nowhere.check(&mixed()).is_err());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_may_have_indexes_and_quoted_keys_and_no_more() {
+    fn json_paths_support_only_indexes_and_quoted_keys() {
         let more = serde_json::json!({
             "metadata": {"labels": {"a.b/c": "x"}},
             "status": {"conditions": [{"reason": "y"}]},
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_without_the_field_are_sorted_all_the_same() {
+    fn operations_without_the_sort_field_are_included() {
         let order = ["version", "データ", "backend", "frontend"];
         assert_eq!(sorted(".status.nothing"), order);
     }

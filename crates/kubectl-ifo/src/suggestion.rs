@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_more_than_half_wrong_is_another_word() {
+    fn no_suggestion_for_a_word_with_more_than_half_its_letters_wrong() {
         let names = ["kubevirt", "olm", "openshift"];
         assert_eq!(nearest("kubvirt", names), Some("kubevirt"));
         assert_eq!(nearest("OpenShfit", names), Some("openshift"));

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn summaries_look_as_they_always_did() {
+    fn summary_output_equals_the_snapshot() {
         let mut operations = mixed();
         operations.sort_by_key(|it| (sort::urgency(it), it.started));
         let summary = Summary::of(&operations, now());

@@ -97,7 +97,7 @@ mod tests {
     };
 
     #[test]
-    fn a_resource_goes_by_kind_and_plural_in_any_case_and_by_group() {
+    fn a_resource_is_named_by_kind_or_plural_in_any_case_and_by_group() {
         for text in [
             "VirtualMachine/web",
             "virtualmachine/web",
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kind_and_name_is_refused() {
+    fn invalid_resource_arguments_are_rejected() {
         for text in ["web", "/web", "VirtualMachine/", "", "/"] {
             assert!(text.parse::<TargetName>().is_err(), "{text}");
         }

@@ -81,7 +81,7 @@ fn rules_with(args: &[&str], input: &str) -> Said {
 }
 
 #[test]
-fn what_is_not_understood_is_told_with_exit_code_2() {
+fn unknown_arguments_are_reported_with_exit_code_2() {
     for args in [
         &["check"][..],
         &["test", "rules"],
@@ -95,7 +95,7 @@ fn what_is_not_understood_is_told_with_exit_code_2() {
 }
 
 #[test]
-fn files_that_are_not_there_are_named() {
+fn missing_files_are_named() {
     for args in [
         &["check", "none.yaml"][..],
         &["roles", "none.yaml"],

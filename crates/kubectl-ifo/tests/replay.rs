@@ -194,7 +194,7 @@ fn differences(truth: Truth, mut seen: Vec<Seen>) -> Vec<String> {
 }
 
 #[test]
-fn a_recorded_stream_shows_what_was_under_way_and_nothing_else() {
+fn a_recording_yields_exactly_the_operations_of_its_truth_table() {
     let mut wrong = Vec::new();
     for stream in streams() {
         let name = stream.file_name().expect("a name").display().to_string();
@@ -242,7 +242,7 @@ fn found(start: f64) -> Seen {
 }
 
 #[test]
-fn what_is_missing_or_late_or_too_much_is_a_difference() {
+fn missing_late_or_extra_operations_are_differences() {
     let differences = |truth: &[f64], seen: &[f64]| {
         let truth: Vec<Stretch> = truth.iter().copied().map(expected).collect();
         differences(table(&truth), seen.iter().copied().map(found).collect()).len()

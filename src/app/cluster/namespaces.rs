@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_made_again_before_the_watch_began_is_gone() {
+    fn a_namespace_recreated_before_the_watch_counts_as_deleted() {
         let mut seen = first(&[("a", 1), ("b", 1), ("c", 1)]);
         let list = [("a", 1), ("b", 2), ("d", 2)];
         assert_eq!(lists(&mut seen, &list), ["+d+2", "-b+2", "-c"]);
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_creation_is_not_known_may_be_gone() {
+    fn a_namespace_with_unknown_creation_may_be_deleted() {
         let mut seen = SeenNamespaces::new([("a".to_owned(), None), ("b".to_owned(), None)].into());
         assert_eq!(lists(&mut seen, &[("a", 1)]), ["-b"]);
         assert_eq!(lists(&mut seen, &[("a", 2)]), ["-a+2"], "now it is known");
     }
 
     #[test]
-    fn one_made_again_while_the_watch_was_broken_is_gone() {
+    fn a_namespace_recreated_while_the_watch_was_broken_counts_as_deleted() {
         let mut seen = first(&[]);
         lists(&mut seen, &[("a", 1), ("b", 1)]);
         // An incomplete list is ignored.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_made_again_within_the_second_is_told_by_its_uid() {
+    fn a_namespace_recreated_within_a_second_is_recognized_by_its_uid() {
         let mut seen = first(&[("a", 1)]);
         let mut twin = namespace("a", 1);
         assert!(lists(&mut seen, &[("a", 1)]).is_empty());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_tells_of_each_once() {
+    fn the_watch_reports_each_deletion_once() {
         let mut seen = first(&[("a", 1)]);
         lists(&mut seen, &[("a", 1)]);
         let mut apply = |second| told(seen.take(Event::Apply(namespace("a", second))));

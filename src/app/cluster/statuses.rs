@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_names_uid_and_version_and_tells_the_version_that_it_made() {
+    async fn a_status_write_sends_uid_and_version_and_returns_the_new_version() {
         let (cluster, before) = cluster();
         let answer = write(&cluster, before.clone()).await;
         let after = version(&cluster);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_for_an_older_version_changes_nothing() {
+    async fn a_status_write_for_an_older_version_changes_nothing() {
         let (cluster, before) = cluster();
         let newer = cluster.get(PATH).expect("it is there");
         cluster.put(PATH, newer);
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rule_set_that_is_gone_needs_no_status() {
+    async fn a_deleted_rule_set_needs_no_status() {
         let (cluster, before) = cluster();
         cluster.delete(PATH);
         assert_eq!(write(&cluster, before).await, StatusAnswer::Written(None));
     }
 
     #[tokio::test]
-    async fn a_refused_write_has_to_be_tried_again() {
+    async fn a_refused_status_write_must_be_retried() {
         let (cluster, before) = cluster();
         cluster.refuse(Method::PATCH, "/status", 403);
         assert_eq!(write(&cluster, before.clone()).await, StatusAnswer::Failed);

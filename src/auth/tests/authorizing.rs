@@ -51,7 +51,7 @@ fn cluster() -> Cluster {
 }
 
 #[tokio::test]
-async fn the_review_says_all_there_is_to_say() {
+async fn the_review_has_all_attributes_of_the_request() {
     let cluster = cluster();
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let mut what = list("ns");
@@ -102,7 +102,7 @@ async fn a_denial_carries_the_reason() {
 }
 
 #[tokio::test]
-async fn denied_wins_over_allowed() {
+async fn a_review_that_is_allowed_and_denied_is_denied() {
     let cluster = Cluster::reviewing(|_| (201, json!({"allowed": true, "denied": true})));
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let decision = authorizer.authorize(&jane(), &list("ns")).await.unwrap();
@@ -110,7 +110,7 @@ async fn denied_wins_over_allowed() {
 }
 
 #[tokio::test]
-async fn masters_and_probes_pass_without_a_review() {
+async fn system_masters_and_probes_are_allowed_without_a_review() {
     let cluster = cluster();
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let mut admin = jane();
@@ -127,7 +127,7 @@ async fn masters_and_probes_pass_without_a_review() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_is_kept_for_ten_seconds_allowed_or_not() {
+async fn allowed_and_denied_decisions_are_cached_for_ten_seconds() {
     let cluster = cluster();
     let authorizer = ClusterAuthorizer::new(cluster.client());
     for what in [list("ns"), list("elsewhere")] {
@@ -143,7 +143,7 @@ async fn a_decision_is_kept_for_ten_seconds_allowed_or_not() {
 }
 
 #[tokio::test]
-async fn a_decision_is_not_shared_between_different_questions() {
+async fn a_decision_is_not_shared_between_different_requests() {
     let cluster = cluster();
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let mut other = jane();
@@ -158,7 +158,7 @@ async fn a_decision_is_not_shared_between_different_questions() {
 }
 
 #[tokio::test]
-async fn those_who_ask_the_same_at_once_share_one_review() {
+async fn concurrent_equal_requests_share_one_review() {
     let cluster = cluster();
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let (user, what) = (jane(), list("ns"));
@@ -170,7 +170,7 @@ async fn those_who_ask_the_same_at_once_share_one_review() {
 }
 
 #[tokio::test]
-async fn a_question_goes_with_those_who_asked_it() {
+async fn a_review_is_cancelled_with_its_last_requester() {
     let question = std::sync::Arc::new(());
     let reviews: Reviews<()> = Reviews::new(Duration::from_secs(10), 100);
     let ask = |key: u8| {
@@ -200,7 +200,7 @@ async fn a_question_goes_with_those_who_asked_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_apiserver_is_asked_again() {
+async fn a_review_that_the_kube_apiserver_throttles_is_retried() {
     let cluster = cluster();
     for code in [503, 429, 500] {
         cluster.refuse(Method::POST, "subjectaccessreviews", code);
@@ -212,7 +212,7 @@ async fn a_busy_apiserver_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_there_is_no_decision_and_none_is_kept() {
+async fn without_an_answer_no_decision_is_cached() {
     let cluster = cluster();
     cluster.refuse(Method::POST, "subjectaccessreviews", 403);
     let authorizer = ClusterAuthorizer::new(cluster.client());
@@ -222,7 +222,7 @@ async fn without_an_answer_there_is_no_decision_and_none_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_apiserver_that_hangs_is_given_up_after_ten_seconds() {
+async fn a_review_without_an_answer_times_out_after_ten_seconds() {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>(
         )

@@ -4,7 +4,7 @@ use super::super::certificate::CertificateSubject;
 use super::*;
 
 #[tokio::test]
-async fn a_certificate_names_user_groups_and_itself() {
+async fn a_certificate_yields_user_groups_and_credential_id() {
     let house = House::new();
     let user = house.ask(&house.jane(), &[]).await.unwrap();
     assert_eq!(user.name, "jane");
@@ -17,14 +17,14 @@ async fn a_certificate_names_user_groups_and_itself() {
 }
 
 #[tokio::test]
-async fn the_last_of_several_common_names_counts() {
+async fn the_last_of_several_common_names_is_the_user() {
     let house = House::new();
     let peer = house.client_ca.client(&[("CN", "admin"), ("CN", "jane")]);
     assert_eq!(house.name(&peer.peer(), &[]).await, "jane");
 }
 
 #[tokio::test]
-async fn a_certificate_without_a_common_name_is_no_user() {
+async fn a_certificate_without_a_common_name_authenticates_no_user() {
     let house = House::new();
     let peer = house.client_ca.client(&[("O", "dev")]).peer();
     assert_eq!(house.name(&peer, &[]).await, "401");
@@ -45,7 +45,7 @@ fn a_uid_in_the_subject_is_read_and_two_are_refused() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_client_ca_knows_no_certificate() {
+async fn without_a_client_ca_no_certificate_is_accepted() {
     let house = House::changed(|data| {
         data.remove("client-ca-file");
     });

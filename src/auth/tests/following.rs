@@ -11,7 +11,7 @@ use std::time::Duration;
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
 #[tokio::test(start_paused = true)]
-async fn loading_tries_again_until_it_is_there() {
+async fn loading_the_configuration_is_retried_until_it_exists() {
     let cluster = Cluster::new();
     cluster.refuse(Method::GET, "extension-apiserver-authentication", 503);
     cluster.put(PATH, json!({"data": data(&ca("a"), &ca("b"))}));
@@ -21,14 +21,14 @@ async fn loading_tries_again_until_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loading_gives_up_in_the_end() {
+async fn loading_the_configuration_times_out() {
     let cluster = Cluster::new();
     let error = Trust::load(&cluster.client(), Duration::from_secs(5)).await;
     assert!(matches!(error, Err(TrustError::Read(_))));
 }
 
 #[tokio::test]
-async fn a_change_is_followed_and_a_bad_value_or_a_deletion_changes_nothing() {
+async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     let cluster = Cluster::new();
     let (first, second) = (ca("first"), ca("second"));
     let proxy_ca = ca("proxy-ca");
@@ -86,7 +86,7 @@ async fn a_change_is_followed_and_a_bad_value_or_a_deletion_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_same_again_keeps_the_verdicts() {
+async fn an_unchanged_configuration_keeps_cached_decisions() {
     let cluster = Cluster::new();
     let data = data(&ca("a"), &ca("b"));
     cluster.put(PATH, json!({"data": data}));
@@ -104,7 +104,7 @@ async fn the_same_again_keeps_the_verdicts() {
 }
 
 #[test]
-fn a_bundle_with_one_bad_certificate_is_bad() {
+fn a_bundle_with_one_invalid_certificate_is_invalid() {
     let mut bad = data(&ca("a"), &ca("b"));
     bad.get_mut("client-ca-file")
         .unwrap()
@@ -142,7 +142,7 @@ fn without_names(mut data: BTreeMap<String, String>) -> BTreeMap<String, String>
 }
 
 #[tokio::test]
-async fn a_ca_that_is_shared_by_clients_and_the_front_proxy_is_told_of_at_each_change() {
+async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -190,7 +190,7 @@ async fn a_ca_that_is_shared_by_clients_and_the_front_proxy_is_told_of_at_each_c
 }
 
 #[test]
-fn authorities_are_shared_by_name_and_key_or_if_one_has_issued_the_other() {
+fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
     let (one, other, proxy) = (ca("one"), ca("other"), ca("proxy"));
     let namesake = ca("one");
     let (below, above) = (proxy.intermediate("below"), one.intermediate("above"));

@@ -80,7 +80,7 @@ async fn meet(chain: &[&Pair], version: SslVersion) -> Met {
 }
 
 #[tokio::test]
-async fn a_handshake_succeeds_whatever_the_certificate_and_hands_its_chain_on() {
+async fn a_handshake_accepts_any_certificate_and_passes_its_chain_on() {
     let (known, unknown) = (ca("known"), ca("unknown"));
     let between = known.intermediate("between");
     let good = between.client(&[("CN", "jane")]);

@@ -4,7 +4,7 @@ use super::super::testing::ca;
 use super::*;
 
 #[tokio::test]
-async fn the_front_proxy_names_user_groups_and_extras() {
+async fn the_front_proxy_headers_give_user_groups_and_extras() {
     let house = House::new();
     let user = house
         .ask(
@@ -46,7 +46,7 @@ async fn the_front_proxy_names_user_groups_and_extras() {
 }
 
 #[tokio::test]
-async fn a_uid_header_counts_when_it_is_configured() {
+async fn a_uid_header_is_used_when_configured() {
     let house = House::changed(|data| {
         data.insert(
             "requestheader-uid-headers".to_owned(),
@@ -59,7 +59,7 @@ async fn a_uid_header_counts_when_it_is_configured() {
 }
 
 #[tokio::test]
-async fn the_first_header_with_a_name_counts() {
+async fn the_first_user_header_with_a_value_is_used() {
     let house = House::new();
     let second = [("X-Remote-User", ""), ("X-Other-User", "bob")];
     assert_eq!(house.name(&house.proxy(), &second).await, "bob");
@@ -68,7 +68,7 @@ async fn the_first_header_with_a_name_counts() {
 }
 
 #[tokio::test]
-async fn authenticated_is_added_but_never_to_the_anonymous() {
+async fn system_authenticated_is_added_except_to_anonymous() {
     let house = House::new();
     let user = house
         .ask(
@@ -95,7 +95,7 @@ async fn authenticated_is_added_but_never_to_the_anonymous() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_utf_8_is_refused() {
+async fn a_user_name_that_is_not_utf_8_is_rejected() {
     let house = House::new();
     let proxy = house.proxy();
     let mut headers = HeaderMap::new();
@@ -112,7 +112,7 @@ async fn a_name_that_is_not_utf_8_is_refused() {
 /// Checks every sender other than the front proxy, with forged headers, with and without each kind
 /// of other credential.
 #[tokio::test]
-async fn forged_headers_make_nobody_a_user() {
+async fn forged_headers_authenticate_no_user() {
     let house = House::new();
     let forged = [
         ("X-Remote-User", "system:admin"),
@@ -213,7 +213,7 @@ async fn forged_headers_make_nobody_a_user() {
 }
 
 #[tokio::test]
-async fn the_proxy_without_a_user_header_is_no_user() {
+async fn a_front_proxy_request_without_a_user_header_authenticates_no_user() {
     let house = House::new();
     let proxy = house.proxy();
     assert_eq!(house.name(&proxy, &[]).await, "401");
@@ -223,7 +223,7 @@ async fn the_proxy_without_a_user_header_is_no_user() {
 }
 
 #[tokio::test]
-async fn any_name_will_do_when_none_is_listed() {
+async fn without_allowed_names_any_common_name_is_accepted() {
     let house = House::changed(|data| {
         data.insert("requestheader-allowed-names".to_owned(), "[]".to_owned());
     });
@@ -244,7 +244,7 @@ async fn an_intermediate_ca_may_have_signed_the_proxys_certificate() {
 }
 
 #[tokio::test]
-async fn a_ca_that_has_expired_vouches_for_nobody() {
+async fn an_expired_ca_authenticates_no_one() {
     let old = super::super::testing::ca_living("proxy-ca", (-200, -100));
     let house = House::changed(|data| {
         data.insert("requestheader-client-ca-file".to_owned(), old.pem());
@@ -255,7 +255,7 @@ async fn a_ca_that_has_expired_vouches_for_nobody() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_was_good_is_refused_once_its_ca_is_replaced() {
+async fn a_certificate_is_rejected_once_its_ca_is_replaced() {
     let house = House::new();
     // The user of an open connection.
     let (proxy, jane) = (house.proxy(), house.jane());
@@ -269,7 +269,7 @@ async fn a_certificate_that_was_good_is_refused_once_its_ca_is_replaced() {
 }
 
 #[tokio::test]
-async fn both_cas_of_a_rotation_are_good() {
+async fn both_cas_of_a_rotation_are_accepted() {
     let next = ca("proxy-ca");
     let pem = next.pem();
     let house = House::changed(|data| {
@@ -284,7 +284,7 @@ async fn both_cas_of_a_rotation_are_good() {
 }
 
 #[tokio::test]
-async fn a_certificate_alone_tells_the_front_proxy_from_users_and_strangers() {
+async fn the_certificate_distinguishes_the_front_proxy_from_users_and_strangers() {
     use super::super::CertificateHolder;
     let house = House::new();
     let holder = |peer: &PeerCertificates| house.authenticator.certificate_holder(peer);

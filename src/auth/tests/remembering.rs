@@ -8,7 +8,7 @@ fn key(number: u32) -> [u8; 32] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_never_holds_more_than_its_bound_and_drops_the_oldest() {
+async fn the_cache_never_exceeds_its_limit_and_evicts_the_oldest() {
     let recent = Recent::new(Duration::from_secs(10), 100);
     for number in 0..1000 {
         recent.insert(key(number), number);
@@ -21,7 +21,7 @@ async fn it_never_holds_more_than_its_bound_and_drops_the_oldest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replacing_one_entry_for_ever_pushes_out_no_more_than_the_bound() {
+async fn replacing_one_entry_repeatedly_evicts_no_others() {
     let recent = Recent::new(Duration::from_secs(10), 100);
     for number in 0..1000 {
         recent.insert(key(7), number);
@@ -31,7 +31,7 @@ async fn replacing_one_entry_for_ever_pushes_out_no_more_than_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_old_goes_with_the_next_insertion() {
+async fn expired_entries_are_removed_by_the_next_insertion() {
     let recent = Recent::new(Duration::from_secs(10), 100);
     for number in 0..50 {
         recent.insert(key(number), number);
@@ -42,7 +42,7 @@ async fn what_is_old_goes_with_the_next_insertion() {
 }
 
 #[test]
-fn parts_of_a_digest_do_not_run_into_each_other() {
+fn digest_parts_are_separated() {
     let parts = |parts: &[&'static str]| digest(parts.iter().map(|part| part.as_bytes()));
     assert_ne!(parts(&["ab", "c"]), parts(&["a", "bc"]));
     assert_ne!(parts(&["ab"]), parts(&["ab", ""]));

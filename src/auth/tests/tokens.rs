@@ -5,7 +5,7 @@ use http::Method;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_good_token_names_its_user() {
+async fn a_valid_token_authenticates_its_user() {
     let house = House::new();
     let user = house
         .ask(&nobody(), &[("Authorization", "bEaReR good")])
@@ -21,7 +21,7 @@ async fn a_good_token_names_its_user() {
 }
 
 #[tokio::test]
-async fn what_is_no_bearer_token_is_anonymous() {
+async fn a_request_without_a_bearer_token_is_anonymous() {
     let house = House::new();
     for value in ["Bearer", "Bearer  good", "Basic good", "", "good"] {
         let user = house.ask(&nobody(), &[("Authorization", value)]).await;
@@ -33,7 +33,7 @@ async fn what_is_no_bearer_token_is_anonymous() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_text_is_refused_unasked() {
+async fn a_non_text_token_is_rejected_without_a_review() {
     let house = House::new();
     let mut headers = HeaderMap::new();
     let odd = HeaderValue::from_bytes(b"Bearer go\xffod").unwrap();
@@ -44,7 +44,7 @@ async fn a_token_that_is_not_text_is_refused_unasked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_asked_for_again_after_ten_seconds() {
+async fn a_token_is_reviewed_again_after_ten_seconds() {
     let house = House::new();
     for token in ["Bearer good", "Bearer bad"] {
         let before = house.cluster.seen(&Method::POST).len();
@@ -60,7 +60,7 @@ async fn a_token_is_asked_for_again_after_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_cannot_be_reviewed_is_refused_and_tried_again() {
+async fn a_token_that_cannot_be_reviewed_is_rejected_and_not_cached() {
     let house = House::new();
     let headers = [("Authorization", "Bearer good")];
     house.cluster.refuse(Method::POST, "tokenreviews", 403);

@@ -50,7 +50,7 @@ fn a_new_ca_lives_ten_years_and_may_only_sign_leaves() {
 }
 
 #[test]
-fn what_it_issues_is_accepted_for_its_names_alone() {
+fn issued_certificates_are_valid_only_for_their_names() {
     let authority = Authority::create().unwrap();
     let names = ["ifo-apiserver.ifo-system.svc", "localhost"].map(str::to_owned);
     let ips = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
@@ -103,7 +103,7 @@ fn a_certificate_does_not_outlive_its_ca() {
 }
 
 #[test]
-fn a_long_name_is_no_trouble_and_no_name_is_an_error() {
+fn long_dns_names_work_and_an_empty_list_is_an_error() {
     let authority = Authority::create().unwrap();
     let long = format!("{}.{}.svc", "a".repeat(63), "b".repeat(63));
     let issued = authority.issue(std::slice::from_ref(&long), &[]).unwrap();
@@ -113,7 +113,7 @@ fn a_long_name_is_no_trouble_and_no_name_is_an_error() {
 }
 
 #[test]
-fn a_ca_survives_pem() {
+fn a_ca_survives_a_round_trip_through_pem() {
     let authority = Authority::create().unwrap();
     let read = Authority::from_pem(
         authority.bundle().unwrap().as_bytes(),
@@ -127,7 +127,7 @@ fn a_ca_survives_pem() {
 }
 
 #[test]
-fn a_successors_bundle_knows_what_both_issued_but_not_the_expired() {
+fn the_bundle_of_a_successor_trusts_both_cas_until_they_expire() {
     let expired = Authority::create_until(now() - 10).unwrap();
     let old = Authority::create_until(now() + 1000).unwrap();
     let chained = [expired.succeed().unwrap(), old.succeed().unwrap()];
@@ -142,7 +142,7 @@ fn a_successors_bundle_knows_what_both_issued_but_not_the_expired() {
 }
 
 #[test]
-fn what_is_no_ca_is_not_read_as_one() {
+fn a_certificate_that_is_no_ca_is_rejected() {
     let ca = testing::ca("other");
     let leaf = ca.client(&[("CN", "leaf")]);
     let good = Authority::create().unwrap();

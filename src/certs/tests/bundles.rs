@@ -39,7 +39,7 @@ fn bundle(cluster: &Cluster) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_set_when_the_apiservice_appears_changes_or_the_bundle_does() {
+async fn the_ca_bundle_is_set_when_the_apiservice_or_the_bundle_changes() {
     let cluster = Cluster::new();
     let (sender, keeping) = keep(&cluster);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -78,7 +78,7 @@ async fn it_is_set_when_the_apiservice_appears_changes_or_the_bundle_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_one_is_not_written() {
+async fn a_correct_ca_bundle_is_not_written() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(Some("one")));
     let (_sender, keeping) = keep(&cluster);
@@ -89,7 +89,7 @@ async fn a_right_one_is_not_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forbidden_is_tried_again_but_seldom() {
+async fn a_forbidden_write_is_retried_rarely() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(None));
     for _ in 0..3 {
@@ -107,7 +107,7 @@ async fn what_is_forbidden_is_tried_again_but_seldom() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_apiserver_that_hangs_is_asked_again() {
+async fn a_request_without_an_answer_is_retried() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(None));
     // The first read is never answered.
@@ -119,7 +119,7 @@ async fn an_apiserver_that_hangs_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_watch_it_is_still_kept() {
+async fn without_the_watch_right_the_ca_bundle_is_still_maintained() {
     let cluster = Cluster::new();
     for _ in 0..1000 {
         cluster.refuse(Method::GET, "/apiservices", 403);
@@ -133,7 +133,7 @@ async fn without_the_right_to_watch_it_is_still_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_with_different_bundles_do_not_undo_each_other() {
+async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     let end = "-----END CERTIFICATE-----\n";
     let both = format!("one{end}two{end}");
     let cluster = Cluster::new();

@@ -36,7 +36,7 @@ fn known(bundle: &str, leaf: &[u8]) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_ca_in_the_secret_is_taken_over_and_no_client_is_ever_at_a_loss() {
+async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
     let cluster = Cluster::new();
     let (own, serving) = own(&cluster).await;
     let bundle = own.bundle();
@@ -58,7 +58,7 @@ async fn another_ca_in_the_secret_is_taken_over_and_no_client_is_ever_at_a_loss(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_deleted_is_made_again_and_one_that_is_spoilt_is_not() {
+async fn a_deleted_secret_is_recreated_and_an_invalid_one_is_left() {
     let cluster = Cluster::new();
     let (own, serving) = own(&cluster).await;
     let first = shown(&serving);
@@ -75,7 +75,7 @@ async fn a_secret_that_is_deleted_is_made_again_and_one_that_is_spoilt_is_not() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_is_renewed_when_it_is_time_even_without_the_secret() {
+async fn a_certificate_is_renewed_on_time_even_without_the_secret() {
     let cluster = Cluster::new();
     let (mut own, serving) = own(&cluster).await;
     let (first, bundle) = (shown(&serving), own.bundle());

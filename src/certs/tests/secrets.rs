@@ -21,7 +21,7 @@ pub(super) fn secret(authority: &Authority) -> Value {
 }
 
 #[tokio::test]
-async fn the_first_makes_it_and_the_next_reads_it() {
+async fn the_first_server_creates_the_ca_secret_and_the_next_reads_it() {
     let cluster = Cluster::new();
     let first = load(&cluster).await.unwrap();
     let secret = cluster.get(PATH).unwrap();
@@ -33,7 +33,7 @@ async fn the_first_makes_it_and_the_next_reads_it() {
 }
 
 #[tokio::test]
-async fn all_who_start_at_once_have_the_same_ca() {
+async fn servers_that_start_together_use_one_ca() {
     let cluster = Cluster::new();
     let all = futures::future::join_all((0..8).map(|_| load(&cluster))).await;
     let kept = load(&cluster).await.unwrap();
@@ -44,7 +44,7 @@ async fn all_who_start_at_once_have_the_same_ca() {
 }
 
 #[tokio::test]
-async fn a_ca_near_its_end_is_succeeded_and_stays_in_the_bundle() {
+async fn a_ca_near_expiry_is_replaced_and_stays_in_the_bundle() {
     let cluster = Cluster::new();
     let old = Authority::create_until(now() + 1000).unwrap();
     let mut object = secret(&old);
@@ -64,7 +64,7 @@ async fn a_ca_near_its_end_is_succeeded_and_stays_in_the_bundle() {
 }
 
 #[tokio::test]
-async fn two_who_succeed_it_at_once_agree() {
+async fn two_servers_that_replace_a_ca_together_agree() {
     let cluster = Cluster::new();
     let old = Authority::create_until(now() + 1000).unwrap();
     cluster.put(PATH, secret(&old));
@@ -73,7 +73,7 @@ async fn two_who_succeed_it_at_once_agree() {
 }
 
 #[tokio::test]
-async fn what_is_no_ca_is_named_and_left_alone() {
+async fn a_secret_without_a_ca_is_reported_and_left_unchanged() {
     let good = secret(&Authority::create().unwrap());
     let mut without_key = good.clone();
     without_key["data"]
@@ -98,7 +98,7 @@ async fn what_is_no_ca_is_named_and_left_alone() {
 }
 
 #[tokio::test]
-async fn what_rbac_forbids_is_said() {
+async fn a_forbidden_request_is_reported() {
     for (method, doing) in [(Method::GET, "read"), (Method::POST, "create")] {
         let cluster = Cluster::new();
         let end = if doing == "read" {
@@ -114,7 +114,7 @@ async fn what_rbac_forbids_is_said() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_missing_is_said_at_once() {
+async fn a_missing_namespace_is_reported_at_once() {
     let cluster = Cluster::new();
     cluster.refuse(Method::POST, "secrets", 404);
     let error = load(&cluster).await.unwrap_err().to_string();
@@ -126,7 +126,7 @@ async fn a_namespace_that_is_missing_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn a_ca_near_its_end_that_may_not_be_replaced_is_used_until_it_has_expired() {
+async fn a_ca_that_may_not_be_replaced_is_used_until_it_expires() {
     for (left, used) in [(1000, true), (-10, false)] {
         let cluster = Cluster::new();
         let old = Authority::create_until(now() + left).unwrap();

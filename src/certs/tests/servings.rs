@@ -44,7 +44,7 @@ fn write(folder: &TempDir, pair: &Certified) {
 }
 
 #[tokio::test]
-async fn a_changed_pair_is_shown_and_a_bad_one_is_not() {
+async fn a_changed_key_pair_is_served_and_an_invalid_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let first = issue();
@@ -77,7 +77,7 @@ async fn a_changed_pair_is_shown_and_a_bad_one_is_not() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_an_error_and_never_replaces() {
+fn an_unusable_key_pair_is_an_error_and_replaces_nothing() {
     let (good, other) = (issue(), issue());
     let serving = ServingCertificate::new(&good.chain, &good.key, Arc::default()).unwrap();
     for (chain, key) in [
@@ -97,7 +97,7 @@ fn what_cannot_be_shown_is_an_error_and_never_replaces() {
 }
 
 #[test]
-fn a_whole_chain_is_read() {
+fn a_complete_chain_is_read() {
     let ca = testing::ca("ca");
     let between = ca.intermediate("between");
     let leaf = between.server("a");
@@ -107,7 +107,7 @@ fn a_whole_chain_is_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_missing_is_named() {
+async fn a_missing_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none");
     let error = ServingCertificate::load(&path, &path, Arc::default()).await;

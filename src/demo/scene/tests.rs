@@ -91,7 +91,7 @@ fn every_change_is_of_an_object_that_exists() {
 }
 
 #[test]
-fn a_bad_line_is_named() {
+fn an_invalid_line_is_reported() {
     let good = r#"{"t":1,"type":"ADDED","object":{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}}"#;
     for (bad, problem) in [
         (good.replace(":1,", ":0.5,"), "earlier"),
@@ -108,7 +108,7 @@ fn a_bad_line_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_time_is_in_the_future_and_a_round_has_uids_of_its_own() {
+async fn no_time_is_in_the_future_and_each_round_has_new_uids() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00.9Z".parse().unwrap());
     let start = clock::now();
     let events = watch(Duration::from_mins(5)).await;
@@ -139,7 +139,7 @@ fn each_text(value: &Value, read: &mut impl FnMut(&str)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_round_the_objects_are_what_they_were_before_it() {
+async fn each_round_restores_the_initial_objects() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
     for (name, text) in FILES {
         let store = ObjectStore::default();

@@ -22,7 +22,7 @@ fn commit(writer: &mut Writer, namespace: &str, n: u64) -> Rv {
 }
 
 #[tokio::test]
-async fn a_waiting_cursor_is_woken_by_a_change_of_its_scope_alone() {
+async fn a_waiting_cursor_is_woken_only_by_changes_in_its_scope() {
     let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader
         .follow(reader.head(), ListScope::Namespace("a".into()))
@@ -41,7 +41,7 @@ async fn a_waiting_cursor_is_woken_by_a_change_of_its_scope_alone() {
 }
 
 #[tokio::test]
-async fn a_cursor_tells_how_far_it_has_looked_outside_its_scope() {
+async fn a_cursor_reports_the_version_it_has_read_outside_its_scope() {
     let (mut writer, reader) = index(BOUNDS);
     let head = reader.head();
     let mut cursor = reader
@@ -59,7 +59,7 @@ async fn a_cursor_tells_how_far_it_has_looked_outside_its_scope() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_cut_short_loses_nothing() {
+async fn a_cancelled_wait_loses_no_changes() {
     let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     let mut seen = Vec::new();
@@ -81,7 +81,7 @@ async fn a_wait_that_is_cut_short_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
+async fn a_cursor_behind_the_ring_gets_an_error_each_time() {
     let (mut writer, reader) = index(BOUNDS);
     let start = reader.head();
     let mut slow = reader
@@ -109,7 +109,7 @@ async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
 }
 
 #[tokio::test]
-async fn a_cursor_delivers_the_rest_when_the_writer_is_gone_and_then_waits() {
+async fn a_cursor_delivers_the_remaining_changes_after_the_writer_is_dropped() {
     let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     commit(&mut writer, "a", 1);
@@ -119,7 +119,7 @@ async fn a_cursor_delivers_the_rest_when_the_writer_is_gone_and_then_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_is_waited_for_until_the_limit() {
+async fn a_future_version_is_awaited_until_the_time_limit() {
     let (mut writer, reader) = index(BOUNDS);
     let limit = Duration::from_secs(3);
     assert!(reader.reached(reader.head(), limit).await);
@@ -137,7 +137,7 @@ async fn a_version_is_waited_for_until_the_limit() {
 }
 
 #[tokio::test]
-async fn what_has_piled_up_comes_in_small_numbers_but_versions_stay_whole() {
+async fn a_backlog_is_delivered_in_small_batches_of_whole_versions() {
     let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     let mut made: Vec<_> = (0..20).map(|n| commit(&mut writer, "a", n)).collect();

@@ -43,7 +43,7 @@ fn label(key: &str, value: &str) -> (String, String) {
 }
 
 #[test]
-fn an_entry_knows_its_parts_and_carries_its_version() {
+fn an_entry_has_parsed_parts_and_its_version() {
     for version in [r#""resourceVersion":"1","#, r#""resourceVersion":"","#, ""] {
         let before = format!(
             r#"{{"kind":"K","metadata":{{"name":"x",{version}"labels":{{"a":"b"}}}},"spec":{{"operation":"Mi\"g"}},"status":{{"progress":45}}}}"#
@@ -75,7 +75,7 @@ fn an_entry_tolerates_whitespace_and_any_order_of_members() {
 }
 
 #[test]
-fn a_version_is_inserted_where_there_is_none() {
+fn a_missing_resource_version_is_inserted() {
     for (before, after) in [
         (
             r#"{"metadata":{}}"#,
@@ -96,7 +96,7 @@ fn a_version_is_inserted_where_there_is_none() {
 }
 
 #[test]
-fn another_version_is_spliced_in_at_any_length() {
+fn a_resource_version_of_any_length_is_replaced() {
     let entry = entry(r#"{"metadata":{"resourceVersion":"1","z":[]},"n":1}"#).unwrap();
     for rv in [0, 42, 1_795_262_179_263_068, u64::MAX] {
         let expected = format!(r#"{{"metadata":{{"resourceVersion":"{rv}","z":[]}},"n":1}}"#);
@@ -107,7 +107,7 @@ fn another_version_is_spliced_in_at_any_length() {
 }
 
 #[test]
-fn labels_of_another_type_are_none() {
+fn labels_of_the_wrong_type_count_as_absent() {
     for value in ["null", "[]", "1", "\"a\"", "true", r#"{"a":1}"#] {
         let entry = entry(&format!(r#"{{"metadata":{{"labels":{value}}}}}"#)).unwrap();
         assert_eq!(labels(&entry), []);
@@ -115,7 +115,7 @@ fn labels_of_another_type_are_none() {
 }
 
 #[test]
-fn what_is_no_object_with_metadata_is_refused() {
+fn json_without_object_metadata_is_rejected() {
     for text in [
         "",
         "null",
@@ -154,7 +154,7 @@ fn entries_are_compared_apart_from_their_version() {
 }
 
 #[test]
-fn a_long_object_has_its_parts_too() {
+fn a_long_object_is_parsed() {
     for length in [65_400, 65_500, 65_600, 200_000] {
         let long = "x".repeat(length);
         let text = format!(r#"{{"long":"{long}","metadata":{{"labels":{{"a":"b"}},"name":"x"}}}}"#);
@@ -165,7 +165,7 @@ fn a_long_object_has_its_parts_too() {
 }
 
 #[test]
-fn the_json_of_a_completed_operation_comes_back_from_its_packed_form() {
+fn a_completed_operation_is_restored_from_its_compressed_form() {
     let text = r#"{"metadata":{"resourceVersion":"7","name":"x"},"status":{"completed":"2026-11-01T10:20:30Z"}}"#;
     let entry = encode(Rv(7), text.as_bytes()).unwrap();
     assert!(matches!(entry.json, StoredJson::Packed(_)));

@@ -225,7 +225,7 @@ fn found(number: usize, look: WrittenFacts, completed: Option<&str>) -> ListedRe
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordinary_operation_is_written_twice() {
+async fn an_ordinary_operation_takes_two_writes() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     assert_eq!(bench.pass(seconds(60)), 1);
@@ -256,7 +256,7 @@ async fn without_retention_the_second_write_is_the_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_in_the_middle_are_written_once_a_resync_and_only_the_newest() {
+async fn intermediate_changes_are_written_once_per_resync() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(0));
     bench.pass(seconds(1));
@@ -272,7 +272,7 @@ async fn changes_in_the_middle_are_written_once_a_resync_and_only_the_newest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flap_is_not_written_and_a_long_settling_is_once() {
+async fn a_flap_is_not_written_and_a_long_settling_is_written_once() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     bench.pass(seconds(1));
@@ -288,7 +288,7 @@ async fn a_flap_is_not_written_and_a_long_settling_is_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_and_goes_before_its_turn_is_never_written() {
+async fn an_operation_that_ends_before_its_turn_is_never_written() {
     let mut bench = Bench::new(SETTINGS);
     let until = bench.now + seconds(60);
     bench.queue.pace.failed(Some(seconds(60)), bench.now);
@@ -302,7 +302,7 @@ async fn what_comes_and_goes_before_its_turn_is_never_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backlog_is_written_in_order_and_at_the_rate() {
+async fn a_backlog_is_written_in_order_at_the_rate_limit() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..1_000 {
         bench.live(number, active(1));
@@ -328,7 +328,7 @@ async fn a_backlog_is_written_in_order_and_at_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_few_are_under_way_and_none_twice() {
+async fn concurrent_writes_are_limited_and_never_of_one_object() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..10 {
         bench.live(number, active(1));
@@ -348,7 +348,7 @@ async fn only_a_few_are_under_way_and_none_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_server_is_away_one_write_at_a_time_finds_out() {
+async fn during_an_outage_one_write_at_a_time_is_tried() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..100 {
         bench.live(number, active(1));
@@ -374,7 +374,7 @@ async fn while_the_server_is_away_one_write_at_a_time_finds_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_honoured_by_all_writes() {
+async fn retry_after_delays_all_writes() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..4 {
         bench.live(number, active(1));
@@ -386,7 +386,7 @@ async fn retry_after_is_honoured_by_all_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_object_waits_longer_each_time_and_does_not_hold_up_the_others() {
+async fn a_refused_object_backs_off_without_delaying_others() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     let (start, mut attempts) = (bench.now, 0);
@@ -407,7 +407,7 @@ async fn a_refused_object_waits_longer_each_time_and_does_not_hold_up_the_others
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_compared() {
+async fn without_the_crd_writes_pause_until_the_requeue_and_then_all_is_compared() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     bench.pass(seconds(1));
@@ -451,7 +451,7 @@ fn refuse(bench: &mut Bench, time: Duration, refuses: impl Fn(&Job) -> bool) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_all_are_refused_few_are_tried_and_when_that_is_over_all_are_written() {
+async fn while_all_writes_are_refused_few_are_tried_and_afterwards_all_are_written() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..500 {
         bench.live(number, active(1));
@@ -474,7 +474,7 @@ async fn while_all_are_refused_few_are_tried_and_when_that_is_over_all_are_writt
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_policy_refuses_holds_up_nothing_else() {
+async fn an_object_refused_by_a_policy_delays_no_others() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..12 {
         bench.live(number, active(1));
@@ -503,7 +503,7 @@ async fn what_a_policy_refuses_holds_up_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_refused_objects_than_the_rate_allows_hold_up_no_new_one() {
+async fn many_refused_objects_delay_no_new_ones() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..400 {
         bench.live(number, active(1));
@@ -520,7 +520,7 @@ async fn more_refused_objects_than_the_rate_allows_hold_up_no_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_that_are_refused_hold_up_no_others() {
+async fn refused_deletions_delay_no_others() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..20 {
         bench.live(number, active(1));
@@ -540,7 +540,7 @@ async fn deletions_that_are_refused_hold_up_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_before_it_is_known_what_is_there() {
+async fn nothing_is_written_before_the_existing_custom_resources_are_listed() {
     let mut bench = Bench::unsettled(SETTINGS);
     bench.live(1, active(1));
     bench.live(2, active(1));
@@ -583,7 +583,7 @@ async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_ta
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_killed_server_left_ends_once_all_targets_have_been_read() {
+async fn orphans_of_a_killed_server_complete_once_all_targets_have_been_read() {
     let leftovers = || {
         vec![
             found(1, active(1), None),
@@ -606,7 +606,7 @@ async fn what_a_killed_server_left_ends_once_all_targets_have_been_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_without_a_live_object_is_bounded_by_age_and_number() {
+async fn history_is_limited_by_age_and_number() {
     let time = |hours: i64| {
         let time = clock::now() - jiff::SignedDuration::from_hours(hours);
         time.to_string()
@@ -629,7 +629,7 @@ async fn history_without_a_live_object_is_bounded_by_age_and_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_deleted_is_found_missing_and_written_again() {
+async fn objects_deleted_by_others_are_written_again() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     bench.pass(seconds(1));
@@ -639,7 +639,7 @@ async fn what_others_deleted_is_found_missing_and_written_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_that_others_deleted_stays_deleted_unless_it_went_with_its_crd() {
+async fn history_deleted_by_others_stays_deleted_unless_the_crd_was_deleted() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     bench.pass(seconds(1));
@@ -657,7 +657,7 @@ async fn history_that_others_deleted_stays_deleted_unless_it_went_with_its_crd()
 }
 
 #[tokio::test(start_paused = true)]
-async fn off_the_ring_the_whole_state_says_what_is_gone_and_what_is_new() {
+async fn after_falling_off_the_ring_the_whole_state_is_compared() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..3 {
         bench.live(number, active(1));
@@ -677,7 +677,7 @@ async fn off_the_ring_the_whole_state_says_what_is_gone_and_what_is_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_what_was_held_back_is_written() {
+async fn at_shutdown_delayed_changes_are_written() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..3 {
         bench.live(number, active(1));
@@ -694,7 +694,7 @@ async fn at_the_end_what_was_held_back_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_what_failed_is_tried_again_and_not_given_up() {
+async fn at_shutdown_failed_writes_are_retried() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     bench.queue.stop(AtStop::WriteAll, bench.now);
@@ -706,7 +706,7 @@ async fn at_the_end_what_failed_is_tried_again_and_not_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each_second() {
+async fn at_shutdown_backed_off_writes_are_retried_at_once_and_each_second() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     let invalid = StoreFailure::Invalid("no".into());
@@ -733,7 +733,7 @@ async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each
 }
 
 #[tokio::test(start_paused = true)]
-async fn some_time_after_the_start_it_compares_once_more() {
+async fn a_second_comparison_runs_some_time_after_the_start() {
     let mut bench = Bench::unsettled(SETTINGS);
     assert!(bench.job().is_none(), "the targets have not been read");
     bench.queue.settle(Arc::default(), bench.now);
@@ -781,7 +781,7 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphans_of_rule_sets_that_are_unread_wait_and_those_of_lost_namespaces_do_not() {
+async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not() {
     for retain in [true, false] {
         let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
         let mut outlived = found(2, active(1), None);
@@ -806,7 +806,7 @@ async fn orphans_of_rule_sets_that_are_unread_wait_and_those_of_lost_namespaces_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_while_it_is_written_waits_for_the_resync() {
+async fn a_change_during_a_write_waits_for_the_resync() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     let job = bench.job().unwrap();
@@ -859,7 +859,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_comparison_keeps_what_was_written_if_nobody_has_changed_it() {
+async fn a_comparison_keeps_unmodified_custom_resources() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
     bench.pass(seconds(1));
@@ -877,7 +877,7 @@ async fn a_comparison_keeps_what_was_written_if_nobody_has_changed_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphan_that_was_detected_a_moment_later_is_left_alone() {
+async fn an_orphan_that_is_detected_again_is_not_completed() {
     let mut bench = Bench::new(SETTINGS);
     bench.now += COMPARE_INTERVAL;
     bench.compare(vec![found(1, active(1), None)]);
@@ -887,7 +887,7 @@ async fn an_orphan_that_was_detected_a_moment_later_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphan_that_conflicts_is_read_and_has_the_same_fate() {
+async fn a_conflicting_orphan_is_read_and_then_completed() {
     let conflict = StoreFailure::Conflict("changed".into());
     for retain in [true, false] {
         let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
@@ -915,7 +915,7 @@ async fn an_orphan_that_conflicts_is_read_and_has_the_same_fate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_hands_over_starts_nothing_and_waits_for_what_it_sent() {
+async fn a_handover_starts_no_writes_and_awaits_those_in_flight() {
     let mut bench = Bench::new(SETTINGS);
     for number in 0..10 {
         bench.live(number, active(1));

@@ -89,7 +89,7 @@ async fn writes_name_their_field_manager_and_return_the_new_state() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_state_is_no_success() {
+async fn a_write_response_without_an_object_is_no_success() {
     for answer in ["{}", r#"{"metadata":{"name":"a"}}"#, "<html>"] {
         let (store, _) = store(200, None, answer);
         let answer = store.create(&cr()).await;
@@ -101,7 +101,7 @@ async fn an_answer_without_a_state_is_no_success() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart() {
+async fn refusals_are_classified() {
     let status = r#"{"kind":"Status","message":"said why","details":{"causes":[
         {"field":"spec.subject","message":"of the object"},{"field":"of the object"},
         {"field":"metadata.labels[of.the.object]"},{"field":"status.x: of the object"}]}}"#;
@@ -146,7 +146,7 @@ const NOT_FOUND: &str = r#"{"kind":"Status","message":"not found","reason":"NotF
     {"name":"a","group":"ifo.kubevirt.io","kind":"inflightoperations"}}"#;
 
 #[tokio::test]
-async fn a_missing_object_is_told_apart_from_a_missing_crd() {
+async fn a_missing_object_is_distinguished_from_a_missing_crd() {
     let (store_, asked) = store(404, None, NOT_FOUND);
     assert_eq!(store_.delete("a", &revision()).await, Ok(()));
     assert_eq!(store_.get("a").await, Ok(None));
@@ -173,7 +173,7 @@ async fn a_deletion_is_conditional_on_the_state_of_the_object() {
 }
 
 #[tokio::test]
-async fn an_object_of_another_form_under_our_name_is_refused() {
+async fn an_object_of_another_shape_under_our_name_is_an_error() {
     let (store, _) = store(200, None, r#"{"metadata":{"name":"a"},"spec":{"other":1}}"#);
     let answer = store.get("a").await;
     assert!(
@@ -183,7 +183,7 @@ async fn an_object_of_another_form_under_our_name_is_refused() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_read_does_not_spoil_a_page() {
+async fn an_unreadable_object_does_not_affect_its_page() {
     let body = r#"{"metadata":{"continue":"next/page="},"items":[
         {"apiVersion":"ifo.kubevirt.io/v1alpha1","kind":"InFlightOperation",
          "metadata":{"name":"foreign"},"spec":{"other":1}},

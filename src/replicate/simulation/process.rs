@@ -125,7 +125,7 @@ impl Future for Pausable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_process_makes_no_step_and_a_killed_one_ends() {
+async fn a_paused_process_takes_no_step_and_a_killed_one_ends() {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     let process = Process::new(Skew::NONE);

@@ -16,7 +16,7 @@ fn lease(json: Value) -> Lease {
 }
 
 #[test]
-fn a_lease_that_somebody_broke_is_read_without_its_unusable_values() {
+fn an_invalid_lease_is_read_without_its_unusable_values() {
     let broken = lease(json!({
         "metadata": {"annotations": {
             "ifo.kubevirt.io/reserved-version": "-1",
@@ -43,7 +43,7 @@ fn a_lease_that_somebody_broke_is_read_without_its_unusable_values() {
 }
 
 #[test]
-fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
+fn a_renewal_changes_the_record_even_if_the_clock_stops() {
     let clock = crate::clock::simulated::begin("2026-01-01T00:00:00Z".parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -80,7 +80,7 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
 }
 
 #[test]
-fn periods_are_checked_as_kubernetes_does() {
+fn election_periods_are_validated_as_in_kubernetes() {
     let timing = Timing::default();
     assert_eq!(timing.check(), Ok(()));
     let seconds = Duration::from_secs;
@@ -131,7 +131,7 @@ fn answering(code: u16, reason: &'static str) -> ClusterLeases {
 }
 
 #[tokio::test]
-async fn answers_of_the_kube_apiserver_are_told_apart() {
+async fn responses_of_the_kube_apiserver_are_classified() {
     let mut own = Lease::default();
     own.metadata.name = Some("ifo-apiserver".into());
     let found = answering(200, "");

@@ -56,7 +56,7 @@ fn run(seed: u64) -> Run {
 }
 
 #[test]
-fn replicas_have_one_state_at_each_version_and_clients_end_with_the_truth() {
+fn replicas_agree_at_each_version_and_clients_converge() {
     let left = Mutex::new(seeds());
     let failed = Mutex::new(BTreeMap::new());
     let next = || left.lock().expect("nothing panics that holds it").next();

@@ -81,7 +81,7 @@ async fn first_leader_waits_for_one_duration_and_fills_the_lease_as_kubernetes_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_leader_waits_until_it_may_begin() {
+async fn first_leader_waits_for_permission_to_begin() {
     let mut cluster = Cluster::of(1);
     cluster.replicas[0].may_begin.send_replace(false);
     assert_eq!(
@@ -193,7 +193,7 @@ async fn release_hands_over_at_once_and_at_the_final_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heir_waits_for_the_final_version_for_at_most_10_s() {
+async fn successor_waits_for_the_final_version_for_at_most_10_s() {
     let mut cluster = Cluster::of(2);
     let old = cluster.settled(MINUTE).await;
     let version = cluster.replicas[old].terminate();
@@ -222,7 +222,7 @@ async fn heir_waits_for_the_final_version_for_at_most_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heir_of_a_leader_that_was_not_mirrored_waits_for_three_periods() {
+async fn successor_of_an_unmirrored_leader_waits_for_three_periods() {
     let mut cluster = Cluster::of(1);
     let old = cluster.leader(MINUTE).await;
     cluster.replicas[old].terminate();
@@ -248,7 +248,7 @@ async fn restarted_container_waits_if_the_lease_of_its_pod_is_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heir_takes_over_as_soon_as_it_has_the_final_version() {
+async fn successor_takes_over_as_soon_as_it_has_the_final_version() {
     let mut cluster = Cluster::of(1);
     let old = cluster.leader(MINUTE).await;
     let version = cluster.replicas[old].terminate();
@@ -375,7 +375,7 @@ async fn takeover_whose_answer_was_lost_is_repeated_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquisition_that_is_answered_after_the_renew_deadline_is_none() {
+async fn acquisition_answered_after_the_renew_deadline_does_not_count() {
     let mut cluster = Cluster::of(1);
     cluster.pass(seconds(5)).await;
     cluster.leases.set_faults(Faults {
@@ -453,7 +453,7 @@ async fn edits_of_others_do_not_keep_the_lease_of_a_dead_leader_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_stops_when_somebody_changes_the_holder() {
+async fn leader_stops_when_another_client_changes_the_holder() {
     let mut cluster = Cluster::of(3);
     let old = cluster.settled(MINUTE).await;
     let before = leadership(&cluster, old);

@@ -218,7 +218,7 @@ impl Pair {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_has_the_bytes_and_the_past_of_the_leader() {
+async fn a_mirror_has_the_bytes_and_history_of_the_leader() {
     let mut pair = Pair::in_sync().await;
     pair.commit(1_004);
     pair.writer.mark(Rv(2_000)).unwrap();
@@ -238,7 +238,7 @@ async fn a_mirror_has_the_bytes_and_the_past_of_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_whose_version_the_leader_does_not_know_reads_all_anew() {
+async fn a_replica_with_a_version_unknown_to_the_leader_reads_the_whole_state() {
     // This replica led before, and its last changes were lost.
     let pair = Pair::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
@@ -249,7 +249,7 @@ async fn a_replica_whose_version_the_leader_does_not_know_reads_all_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_waits_for_what_the_leader_has_when_it_arrives() {
+async fn a_read_waits_for_the_version_the_leader_has_on_arrival() {
     let mut pair = Pair::in_sync().await;
     pair.leader.stream.forget_permits(1_000);
     pair.commit(1_004);
@@ -266,7 +266,7 @@ async fn a_read_waits_for_what_the_leader_has_when_it_arrives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_share_the_next_question() {
+async fn concurrent_reads_share_one_version_query() {
     let pair = Pair::in_sync().await;
     pair.leader.set_latency(Duration::from_millis(100));
     let before = pair.leader.questions.load(Ordering::Relaxed);
@@ -282,7 +282,7 @@ async fn reads_share_the_next_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_leader_costs_reads_a_second_and_then_nothing_for_a_while() {
+async fn a_silent_leader_delays_reads_once_by_a_second() {
     let pair = Pair::in_sync().await;
     pair.leader.set_latency(Duration::from_hours(1));
     let begun = tokio::time::Instant::now();
@@ -306,7 +306,7 @@ async fn reads_do_not_wait_for_a_leader_that_cannot_be_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_says_how_current_it_is() {
+async fn a_replica_reports_how_current_it_is() {
     let pair = Pair::in_sync().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
@@ -328,7 +328,7 @@ async fn a_replica_says_how_current_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_has_it() {
+async fn a_replica_without_the_kube_apiserver_is_unready_beside_a_connected_leader() {
     let pair = Pair::in_sync().await;
     let second = Duration::from_secs(1);
     let answers = pair.view.answers();
@@ -362,7 +362,7 @@ async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn mirrors_are_served_in_the_own_term_and_until_it_is_over() {
+async fn mirrors_are_served_only_during_the_own_term() {
     let pair = Pair::in_sync().await;
     let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
     let answers = |term: &Term| {
@@ -390,7 +390,7 @@ async fn mirrors_are_served_in_the_own_term_and_until_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_leader_a_replica_is_ready_only_if_it_has_operations() {
+async fn without_a_leader_a_replica_is_ready_only_with_a_mirrored_state() {
     let vacant = Standing::Vacant {
         last: Some(Leader {
             term: Term::new("pod_1"),

@@ -17,7 +17,7 @@ async fn resting(rule_set: OperationRuleSet, discovered: Resolution) -> Operatio
 }
 
 #[tokio::test(start_paused = true)]
-async fn watched_rule_set_is_ready_and_validated_and_nothing_else() {
+async fn watched_rule_set_has_only_the_conditions_ready_and_validated() {
     let status = resting(rule_set("a", "cars", "true"), served()).await;
     assert_eq!(types(&status), ["Ready", "Validated"]);
     assert_eq!(
@@ -39,7 +39,7 @@ async fn watched_rule_set_is_ready_and_validated_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_rule_is_told_with_its_place_and_all_of_them_are() {
+async fn all_invalid_rules_are_reported_with_their_position() {
     let mut object = rule_set("a", "cars", "object.spec ==\n  1 +");
     let moving = json!({"operation": "Moving", "expression": "size(1)"});
     object.spec.rules.push(from(moving));
@@ -102,7 +102,7 @@ async fn secrets_are_refused_as_a_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_do_not_go_with_a_cluster_scoped_target() {
+async fn namespaces_are_rejected_for_a_cluster_scoped_target() {
     let kind = "Node".to_owned();
     let nodes = Resolution::Served {
         kind,
@@ -126,7 +126,7 @@ async fn namespaces_do_not_go_with_a_cluster_scoped_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_feed_is_told_in_its_own_words_and_for_as_long_as_it_fails() {
+async fn failing_feed_is_reported_with_its_error_while_it_fails() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.published();
     assert_eq!(
@@ -151,7 +151,7 @@ async fn failing_feed_is_told_in_its_own_words_and_for_as_long_as_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_failing_namespace_fails_those_who_look_at_it() {
+async fn failing_namespace_affects_only_rule_sets_that_watch_it() {
     let a = in_namespaces(rule_set("a", "cars", "true"), &["x"]);
     let b = in_namespaces(rule_set("b", "cars", "true"), &["x", "y"]);
     let mut world = started(&[a, b]).await;
@@ -171,7 +171,7 @@ async fn one_failing_namespace_fails_those_who_look_at_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discovery_that_was_never_clear_is_a_failed_watch() {
+async fn discovery_that_was_never_conclusive_is_a_failed_watch() {
     let status = resting(rule_set("a", "cars", "true"), unknown()).await;
     assert_eq!(types(&status), ["Ready", "Validated", "WatchFailed"]);
     assert!(message(&status, "WatchFailed").contains("503"));
@@ -210,7 +210,7 @@ fn watched_at(
 }
 
 #[test]
-fn evaluation_time_moves_alone_once_an_interval_and_with_every_other_change() {
+fn evaluation_time_is_updated_once_per_interval_and_with_every_other_change() {
     let nothing = OperationRuleSetStatus::default();
     let at = |evaluated: &str| {
         let evaluated = time(evaluated);
@@ -255,7 +255,7 @@ fn evaluation_time_moves_alone_once_an_interval_and_with_every_other_change() {
 }
 
 #[test]
-fn transition_time_moves_only_with_the_status_of_its_condition() {
+fn transition_time_changes_only_with_the_condition_status() {
     let nothing = OperationRuleSetStatus::default();
     let ready = watched_at("2026-01-01T10:00:00.7Z", &nothing, Watch::Active, |_| {});
     let failed = Watch::Failed("one".into());
@@ -277,7 +277,7 @@ fn transition_time_moves_only_with_the_status_of_its_condition() {
 }
 
 #[test]
-fn evaluation_failure_is_shown_for_two_intervals_and_then_goes() {
+fn evaluation_failure_is_shown_for_two_intervals() {
     let nothing = OperationRuleSetStatus::default();
     let failed = |activity: &Activity| {
         activity.failed(EvaluationFailure {
@@ -297,7 +297,7 @@ fn evaluation_failure_is_shown_for_two_intervals_and_then_goes() {
 }
 
 #[test]
-fn message_is_never_longer_than_a_condition_takes() {
+fn message_never_exceeds_the_limit_of_a_condition() {
     let long = Watch::Failed("ä".repeat(100_000));
     let status = watched_at(
         "2026-01-01T10:00:00Z",
@@ -435,7 +435,7 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_that_is_no_rule_set_is_reported_until_it_is_one_or_gone() {
+async fn malformed_rule_set_is_reported_until_it_is_repaired_or_deleted() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     world.catch_up().await;
     let unreadable = ("a".to_owned(), "is not a valid object".to_owned());

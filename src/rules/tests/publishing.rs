@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn rule_sets_of_one_target_share_a_book() {
+async fn rule_sets_of_one_target_share_a_rule_book() {
     let mut world = started(&[
         rule_set("b", "cars", "true"),
         rule_set("a", "cars", "true"),
@@ -20,7 +20,7 @@ async fn rule_sets_of_one_target_share_a_book() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn feeds_are_per_namespace_only_while_all_rule_sets_name_namespaces() {
+async fn feeds_are_per_namespace_only_if_all_rule_sets_name_namespaces() {
     let a = in_namespaces(rule_set("a", "cars", "true"), &["x", "y"]);
     let b = in_namespaces(rule_set("b", "cars", "true"), &["y", "z"]);
     let mut world = started(&[a, b]).await;
@@ -53,7 +53,7 @@ async fn changes_within_half_a_second_are_published_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobodys_feed_lists_anew_for_another_target_or_a_status() {
+async fn no_feed_relists_for_another_target_or_a_status_change() {
     let a = rule_set("a", "cars", "true");
     let mut world = started(std::slice::from_ref(&a)).await;
     world.catch_up().await;
@@ -68,7 +68,7 @@ async fn nobodys_feed_lists_anew_for_another_target_or_a_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_set_that_cannot_be_used_never_disturbs_others_of_its_target() {
+async fn unusable_rule_set_does_not_affect_others_of_its_target() {
     let mut world = started(&[rule_set("good", "cars", "true")]).await;
     world.catch_up().await;
     world.writes();
@@ -86,7 +86,7 @@ async fn rule_set_that_cannot_be_used_never_disturbs_others_of_its_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_set_that_becomes_invalid_leaves_the_book() {
+async fn rule_set_that_becomes_invalid_is_removed_from_the_rule_book() {
     let a = rule_set("a", "cars", "true");
     let mut world = started(&[a.clone(), rule_set("b", "cars", "true")]).await;
     world.published();
@@ -118,7 +118,7 @@ async fn rule_set_that_moves_to_another_target_leaves_the_old_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_sets_that_a_relist_does_not_show_are_gone() {
+async fn rule_sets_missing_from_a_relist_are_removed() {
     let kept = rule_set("kept", "cars", "true");
     let mut world = started(&[kept.clone(), rule_set("gone", "boats", "true")]).await;
     world.published();
@@ -130,7 +130,7 @@ async fn rule_sets_that_a_relist_does_not_show_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn listing_that_is_cut_off_takes_nothing_for_gone() {
+async fn truncated_list_of_rule_sets_removes_none() {
     let (a, b) = (
         rule_set("a", "cars", "true"),
         rule_set("b", "boats", "true"),
@@ -145,7 +145,7 @@ async fn listing_that_is_cut_off_takes_nothing_for_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn target_is_watched_once_its_crd_is_installed_and_ended_when_it_goes() {
+async fn target_is_watched_while_its_crd_is_installed() {
     let mut world = world();
     world.discovers("cars", not_served());
     world.list(&[rule_set("a", "cars", "true")]);
@@ -192,7 +192,7 @@ async fn target_is_watched_once_its_crd_is_installed_and_ended_when_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_during_a_look_up_is_looked_up_after_it() {
+async fn change_during_a_discovery_causes_another_discovery() {
     let mut world = world();
     *world.discovery.takes.lock().unwrap() = Duration::from_secs(10);
     world.discovers("cars", not_served());
@@ -208,7 +208,7 @@ async fn change_during_a_look_up_is_looked_up_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unclear_discovery_ends_nothing() {
+async fn inconclusive_discovery_ends_no_feed() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     world.catch_up().await;
     world.writes();
@@ -220,7 +220,7 @@ async fn unclear_discovery_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_feed_asks_discovery_again() {
+async fn failing_feed_triggers_discovery() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.catch_up().await;
     world.asked();
@@ -232,7 +232,7 @@ async fn failing_feed_asks_discovery_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn target_whose_feed_keeps_failing_is_looked_up_each_interval() {
+async fn target_with_a_failing_feed_is_discovered_each_interval() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.catch_up().await;
     // Discovery is delayed, and no event reports when it is up to date.
@@ -246,7 +246,7 @@ async fn target_whose_feed_keeps_failing_is_looked_up_each_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_of_what_is_served_makes_another_book() {
+async fn change_of_the_served_resource_makes_another_rule_book() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     world.published();
     world.changes.send(()).unwrap();
@@ -270,7 +270,7 @@ async fn change_of_what_is_served_makes_another_book() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn feed_of_an_older_book_says_nothing_of_the_newer() {
+async fn reports_of_an_older_rule_books_feed_are_ignored() {
     let a = rule_set("a", "cars", "true");
     let mut world = started(std::slice::from_ref(&a)).await;
     let old = world.published();
@@ -318,7 +318,7 @@ fn full() -> OperationRuleSet {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_of_form_alone_publishes_nothing_and_is_observed() {
+async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
     let mut world = started(&[full()]).await;
     let published = world.catch_up().await;
     assert_eq!(published.len(), 1);
@@ -354,7 +354,7 @@ async fn an_edit_of_form_alone_publishes_nothing_and_is_observed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_of_what_is_found_or_said_is_published() {
+async fn an_edit_of_detection_or_details_is_published() {
     let mut world = started(&[full()]).await;
     world.catch_up().await;
     let rule = |fields: serde_json::Value| {
@@ -396,7 +396,7 @@ async fn an_edit_of_what_is_found_or_said_is_published() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_is_told_where_it_stands_after_an_edit_of_form() {
+async fn error_positions_follow_a_formatting_edit() {
     let a = rule_set("a", "cars", "object.works");
     let mut world = started(std::slice::from_ref(&a)).await;
     world.catch_up().await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn without_rule_sets_everything_is_caught_up_at_once() {
+async fn without_rule_sets_the_server_is_synced_at_once() {
     let world = world();
     moment().await;
     assert!(
@@ -16,7 +16,7 @@ async fn without_rule_sets_everything_is_caught_up_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caught_up_once_every_feed_has_reported_well_or_not() {
+async fn server_is_synced_once_every_feed_has_synced_or_failed() {
     let a = in_namespaces(rule_set("a", "cars", "true"), &["x", "y"]);
     let mut world = started(&[a, rule_set("b", "boats", "true")]).await;
     let published = world.published();
@@ -42,7 +42,7 @@ async fn caught_up_once_every_feed_has_reported_well_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_sets_whose_target_has_a_gap_are_told_until_it_has_none() {
+async fn rule_sets_are_reported_while_their_target_has_a_gap() {
     let mut world = world();
     world.discovers("trains", unknown());
     world.discovers("planes", not_served());
@@ -91,7 +91,7 @@ async fn rule_sets_whose_target_has_a_gap_are_told_until_it_has_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_that_cannot_be_watched_hold_nothing_up() {
+async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
     let world = world();
     world.discovers("cars", not_served());
     world.discovers("boats", unknown());
@@ -128,7 +128,7 @@ async fn a_target_that_is_found_late_counts_as_undecided_until_its_feed_has_repo
 }
 
 #[tokio::test(start_paused = true)]
-async fn discovery_that_hangs_holds_no_other_target_up() {
+async fn hanging_discovery_delays_no_other_target() {
     let mut world = world();
     world.discovery_hangs("cars");
     world.list(&[
@@ -146,7 +146,7 @@ async fn discovery_that_hangs_holds_no_other_target_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_books_do_not_wait_for_a_gathering() {
+async fn first_rule_books_are_published_without_delay() {
     let mut world = world();
     world.list(&[rule_set("a", "cars", "true")]);
     for _ in 0..100 {

@@ -111,7 +111,7 @@ async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_that_another_client_edits_is_written_again_once() {
+async fn status_edited_by_another_client_is_repaired_once() {
     let (world, status, version) = ready().await;
     world.edit(version + 3, &defaced(&status));
     moment().await;
@@ -127,7 +127,7 @@ async fn status_that_another_client_edits_is_written_again_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_that_another_client_deletes_is_written_again() {
+async fn status_deleted_by_another_client_is_written_again() {
     let (world, _, version) = ready().await;
     world.store(version + 1);
     world.list(&[at(version + 1, None)]);
@@ -189,7 +189,7 @@ async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflict_without_an_event_is_tried_again_ever_more_slowly() {
+async fn conflict_without_an_event_is_retried_with_back_off() {
     let mut world = world();
     world.store(10);
     world.list(&[at(9, None)]);
@@ -204,7 +204,7 @@ async fn conflict_without_an_event_is_tried_again_ever_more_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_set_that_changes_all_the_time_causes_few_conflicts() {
+async fn constantly_changing_rule_set_causes_few_conflicts() {
     let mut world = world();
     world.store(1_000_000);
     world.list(&[at(9, None)]);
@@ -219,7 +219,7 @@ async fn rule_set_that_changes_all_the_time_causes_few_conflicts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_that_edits_a_status_after_each_repair_is_answered_ever_more_slowly() {
+async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
     let (world, status, mut version) = ready().await;
     let mut repairs = 0;
     for _ in 0..600 {
@@ -260,7 +260,7 @@ async fn repair_does_not_delay_the_next_change_of_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_set_made_again_is_written_under_its_own_version() {
+async fn recreated_rule_set_is_written_with_its_own_version() {
     let (mut world, _, version) = ready().await;
     let mut new = at(version + 7, None);
     new.metadata.uid = Some("another".into());

@@ -27,7 +27,7 @@ async fn status_is_written_only_when_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_is_told_within_seconds_and_once() {
+async fn failure_is_reported_within_seconds_and_once() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.catch_up().await;
     world.writes();
@@ -53,7 +53,7 @@ async fn failure_is_told_within_seconds_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_write_is_tried_again_ever_more_slowly() {
+async fn failed_write_is_retried_with_back_off() {
     let mut world = world();
     world.sink.refuse.lock().unwrap().insert("a".into());
     world.list(&[rule_set("a", "cars", "true")]);
@@ -86,7 +86,7 @@ async fn failed_write_does_not_delay_a_publication() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_statuses_are_written_soon_and_few_at_once() {
+async fn many_statuses_are_written_soon_with_limited_concurrency() {
     let rule_sets: Vec<_> = (0..100)
         .map(|n| rule_set(&format!("r{n}"), "cars", "true"))
         .collect();
@@ -103,7 +103,7 @@ async fn many_statuses_are_written_soon_and_few_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_of_one_rule_set_never_overtake_each_other() {
+async fn writes_of_one_rule_set_stay_in_order() {
     let world = world();
     *world.sink.takes.lock().unwrap() = Duration::from_secs(20);
     world.list(&[rule_set("a", "cars", "true")]);
@@ -120,7 +120,7 @@ async fn writes_of_one_rule_set_never_overtake_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_set_made_again_during_a_write_gets_a_status_of_its_own() {
+async fn rule_set_recreated_during_a_write_gets_its_own_status() {
     let old = rule_set("a", "cars", "true");
     let world = world();
     *world.sink.takes.lock().unwrap() = Duration::from_secs(2);
@@ -136,7 +136,7 @@ async fn rule_set_made_again_during_a_write_gets_a_status_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restart_leaves_a_status_that_still_holds() {
+async fn restart_does_not_rewrite_a_current_status() {
     let mut object = rule_set("a", "cars", "true");
     let mut before = started(&[object.clone()]).await;
     before.catch_up().await;
@@ -148,7 +148,7 @@ async fn restart_leaves_a_status_that_still_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restart_tells_of_a_feed_that_now_fails() {
+async fn restart_reports_a_feed_that_now_fails() {
     let mut object = rule_set("a", "cars", "true");
     let mut before = started(&[object.clone()]).await;
     before.catch_up().await;
@@ -165,7 +165,7 @@ async fn restart_tells_of_a_feed_that_now_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_set_stays_ready_while_its_target_is_listed_for_anothers_sake() {
+async fn rule_set_stays_ready_during_a_relist_caused_by_another_rule_set() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     world.catch_up().await;
     world.writes();
@@ -177,7 +177,7 @@ async fn rule_set_stays_ready_while_its_target_is_listed_for_anothers_sake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_rule_set_is_not_ready_before_its_target_is_listed_anew() {
+async fn changed_rule_set_is_not_ready_before_its_target_is_relisted() {
     let a = rule_set("a", "cars", "true");
     let mut world = started(std::slice::from_ref(&a)).await;
     world.catch_up().await;

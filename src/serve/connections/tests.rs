@@ -50,7 +50,7 @@ fn evicted(all: &[(OpenSlot, RequestInFlight)]) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn a_newcomer_always_has_a_place_at_the_cost_of_the_address_with_most_of_them() {
+async fn a_new_connection_evicts_one_of_the_address_with_the_most() {
     let all = Connections::new(PLACES);
     let lone = enter(&all, 1).await;
     let mut crowd = Vec::new();
@@ -68,7 +68,7 @@ async fn a_newcomer_always_has_a_place_at_the_cost_of_the_address_with_most_of_t
 }
 
 #[tokio::test]
-async fn users_cannot_take_what_is_reserved_for_newcomers_and_the_front_proxy() {
+async fn users_cannot_use_the_reserves_of_newcomers_and_the_front_proxy() {
     let all = Connections::new(PLACES);
     let mut users = Vec::new();
     for number in 0..10 {
@@ -94,7 +94,7 @@ async fn users_cannot_take_what_is_reserved_for_newcomers_and_the_front_proxy() 
 }
 
 #[tokio::test]
-async fn the_front_proxy_takes_more_than_its_reserve_from_users() {
+async fn the_front_proxy_may_exceed_its_reserve_by_evicting_users() {
     let all = Connections::new(PLACES);
     let mut users = Vec::new();
     for number in 0..9 {
@@ -117,7 +117,7 @@ async fn the_front_proxy_takes_more_than_its_reserve_from_users() {
 }
 
 #[tokio::test]
-async fn one_user_has_a_share_for_each_address_and_evicts_what_is_idle_of_it() {
+async fn a_user_has_a_share_per_address_and_evicts_its_own_idle_connections() {
     let all = Connections::new(PLACES);
     let _other = busy(&all, 2, user("eve")).await;
     let mut own = Vec::new();
@@ -139,7 +139,7 @@ async fn one_user_has_a_share_for_each_address_and_evicts_what_is_idle_of_it() {
 }
 
 #[tokio::test]
-async fn who_has_most_connections_pays_whatever_they_are_spread_over() {
+async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
     // One user at many addresses, many users at one address, and a mixture.
     let one_user: Vec<_> = (0..8).map(|it| (it, "eve".to_owned())).collect();
     let one_address: Vec<_> = (0..8).map(|it| (100, it.to_string())).collect();
@@ -167,7 +167,7 @@ async fn who_has_most_connections_pays_whatever_they_are_spread_over() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_makes_room_for_one_of_a_user_that_has_no_more() {
+async fn an_idle_connection_is_evicted_for_a_user_without_connections() {
     let all = Connections::new(PLACES);
     let mut users = Vec::new();
     for number in 0..10 {
@@ -183,7 +183,7 @@ async fn an_idle_connection_makes_room_for_one_of_a_user_that_has_no_more() {
 }
 
 #[tokio::test]
-async fn the_anonymous_go_first_and_may_become_users() {
+async fn anonymous_connections_are_evicted_first_and_may_become_user_connections() {
     let all = Connections::new(PLACES);
     let mut users = Vec::new();
     let stranger = busy(&all, 90, Class::anonymous()).await;
@@ -203,7 +203,7 @@ async fn the_anonymous_go_first_and_may_become_users() {
 }
 
 #[tokio::test]
-async fn an_evicted_connection_is_not_admitted_and_gives_nothing_back() {
+async fn an_evicted_connection_is_not_admitted_and_releases_no_permit() {
     let all = Connections::new(PLACES);
     let mut crowd = Vec::new();
     for _ in 0..15 {
@@ -222,7 +222,7 @@ async fn an_evicted_connection_is_not_admitted_and_gives_nothing_back() {
 }
 
 #[tokio::test]
-async fn accepting_waits_for_nothing_but_what_is_being_closed() {
+async fn accepting_waits_only_for_connections_that_are_closing() {
     let all = Connections::new(PLACES);
     let mut slots = Vec::new();
     for _ in 0..PLACES + MAX_CLOSING {
@@ -238,7 +238,7 @@ async fn accepting_waits_for_nothing_but_what_is_being_closed() {
 }
 
 #[test]
-fn an_address_is_one_host() {
+fn addresses_are_grouped_by_host() {
     let parse = |text: &str| network(text.parse().unwrap());
     assert_eq!(parse("::ffff:10.0.0.1"), parse("10.0.0.1"));
     assert_ne!(parse("::ffff:10.0.0.1"), parse("::ffff:10.0.0.2"));
@@ -271,7 +271,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn reserved_places_are_always_there(
+    fn reserved_connections_are_always_available(
         places in 8..40usize,
         steps in prop::collection::vec(steps(), 1..200),
     ) {

@@ -84,7 +84,7 @@ fn events() -> impl futures::Stream<Item = Bytes> + Send {
 const MOMENT: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_ends_when_its_last_byte_is_sent() {
+async fn a_response_ends_when_its_last_byte_is_sent() {
     let mut wire = Wire::start(chunks(3), false);
     let mut waiting = Vec::new();
     for _ in 0..3 {
@@ -100,7 +100,7 @@ async fn an_answer_ends_when_its_last_byte_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_taken_in_time_is_cut_off() {
+async fn a_response_that_is_read_too_slowly_is_aborted() {
     let mut wire = Wire::start(chunks(2), false);
     // It does not help to read a chunk occasionally.
     let first = wire.chunks.recv().await.unwrap();
@@ -116,7 +116,7 @@ async fn an_answer_that_is_not_taken_in_time_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_whose_body_is_not_even_asked_for_is_cut_off() {
+async fn a_response_whose_body_is_never_polled_is_aborted() {
     let exchange = async {
         let stream = Body::from_stream(chunks(2).map(Ok::<_, Infallible>));
         let _body = Delivery::body(stream, Some(REQUEST_TIMEOUT), (), || {});
@@ -129,7 +129,7 @@ async fn an_answer_whose_body_is_not_even_asked_for_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_as_long_as_its_client_takes_something() {
+async fn a_watch_continues_while_its_client_reads() {
     let mut wire = Wire::start(events(), true);
     let mut last = None;
     for _ in 0..100 {
@@ -147,7 +147,7 @@ async fn a_watch_goes_on_as_long_as_its_client_takes_something() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_which_nothing_is_taken_is_cut_off() {
+async fn a_watch_whose_client_reads_nothing_is_aborted() {
     let mut wire = Wire::start(events(), true);
     let event = wire.chunks.recv().await.unwrap();
     let begun = Instant::now();
@@ -163,7 +163,7 @@ async fn a_watch_of_which_nothing_is_taken_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_connection_took_in_and_does_not_send_ends_it() {
+async fn a_connection_with_unsent_buffered_data_is_closed() {
     // HTTP/1.1: the body is dropped, one chunk of it is not sent yet, and the connection waits for
     // the next request.
     let begun = Instant::now();
@@ -185,7 +185,7 @@ async fn what_a_connection_took_in_and_does_not_send_ends_it() {
 }
 
 #[tokio::test]
-async fn the_end_and_the_length_of_a_body_are_passed_on() {
+async fn end_and_length_of_a_body_are_passed_through() {
     let body = Delivery::body(Body::from("text"), Some(REQUEST_TIMEOUT), (), || {});
     assert_eq!(hyper::body::Body::size_hint(&body).exact(), Some(4));
     assert!(hyper::body::Body::is_end_stream(&Delivery::body(

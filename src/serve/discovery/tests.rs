@@ -55,7 +55,7 @@ async fn json_of(path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn every_resource_is_found_by_walking_down_from_the_groups() {
+async fn every_resource_is_reachable_from_the_group_list() {
     let groups = json_of("/apis").await;
     assert_eq!(groups["kind"], "APIGroupList");
     let names: Vec<_> = groups["groups"]
@@ -97,7 +97,7 @@ async fn every_resource_is_found_by_walking_down_from_the_groups() {
 }
 
 #[tokio::test]
-async fn aggregated_discovery_tells_everything_in_one_answer() {
+async fn aggregated_discovery_lists_everything_in_one_response() {
     for (version, accept) in [("v2", V2), ("v2beta1", V2_BETA1)] {
         let accept = format!("{accept};profile=nopeer,application/json");
         let response = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
@@ -176,7 +176,7 @@ async fn the_preferred_form_wins() {
 }
 
 #[tokio::test]
-async fn the_roots_can_be_had_as_people_like_to_read_them() {
+async fn the_discovery_roots_are_available_as_indented_json_and_yaml() {
     for (accept, kind) in [
         ("application/yaml", "APIGroupList"),
         (V2, "APIGroupDiscoveryList"),
@@ -201,7 +201,7 @@ async fn the_roots_can_be_had_as_people_like_to_read_them() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_the_document_gets_304_with_its_tag() {
+async fn a_client_with_the_current_etag_gets_304() {
     let first = ask(None, "/apis", &[(ACCEPT, V2)]).await;
     let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
     for known in [etag.clone(), format!("\"other\", W/{etag}"), "*".to_owned()] {
@@ -217,7 +217,7 @@ async fn a_client_that_has_the_document_gets_304_with_its_tag() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_is_not_acceptable() {
+async fn an_unsupported_media_type_is_406() {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     for path in ["/apis", "/apis/live.ifo.kubevirt.io/v1alpha1"] {
         for accept in [
@@ -241,7 +241,7 @@ async fn what_cannot_be_served_is_not_acceptable() {
 }
 
 #[tokio::test]
-async fn a_versions_resources_can_be_had_as_people_like_to_read_them() {
+async fn the_resource_list_is_available_as_indented_json_and_yaml() {
     let path = "/apis/live.ifo.kubevirt.io/v1alpha1";
     let yaml = ask(None, path, &[(ACCEPT, "application/yaml")]).await;
     assert_eq!(yaml.headers()[CONTENT_TYPE], "application/yaml");

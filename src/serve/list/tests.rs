@@ -47,7 +47,7 @@ pub fn turns() -> Arc<AtomicUsize> {
 }
 
 #[tokio::test]
-async fn others_have_their_turn_while_a_list_looks_for_what_is_selected() {
+async fn a_selecting_list_yields_to_other_tasks() {
     let mut fixture = Fixture::new();
     put_many(&mut fixture, 1);
     for selector in ["fieldSelector=spec.operation%3DNone", "labelSelector=none"] {

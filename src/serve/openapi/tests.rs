@@ -101,7 +101,7 @@ async fn the_index_leads_to_the_document_of_each_group_version() {
 }
 
 #[tokio::test]
-async fn a_wrong_hash_is_answered_but_not_for_ever() {
+async fn a_request_with_a_wrong_hash_is_served_without_caching_headers() {
     for query in ["", "?hash=00", "?hash", "?x=%zz&hash=%"] {
         let response = ask(&format!("{LIVE_V3}{query}"), &[]).await;
         assert_eq!(response.status(), StatusCode::OK, "{query}");
@@ -110,7 +110,7 @@ async fn a_wrong_hash_is_answered_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_a_document_gets_304() {
+async fn a_client_with_a_current_openapi_document_gets_304() {
     for path in ["/openapi/v2", "/openapi/v3", LIVE_V3] {
         let first = ask(path, &[(ACCEPT, "application/json")]).await;
         let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
@@ -123,7 +123,7 @@ async fn a_client_that_has_a_document_gets_304() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_not_acceptable_and_has_no_body() {
+async fn a_media_type_other_than_json_is_406_without_a_body() {
     let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     for path in ["/openapi/v2", "/openapi/v3", LIVE_V3] {
         let response = ask(path, &[(ACCEPT, protobuf)]).await;
@@ -197,7 +197,7 @@ async fn every_field_has_a_type_and_a_description() {
 }
 
 #[tokio::test]
-async fn schemas_hold_nothing_that_kubernetes_does_not_know() {
+async fn schemas_use_only_keywords_of_kubernetes() {
     for path in [
         LIVE_V3,
         "/openapi/v3/apis/ifo.kubevirt.io/v1alpha1",
@@ -233,7 +233,7 @@ async fn schemas_hold_nothing_that_kubernetes_does_not_know() {
 }
 
 #[tokio::test]
-async fn enums_stand_in_their_fields_with_the_meaning_of_each_value() {
+async fn enums_are_inlined_with_the_meaning_of_each_value() {
     let document = json_of(LIVE_V3).await;
     let schemas = &document["components"]["schemas"];
     let state = explain(schemas, LIVE_OBJECT, "status.state");
@@ -300,7 +300,7 @@ async fn version_2_has_all_paths_and_definitions() {
 }
 
 #[tokio::test]
-async fn documents_are_compressed_for_whoever_takes_that() {
+async fn documents_are_compressed_for_clients_that_accept_gzip() {
     use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
     use std::io::Read as _;
     for path in ["/openapi/v2", LIVE_V3] {

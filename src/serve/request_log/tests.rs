@@ -57,7 +57,7 @@ fn request(uri: &str, headers: &[(&str, &str)]) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn each_request_is_one_line_with_who_asked_for_what_and_the_answer() {
+async fn each_request_is_one_log_line_with_user_request_and_response() {
     let (log, _guard) = Log::start("access=debug");
     let fixture = Fixture::new();
     let cases = [
@@ -133,7 +133,7 @@ async fn a_watch_is_logged_when_it_ends() {
 }
 
 #[tokio::test]
-async fn a_request_whose_client_goes_away_before_the_answer_is_logged_without_a_code() {
+async fn a_request_cancelled_before_the_response_is_logged_without_a_code() {
     let (log, _guard) = Log::start("access=debug");
     let fixture = Fixture::new();
     let asked = request(BASE, &[("authorization", "Bearer slow")]);
@@ -144,7 +144,7 @@ async fn a_request_whose_client_goes_away_before_the_answer_is_logged_without_a_
 }
 
 #[tokio::test]
-async fn nothing_is_logged_of_requests_at_the_usual_level() {
+async fn requests_are_not_logged_at_the_default_level() {
     let (log, _guard) = Log::start("info");
     let fixture = Fixture::new();
     let answer = fixture.router.clone().oneshot(request(BASE, &[])).await;
@@ -153,7 +153,7 @@ async fn nothing_is_logged_of_requests_at_the_usual_level() {
 }
 
 #[test]
-fn text_of_a_client_has_no_control_characters_and_a_bounded_length() {
+fn logged_client_text_is_escaped_and_truncated() {
     for (text, shown) in [
         ("system:serviceaccount:a:b", "system:serviceaccount:a:b"),
         ("jos\u{e9} \u{779e}", "jos\u{e9} \u{779e}"),

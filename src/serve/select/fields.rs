@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_split_at_commas_that_are_not_escaped() {
+    fn field_selectors_split_at_unescaped_commas() {
         assert_eq!(parse("=,!=").unwrap(), []);
         let parsed = parse(r"a=1,b!=x\,y\=\\z,,c==").unwrap();
         let read: Vec<_> = parsed
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_in_the_standard_words() {
+    fn invalid_field_selectors_are_rejected_with_the_standard_text() {
         for (text, message) in [
             ("x", "invalid selector: 'x'; can't understand 'x'"),
             ("x!y", "invalid selector: 'x!y'; can't understand 'x!y'"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_read_as_in_kubernetes() {
+    fn selectors_are_parsed_as_in_kubernetes() {
         crate::serve::select::tests::compare("fields", |text| {
             let requirements = parse(text).map_err(|failure| failure.to_string())?;
             Ok(fuzzing::terms(&requirements, "="))

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_label_selectors_are_rejected() {
         for (selector, why) in [
             (
                 ",",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_read_as_in_kubernetes() {
+    fn selectors_are_parsed_as_in_kubernetes() {
         crate::serve::select::tests::compare("labels", |text| {
             let requirements = parse(text).map_err(|failure| failure.to_string())?;
             Ok(fuzzing::Spelling::Sets.terms(&requirements))

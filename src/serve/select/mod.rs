@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_is_bounded_in_length_and_in_values() {
+    fn selectors_are_limited_in_length_and_values() {
         let parse = |option: &str, selector: &str| {
             let uri = format!("/?{option}={selector}");
             Selector::parse(&Query::of(&uri.parse().unwrap())).map(|_| ())
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authorizer_is_told_of_no_more_than_is_served() {
+    fn the_authorizer_receives_only_served_selectors() {
         for (count, told) in [
             (MAX_REQUIREMENTS, MAX_REQUIREMENTS),
             (MAX_REQUIREMENTS + 1, 0),

@@ -89,7 +89,7 @@ async fn list(sender: &mut SendRequest<Body>, headers: &[(&str, &str)]) -> Optio
 }
 
 #[tokio::test]
-async fn silent_connections_of_two_addresses_keep_out_no_third() {
+async fn silent_connections_of_two_addresses_do_not_block_a_third() {
     let listening = Listening::within(8, echo(), CancellationToken::new()).await;
     let mut silent = Vec::new();
     for _ in 0..10 {
@@ -115,7 +115,7 @@ async fn silent_connections_of_two_addresses_keep_out_no_third() {
 }
 
 #[tokio::test]
-async fn probes_that_stay_connected_keep_out_no_third() {
+async fn probe_connections_do_not_block_others() {
     let fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut idle = Vec::new();
@@ -137,7 +137,7 @@ async fn probes_that_stay_connected_keep_out_no_third() {
 }
 
 #[tokio::test]
-async fn unread_answers_to_nobody_keep_out_no_third() {
+async fn unread_anonymous_responses_do_not_block_others() {
     let endless = || async {
         let more = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b'x'; 16 << 10]));
         Body::from_stream(more)
@@ -157,7 +157,7 @@ async fn unread_answers_to_nobody_keep_out_no_third() {
 }
 
 #[tokio::test]
-async fn a_watch_is_not_closed_for_strangers() {
+async fn a_watch_is_not_evicted_for_strangers() {
     let mut fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let (code, mut watch) = watching(&listening, 2, "jane").await;
@@ -183,7 +183,7 @@ async fn a_watch_is_not_closed_for_strangers() {
 }
 
 #[tokio::test]
-async fn one_user_keeps_out_neither_the_front_proxy_nor_probes_nor_other_users() {
+async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
     let mut fixture = Fixture::filled();
     let listening = Listening::within(16, fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut bob = http2(&listening, 2).await;
@@ -237,7 +237,7 @@ async fn one_user_keeps_out_neither_the_front_proxy_nor_probes_nor_other_users()
 }
 
 #[tokio::test]
-async fn a_connection_that_is_refused_is_told_so_and_closed() {
+async fn a_rejected_connection_gets_an_answer_and_is_closed() {
     let fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut watches = Vec::new();
@@ -262,7 +262,7 @@ async fn a_connection_that_is_refused_is_told_so_and_closed() {
 }
 
 #[tokio::test]
-async fn a_connection_of_the_front_proxy_is_kept_also_if_it_only_asks_for_discovery() {
+async fn a_front_proxy_connection_is_kept_even_if_it_only_requests_discovery() {
     let fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut proxy = presenting(&listening, 2, Some(&listening.front_proxy)).await;
@@ -284,7 +284,7 @@ async fn a_connection_of_the_front_proxy_is_kept_also_if_it_only_asks_for_discov
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_keeps_no_place() {
+async fn an_untrusted_certificate_gets_no_reserved_connection() {
     let fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let forged = Identity::new("nobody");

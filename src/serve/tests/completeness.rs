@@ -53,7 +53,7 @@ async fn list_warns_while_a_rule_set_does_not_work() {
 }
 
 #[tokio::test]
-async fn names_are_shown_to_those_who_may_list_rule_sets() {
+async fn rule_set_names_are_shown_only_to_users_who_may_list_rule_sets() {
     let fixture = Fixture::filled();
     let gaps = vec![gap("tekton-rules", "tekton"), gap("vm-rules", "kubevirt")];
     fixture.completeness.0.lock().unwrap().rule_sets = gaps;

@@ -40,7 +40,7 @@ fn decoded(compressed: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn large_answers_are_compressed_for_clients_that_take_gzip() {
+async fn large_responses_are_compressed_for_clients_that_accept_gzip() {
     let fixture = large();
     let table = ("accept", TABLE);
     let yaml = ("accept", "application/yaml");
@@ -78,7 +78,7 @@ async fn large_answers_are_compressed_for_clients_that_take_gzip() {
 }
 
 #[tokio::test]
-async fn a_compressed_list_stays_a_stream() {
+async fn a_compressed_list_is_streamed() {
     let fixture = large();
     let plain = fixture.send(request("GET", ALL, &[])).await;
     let compressed = fixture.send(request("GET", ALL, &[GZIP])).await;
@@ -88,7 +88,7 @@ async fn a_compressed_list_stays_a_stream() {
 }
 
 #[tokio::test]
-async fn small_answers_are_not_compressed() {
+async fn small_responses_are_not_compressed() {
     let fixture = Fixture::filled();
     let one = format!("{BASE}/namespaces/a/inflightoperations/x");
     for path in [ALL, &one, "/apis", "/version", "/nowhere"] {
@@ -121,7 +121,7 @@ async fn the_threshold_is_that_of_the_kube_apiserver() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_breaks_for_the_client_too() {
+async fn a_body_error_reaches_the_client() {
     use crate::serve::gzip::compress;
     for pieces in [1, 10] {
         let whole = std::iter::repeat_with(|| Ok(vec![b'x'; 64 << 10])).take(pieces);
@@ -137,7 +137,7 @@ async fn a_body_that_breaks_breaks_for_the_client_too() {
 }
 
 #[tokio::test]
-async fn a_client_gets_gzip_only_if_it_takes_it() {
+async fn a_client_gets_gzip_only_if_it_accepts_it() {
     let fixture = large();
     for (accept, compressed) in [
         ("gzip", true),
@@ -170,7 +170,7 @@ async fn a_client_gets_gzip_only_if_it_takes_it() {
 }
 
 #[tokio::test]
-async fn head_has_the_headers_of_the_compressed_answer() {
+async fn head_has_the_headers_of_the_compressed_response() {
     let fixture = large();
     for path in [ALL, "/openapi/v2"] {
         let (mut get, head) = (

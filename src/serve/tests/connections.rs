@@ -49,7 +49,7 @@ async fn in_flight(fixture: &Fixture, number: usize) {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_read_is_reset_and_its_connection_goes_on() {
+async fn an_unread_stream_is_reset_and_its_connection_continues() {
     let fixture = heavy();
     let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut sender = listening.http2().await;
@@ -79,7 +79,7 @@ async fn a_stream_that_is_not_read_is_reset_and_its_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_not_read_is_cut_off_and_costs_the_others_nothing() {
+async fn an_unread_watch_is_aborted_without_affecting_others() {
     let mut fixture = heavy();
     let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut sender = listening.http2().await;
@@ -147,7 +147,7 @@ async fn an_http2_connection_without_streams_is_told_to_go_away() {
 }
 
 #[tokio::test]
-async fn headers_and_paths_that_are_too_long_are_refused_as_such() {
+async fn too_long_headers_and_paths_get_their_own_status_codes() {
     let listening = Listening::start(echo(), CancellationToken::new()).await;
     let long = "x".repeat(97 << 10);
     let mut sender = listening.http2().await;
@@ -177,7 +177,7 @@ async fn headers_and_paths_that_are_too_long_are_refused_as_such() {
 }
 
 #[tokio::test]
-async fn the_body_of_a_request_is_not_taken_in() {
+async fn request_bodies_are_not_read() {
     const SIZE: usize = 64 << 20;
     const PART: usize = 16 << 10;
     let fixture = Fixture::filled();

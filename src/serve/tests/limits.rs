@@ -10,7 +10,7 @@ async fn code(fixture: &Fixture, path: &str, headers: &[(&str, &str)]) -> Status
 }
 
 #[tokio::test]
-async fn a_user_has_a_share_of_the_watches_and_all_users_are_bounded() {
+async fn watches_are_limited_per_user_and_in_total() {
     let fixture = Fixture::within(Limits {
         watches: 5,
         watches_per_user: 2,
@@ -50,7 +50,7 @@ async fn a_user_has_a_share_of_the_watches_and_all_users_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_watch_that_may_not_be_takes_no_place() {
+async fn a_forbidden_watch_takes_no_permit() {
     let fixture = Fixture::limited(1, 1);
     let path = format!("{ALL}?watch=1");
     for _ in 0..3 {
@@ -60,7 +60,7 @@ async fn a_watch_that_may_not_be_takes_no_place() {
 }
 
 #[tokio::test]
-async fn a_request_has_its_place_until_its_answer_is_taken() {
+async fn a_request_holds_its_permit_until_its_response_is_read() {
     let fixture = Fixture::limited(1, 1);
     let first = fixture.send(request("GET", ALL, &[])).await;
     assert_eq!(first.status(), StatusCode::OK);
@@ -89,7 +89,7 @@ async fn one_user_has_no_more_than_half_of_the_requests() {
 }
 
 #[tokio::test]
-async fn strangers_with_tokens_wait_in_bounded_number_and_hold_up_nobody_else() {
+async fn token_reviews_of_strangers_are_limited_and_delay_no_others() {
     let fixture = Fixture::filled();
     let slow = [("authorization", "Bearer slow")];
     let mut waiting = Vec::new();
@@ -108,7 +108,7 @@ async fn strangers_with_tokens_wait_in_bounded_number_and_hold_up_nobody_else() 
 }
 
 #[tokio::test]
-async fn refusals_repeat_little_of_what_was_asked() {
+async fn error_responses_quote_little_of_the_request() {
     let fixture = Fixture::filled();
     let long = "&".repeat(60_000);
     let nobody = [("x-user", "nobody")];
@@ -130,7 +130,7 @@ async fn refusals_repeat_little_of_what_was_asked() {
 }
 
 #[tokio::test]
-async fn refusals_are_bounded_and_above_that_say_only_their_code() {
+async fn concurrent_error_responses_are_limited_and_beyond_that_have_no_body() {
     let fixture = Fixture::filled();
     let nobody = [("x-user", "nobody")];
     let refused = async || fixture.send(request("GET", ALL, &nobody)).await;
@@ -152,7 +152,7 @@ async fn refusals_are_bounded_and_above_that_say_only_their_code() {
 }
 
 #[tokio::test]
-async fn what_is_open_to_everybody_is_bounded_and_holds_up_no_requests() {
+async fn public_paths_are_limited_without_delaying_other_requests() {
     let fixture = Fixture::filled();
     let mut waiting = Vec::new();
     for _ in 0..crate::serve::MAX_PUBLIC {

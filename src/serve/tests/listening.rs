@@ -227,7 +227,7 @@ async fn a_hundred_watches_share_a_connection_and_end_cleanly_at_shutdown() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_holds_up_nobody() {
+async fn a_silent_client_delays_no_others() {
     let listening = Listening::start(echo(), CancellationToken::new()).await;
     let _silent = TcpStream::connect(listening.address).await.unwrap();
     let mut sender = listening.http2().await;

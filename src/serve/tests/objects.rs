@@ -83,7 +83,7 @@ async fn selectors_choose_by_labels_and_fields() {
 }
 
 #[tokio::test]
-async fn selectors_that_cannot_be_read_are_refused() {
+async fn invalid_selectors_are_rejected() {
     let fixture = Fixture::filled();
     for (query, message) in [
         ("fieldSelector=foo%3D1", "field label not supported: foo"),
@@ -125,7 +125,7 @@ async fn selectors_that_cannot_be_read_are_refused() {
 }
 
 #[tokio::test]
-async fn selectors_are_bounded() {
+async fn selectors_are_limited() {
     let fixture = Fixture::filled();
     let selector = "!a,".repeat(100) + "!a";
     let (code, _) = fixture
@@ -141,7 +141,7 @@ async fn selectors_are_bounded() {
 }
 
 #[tokio::test]
-async fn pages_show_one_version_whatever_changes_between_them() {
+async fn all_pages_show_one_version_despite_changes() {
     let mut fixture = Fixture::filled();
     let first = fixture.json(&format!("{ALL}?limit=2"), &[]).await;
     assert_eq!(names(&first), ["a-b/z", "a/x"]);
@@ -171,7 +171,7 @@ async fn pages_show_one_version_whatever_changes_between_them() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_too_old_is_gone_with_a_token_to_go_on_with() {
+async fn an_expired_page_is_410_with_a_token_to_continue() {
     let mut fixture = Fixture::bounded(0);
     fixture.fill();
     let first = fixture.json(&format!("{ALL}?limit=2"), &[]).await;
@@ -222,7 +222,7 @@ async fn versions_select_the_state_that_is_listed() {
 }
 
 #[tokio::test]
-async fn list_options_that_do_not_go_together_are_refused() {
+async fn contradictory_list_options_are_rejected() {
     let fixture = Fixture::filled();
     for (query, code, message) in [
         (
@@ -299,7 +299,7 @@ async fn a_version_from_the_future_times_out_with_a_retry() {
 }
 
 #[tokio::test]
-async fn a_get_shows_the_object_or_says_which_is_not_there() {
+async fn a_get_returns_the_object_or_a_404_that_names_it() {
     let fixture = Fixture::filled();
     let object = fixture
         .json(
@@ -324,7 +324,7 @@ async fn a_get_shows_the_object_or_says_which_is_not_there() {
 }
 
 #[tokio::test]
-async fn people_get_indented_json_or_yaml() {
+async fn browsers_and_curl_get_indented_json_or_yaml() {
     let fixture = Fixture::filled();
     let path = format!("{BASE}/namespaces/a/inflightoperations/x");
     let (_, indented) = fixture.ask(&path, &[("user-agent", "curl/8")]).await;

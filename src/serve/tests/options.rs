@@ -6,7 +6,7 @@ use base64::Engine as _;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 #[tokio::test(start_paused = true)]
-async fn continue_tokens_that_were_not_issued_are_refused_or_harmless() {
+async fn forged_continue_tokens_are_rejected_or_harmless() {
     let fixture = Fixture::filled();
     let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
     for (token, code) in [
@@ -62,7 +62,7 @@ async fn tokens_of_one_namespace_work_in_another_one() {
 }
 
 #[tokio::test]
-async fn all_that_is_wrong_with_the_options_is_told_at_once() {
+async fn all_invalid_options_are_reported_at_once() {
     let fixture = Fixture::filled();
     let query = "resourceVersionMatch=Bogus&continue=x&sendInitialEvents=true";
     let (code, body) = fixture.get(&format!("{ALL}?{query}")).await;

@@ -19,7 +19,7 @@ async fn a_bad_credential_is_unauthorized_everywhere() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_what_they_may_not() {
+async fn a_forbidden_response_names_the_missing_right() {
     let fixture = Fixture::filled();
     let nobody = &[("x-user", "nobody")];
     for (path, message, details) in [
@@ -59,7 +59,7 @@ async fn who_may_not_is_told_what_they_may_not() {
 }
 
 #[tokio::test]
-async fn authorization_comes_before_everything_else() {
+async fn authorization_precedes_all_other_checks() {
     let fixture = Fixture::new();
     for (method, path) in [
         ("POST", ALL.to_owned()),
@@ -81,7 +81,7 @@ async fn authorization_comes_before_everything_else() {
 }
 
 #[tokio::test]
-async fn the_authorizer_sees_what_selectors_ask_for() {
+async fn the_authorizer_receives_the_selectors() {
     let fixture = Fixture::filled();
     fixture
         .get(&format!(
@@ -114,7 +114,7 @@ async fn the_authorizer_sees_what_selectors_ask_for() {
 }
 
 #[tokio::test]
-async fn probes_and_version_ask_no_authorizer() {
+async fn probes_and_version_need_no_authorization() {
     let fixture = Fixture::new();
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
         let (code, _) = fixture.ask(path, &[("x-user", "nobody")]).await;
@@ -150,7 +150,7 @@ async fn readiness_follows_sync_and_shutdown() {
 }
 
 #[tokio::test]
-async fn data_is_refused_until_synced_but_may_be_asked_for_again() {
+async fn until_synced_requests_get_429_with_retry_after() {
     let fixture = Fixture::unsynced();
     for path in [
         ALL.to_owned(),
@@ -179,7 +179,7 @@ async fn data_is_refused_until_synced_but_may_be_asked_for_again() {
 }
 
 #[tokio::test]
-async fn writing_is_not_supported_and_head_is_get_without_a_body() {
+async fn writes_are_405_and_head_is_get_without_a_body() {
     let fixture = Fixture::filled();
     let one = format!("{BASE}/namespaces/a/inflightoperations/x");
     for (method, path, verb) in [
@@ -218,7 +218,7 @@ async fn writing_is_not_supported_and_head_is_get_without_a_body() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn unknown_paths_and_names_are_404() {
     let fixture = Fixture::filled();
     for path in [
         format!("{BASE}/nothings"),
@@ -256,7 +256,7 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_accepted_is_said_in_indented_json() {
+async fn a_406_is_indented_json() {
     let fixture = Fixture::filled();
     let protobuf = &[("accept", "application/vnd.kubernetes.protobuf")];
     let (code, body) = fixture.ask(ALL, protobuf).await;
@@ -287,7 +287,7 @@ async fn what_cannot_be_accepted_is_said_in_indented_json() {
 }
 
 #[tokio::test]
-async fn audit_ids_are_adopted_or_made_but_left_to_the_front_proxy() {
+async fn audit_ids_are_adopted_or_generated_except_behind_the_front_proxy() {
     let fixture = Fixture::filled();
     let response = fixture
         .send(request("GET", ALL, &[("audit-id", "mine")]))
@@ -315,7 +315,7 @@ async fn angle_brackets_are_escaped_in_messages() {
 }
 
 #[tokio::test]
-async fn a_timeout_that_cannot_be_read_is_refused() {
+async fn an_invalid_timeout_is_rejected() {
     let fixture = Fixture::filled();
     let (code, body) = fixture.get(&format!("{ALL}?timeout=abc")).await;
     assert_eq!(code, StatusCode::BAD_REQUEST);
@@ -327,7 +327,7 @@ async fn a_timeout_that_cannot_be_read_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_beyond_the_limit_are_to_come_again() {
+async fn requests_above_the_limit_get_429_with_retry_after() {
     let fixture = Fixture::limited(1, 1);
     let path = format!("{ALL}?resourceVersion=999");
     let mut waiting = Box::pin(fixture.send(request("GET", &path, &[])));
@@ -349,7 +349,7 @@ async fn requests_beyond_the_limit_are_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_watch_gives_its_place_back_when_its_client_goes() {
+async fn a_watch_releases_its_permit_when_its_client_disconnects() {
     let fixture = Fixture::limited(1, 1);
     let path = format!("{ALL}?watch=1");
     let first = fixture.send(request("GET", &path, &[])).await;
@@ -363,7 +363,7 @@ async fn a_watch_gives_its_place_back_when_its_client_goes() {
 }
 
 #[tokio::test]
-async fn discovery_and_openapi_paths_ask_no_authorizer() {
+async fn discovery_and_openapi_need_no_authorization() {
     let fixture = Fixture::new();
     for path in [
         "/api",
@@ -379,7 +379,7 @@ async fn discovery_and_openapi_paths_ask_no_authorizer() {
 }
 
 #[tokio::test]
-async fn slashes_at_the_end_change_nothing() {
+async fn trailing_slashes_are_ignored() {
     let fixture = Fixture::filled();
     let path = format!("{BASE}/namespaces/a/inflightoperations/?limit=1");
     assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x"]);

@@ -20,7 +20,7 @@ fn following() -> Standing {
 }
 
 #[tokio::test]
-async fn a_replica_is_answered_in_the_term_of_this_one_alone() {
+async fn replicas_are_served_only_during_the_own_term() {
     let fixture = Fixture::filled();
     for path in ["/peer", LIST, WATCH] {
         let (code, _) = fixture.ask(path, REPLICA).await;
@@ -39,7 +39,7 @@ async fn a_replica_is_answered_in_the_term_of_this_one_alone() {
 }
 
 #[tokio::test]
-async fn who_may_not_mirror_is_refused_whatever_else_they_may() {
+async fn mirroring_requires_its_own_right() {
     let fixture = Fixture::filled();
     fixture.view.serve(&Term::new("pod_1"));
     for path in ["/peer", LIST, WATCH] {
@@ -80,7 +80,7 @@ async fn the_stream_of_a_replica_ends_with_the_term() {
 }
 
 #[tokio::test]
-async fn replicas_take_none_of_the_places_of_users() {
+async fn replicas_use_none_of_the_users_limits() {
     let fixture = Fixture::limited(1, 1);
     fixture.view.serve(&Term::new("pod_1"));
     let user = [("x-user", "jane")];
@@ -95,7 +95,7 @@ async fn replicas_take_none_of_the_places_of_users() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_of_the_newest_state_ask_the_leader_and_others_do_not() {
+async fn only_reads_of_the_newest_state_ask_the_leader() {
     let fixture = Fixture::filled();
     fixture.standing.send_replace(following());
     let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
@@ -127,7 +127,7 @@ async fn reads_of_the_newest_state_ask_the_leader_and_others_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_warns_if_this_replica_has_not_been_up_to_date_for_long() {
+async fn a_stale_replica_warns_in_its_responses() {
     let fixture = Fixture::filled();
     let path = format!("{LIST}?resourceVersion=0");
     let answer = async || fixture.send(request("GET", &path, &[])).await;
@@ -146,7 +146,7 @@ async fn an_answer_warns_if_this_replica_has_not_been_up_to_date_for_long() {
 }
 
 #[tokio::test]
-async fn readiness_needs_the_other_replicas_once() {
+async fn an_impaired_replica_is_not_ready() {
     let fixture = Fixture::new();
     fixture.health.set_impaired(true);
     let (code, body) = fixture.get("/readyz").await;

@@ -6,7 +6,7 @@ use crate::serve::respond;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 #[tokio::test]
-async fn lists_in_every_syntax_are_streams_of_the_very_same_bytes() {
+async fn lists_in_every_syntax_are_streamed_with_identical_bytes() {
     let metadata = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let table = "as=Table;v=v1;g=meta.k8s.io";
     let awkward = [

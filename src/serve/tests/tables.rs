@@ -5,7 +5,7 @@ use super::*;
 const TABLES: &[(&str, &str)] = &[("accept", TABLE)];
 
 #[tokio::test]
-async fn a_table_has_the_columns_of_the_design_and_metadata_with_each_row() {
+async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
     let fixture = Fixture::filled();
     let table = fixture
         .json(&format!("{BASE}/namespaces/a/inflightoperations"), TABLES)
@@ -76,7 +76,7 @@ async fn a_table_has_the_columns_of_the_design_and_metadata_with_each_row() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_null_and_an_item_follows_the_subject() {
+async fn missing_cells_are_null_and_the_item_follows_the_subject() {
     let mut fixture = Fixture::new();
     fixture.put(101, "a", "x", |object| {
         object["spec"]["item"] = json!("disk \"1\"");
@@ -96,7 +96,7 @@ async fn what_is_missing_is_null_and_an_item_follows_the_subject() {
 }
 
 #[tokio::test]
-async fn include_object_says_what_comes_with_a_row() {
+async fn include_object_selects_the_object_in_each_row() {
     let fixture = Fixture::filled();
     let path = format!("{BASE}/namespaces/a/inflightoperations/x");
     let whole = fixture
@@ -174,7 +174,7 @@ async fn a_cluster_scoped_resource_has_its_own_columns() {
 }
 
 #[tokio::test]
-async fn metadata_alone_can_be_had_of_objects_and_lists() {
+async fn objects_and_lists_are_available_as_partial_metadata() {
     let fixture = Fixture::filled();
     let one = fixture
         .json(

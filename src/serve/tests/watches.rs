@@ -59,7 +59,7 @@ impl Stream {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_a_version_delivers_what_came_after() {
+async fn a_watch_from_a_version_delivers_the_later_changes() {
     let mut fixture = Fixture::filled();
     let mut stream = Stream::open(&fixture, "resourceVersion=104", &[]).await;
     assert_eq!(stream.brief().await, "ADDED w 105");
@@ -76,7 +76,7 @@ async fn a_watch_from_a_version_delivers_what_came_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_come_in_order_and_end_with_a_bookmark_if_allowed() {
+async fn initial_events_are_ordered_and_end_with_a_bookmark_if_allowed() {
     let fixture = Fixture::filled();
     for query in [
         format!("{LIST}&allowWatchBookmarks=true"),
@@ -141,7 +141,7 @@ async fn an_object_enters_and_leaves_a_selector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scopes_and_old_paths_narrow_a_watch() {
+async fn namespaces_names_and_deprecated_paths_restrict_a_watch() {
     let mut fixture = Fixture::filled();
     let path = format!("{BASE}/watch/namespaces/a/inflightoperations/x?resourceVersion=105");
     let body = fixture.send(request("GET", &path, &[])).await.into_body();
@@ -164,7 +164,7 @@ async fn scopes_and_old_paths_narrow_a_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_every_minute_and_before_the_end() {
+async fn bookmarks_are_sent_every_minute_and_before_the_end() {
     let mut fixture = Fixture::filled();
     let query = "resourceVersion=105&allowWatchBookmarks=true&timeoutSeconds=100";
     let begun = tokio::time::Instant::now();
@@ -180,7 +180,7 @@ async fn bookmarks_come_every_minute_and_before_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_tells_of_versions_outside_the_scope() {
+async fn bookmarks_advance_with_versions_outside_the_scope() {
     let mut fixture = Fixture::filled();
     let query = "resourceVersion=105&allowWatchBookmarks=true&fieldSelector=metadata.namespace%3Db";
     let mut stream = Stream::open(&fixture, query, &[]).await;
@@ -288,7 +288,7 @@ async fn a_metadata_watch_shows_the_version_of_a_deletion() {
 }
 
 #[tokio::test]
-async fn watch_options_that_do_not_go_together_are_refused() {
+async fn contradictory_watch_options_are_rejected() {
     let fixture = Fixture::filled();
     for (query, why) in [
         (

@@ -52,7 +52,7 @@ async fn initial_events_end_at_the_timeout_and_after_the_time_of_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_lives_on_after_initial_events_that_were_taken_in_time() {
+async fn a_watch_continues_after_initial_events_that_were_read_in_time() {
     let mut fixture = many();
     let mut watch = open(&fixture, "").await;
     let mut events = String::new();
@@ -76,7 +76,7 @@ async fn shutdown_ends_initial_events() {
 }
 
 #[tokio::test]
-async fn others_have_their_turn_while_a_watch_looks_for_what_is_selected() {
+async fn a_selecting_watch_yields_to_other_tasks() {
     let mut fixture = many();
     let turns = turns();
     let mut watch = open(&fixture, "&labelSelector=name%3Dlast").await;

@@ -193,7 +193,7 @@ fn pair(live: Value, custom: Value) -> Pair {
 
 #[test]
 #[should_panic(expected = "code\n    live:   404\n    custom: 200")]
-fn a_difference_that_is_not_meant_fails() {
+fn an_unintended_difference_fails() {
     let mut comparison = Comparison::new();
     let (live, custom) = (json!({"code": 404}), json!({"code": 200}));
     comparison.add("GET {list}", &pair(live, custom));
@@ -202,7 +202,7 @@ fn a_difference_that_is_not_meant_fails() {
 
 #[test]
 #[should_panic(expected = "no longer differs by: managedFields")]
-fn a_meant_difference_that_is_not_found_fails() {
+fn an_intended_difference_that_does_not_occur_fails() {
     let mut comparison = Comparison::new();
     let same = json!({"code": 200, "body": {"metadata": {"generation": 1}}});
     comparison.add("GET {one}", &pair(same.clone(), same));
@@ -210,7 +210,7 @@ fn a_meant_difference_that_is_not_found_fails() {
 }
 
 #[test]
-fn all_places_that_differ_are_found() {
+fn all_differing_fields_are_found() {
     let live = json!({"a": [1, {"b": "x"}], "c": null, "d": [1]});
     let custom = json!({"a": [2, {"b": "y"}], "e": 1, "d": [1, 2]});
     let mut found = Vec::new();
@@ -220,7 +220,7 @@ fn all_places_that_differ_are_found() {
 }
 
 #[test]
-fn patterns_fit_what_they_describe() {
+fn patterns_match_the_fields_they_describe() {
     for (pattern, text) in [
         ("a", "a"),
         ("…", "anything"),

@@ -43,7 +43,7 @@ const AGAIN: usize = 3;
 const ATTEMPTS: usize = 3;
 
 #[test]
-fn a_client_cannot_tell_the_live_kind_from_a_custom_resource() {
+fn the_live_api_answers_like_a_custom_resource() {
     shared(async |world| {
         let oldest = define(world).await;
         for attempt in 1..=ATTEMPTS {

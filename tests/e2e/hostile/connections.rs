@@ -124,11 +124,11 @@ fn flooded(user: &'static str, path: &str) {
 }
 
 #[test]
-fn connections_of_one_user_keep_out_nobody() {
+fn many_connections_of_one_user_do_not_block_others() {
     flooded(EVE, "/version");
 }
 
 #[test]
-fn watches_of_one_user_on_as_many_connections_keep_out_nobody() {
+fn many_watches_of_one_user_do_not_block_others() {
     flooded(READER, &format!("{}?watch=1", OPERATION.path(None)));
 }

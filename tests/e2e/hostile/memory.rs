@@ -88,7 +88,7 @@ fn of_thousands(number: usize, more: &str) -> String {
 }
 
 #[test]
-fn long_paths_that_are_forbidden_take_no_memory_to_speak_of() {
+fn long_forbidden_paths_take_little_memory() {
     flooded(false, async |way| {
         // Each character takes six in JSON.
         let path = format!("/apis/g/v1/{}", "&".repeat(60_000));
@@ -97,7 +97,7 @@ fn long_paths_that_are_forbidden_take_no_memory_to_speak_of() {
 }
 
 #[test]
-fn long_paths_that_do_not_exist_take_no_memory_to_speak_of() {
+fn long_unknown_paths_take_little_memory() {
     flooded(false, async |way| {
         let path = format!("/api/{}", "a".repeat(60_000));
         answered(way, 4, &[], |_| path.clone()).await;
@@ -105,7 +105,7 @@ fn long_paths_that_do_not_exist_take_no_memory_to_speak_of() {
 }
 
 #[test]
-fn thousands_of_options_take_no_memory_to_speak_of() {
+fn thousands_of_query_options_take_little_memory() {
     flooded(true, async |way| {
         // Names of three letters: 64,000 bytes. A URL can have 1,534 more.
         let letters = || 'a'..='z';
@@ -122,7 +122,7 @@ fn thousands_of_options_take_no_memory_to_speak_of() {
 }
 
 #[test]
-fn lists_that_select_among_thousands_and_are_cancelled_leave_no_memory_taken() {
+fn cancelled_selecting_lists_release_their_memory() {
     flooded(true, async |way| {
         for round in 0..5 {
             let each = |number| of_thousands(round * STREAMS + number, "");
@@ -139,7 +139,7 @@ fn lists_that_select_among_thousands_and_are_cancelled_leave_no_memory_taken() {
 }
 
 #[test]
-fn watches_that_select_among_thousands_take_no_memory_to_speak_of() {
+fn selecting_watches_take_little_memory() {
     flooded(true, async |way| {
         let each = |number| of_thousands(number, "watch=1&");
         answered(way, 1, &IDENTITY, each).await;

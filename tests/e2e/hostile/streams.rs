@@ -6,7 +6,7 @@ use crate::harness::{Caller, OPERATION, alone};
 use crate::persistence::Persisting;
 
 #[test]
-fn a_client_that_resets_streams_by_the_thousand_is_sent_away_and_disturbs_nobody() {
+fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_others() {
     alone(async |world| {
         let mut target = Persisting::start(world, &super::UNWRITTEN).await;
         let server = &mut target.server;

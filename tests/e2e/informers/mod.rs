@@ -82,7 +82,7 @@ impl Informers {
 }
 
 #[test]
-fn informers_hold_what_is_there_after_any_traffic_and_any_restart() {
+fn informers_match_the_server_after_any_traffic_and_restart() {
     alone(async |world| {
         let mut traffic = Traffic::start(world).await;
         traffic.steps(60).await;

@@ -72,7 +72,7 @@ impl Scene {
 }
 
 #[test]
-fn kubectl_of_today_understands_operations() {
+fn current_kubectl_understands_operations() {
     shared(async |world| {
         let kubectl = Kubectl::new(world);
         commands::all_answer(world, &kubectl).await;
@@ -88,7 +88,7 @@ fn kubectl_of_2020_understands_operations() {
 }
 
 #[test]
-fn kubectl_of_today_watches_operations_and_waits_for_them() {
+fn current_kubectl_watches_operations_and_waits_for_them() {
     shared(async |world| {
         let kubectl = Kubectl::new(world);
         watches::all_see_the_end(world, &kubectl).await;

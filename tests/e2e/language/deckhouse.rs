@@ -60,7 +60,7 @@ fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
 }
 
 #[test]
-fn a_start_that_a_stop_supersedes_is_seen_to_be_superseded_and_the_stop_to_succeed() {
+fn a_start_is_superseded_by_a_stop_that_succeeds() {
     shared(async |world| {
         let namespace = world.namespace("deckhouse").await;
         world

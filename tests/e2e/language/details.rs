@@ -119,7 +119,7 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
 }
 
 #[test]
-fn a_detail_that_fails_is_told_in_status_and_the_operation_goes_without_it() {
+fn a_failing_detail_is_reported_in_status_and_omitted_from_the_operation() {
     shared(async |world| {
         let namespace = world.namespace("failing").await;
         let fields = json!({
@@ -157,7 +157,7 @@ fn a_detail_that_fails_is_told_in_status_and_the_operation_goes_without_it() {
 }
 
 #[test]
-fn a_start_in_the_future_is_not_taken() {
+fn a_start_in_the_future_is_ignored() {
     shared(async |world| {
         let namespace = world.namespace("future").await;
         let fields = json!({"startedAt": "object.status.since"});

@@ -112,7 +112,7 @@ fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
 }
 
 #[test]
-fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
+fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
     shared(async |world| {
         let namespace = world.namespace("forklift").await;
         world.install("plans.yaml", &PLAN).await;

@@ -25,7 +25,7 @@ fn machine(volumes: &Value) -> Value {
 }
 
 #[test]
-fn each_element_has_an_operation_of_its_own_that_settles_when_the_element_is_gone() {
+fn each_element_has_its_own_operation_that_settles_when_the_element_disappears() {
     shared(async |world| {
         let namespace = world.namespace("items").await;
         world.ready_rule_set(&volumes(namespace)).await;
@@ -75,7 +75,7 @@ fn each_element_has_an_operation_of_its_own_that_settles_when_the_element_is_gon
 }
 
 #[test]
-fn an_element_without_an_identity_is_told_in_status_and_the_others_are_seen() {
+fn an_element_without_a_key_is_reported_in_status_and_the_others_are_detected() {
     shared(async |world| {
         let namespace = world.namespace("nameless").await;
         world.ready_rule_set(&volumes(namespace)).await;

@@ -32,7 +32,7 @@ fn machine(name: &str, status: &Value) -> Value {
 }
 
 #[test]
-fn another_run_replaces_the_one_before() {
+fn a_new_run_replaces_the_previous_one() {
     shared(async |world| {
         let namespace = world.namespace("runs").await;
         let mut set = migrating(namespace);
@@ -74,7 +74,7 @@ fn another_run_replaces_the_one_before() {
 }
 
 #[test]
-fn an_operation_appears_once_it_was_detected_long_enough_and_one_that_flaps_does_not() {
+fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
     shared(async |world| {
         let namespace = world.namespace("patient").await;
         let moving = "object.status.printableStatus == 'Migrating'";
@@ -252,7 +252,7 @@ fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
 }
 
 #[test]
-fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object() {
+fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
     shared(async |world| {
         let namespace = world.namespace("now").await;
         let during = "timestamp(object.spec.from) <= now && now < timestamp(object.spec.to)";
@@ -332,7 +332,7 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
 }
 
 #[test]
-fn an_operation_that_supersedes_ends_the_other_at_once_and_keeps_it_from_starting() {
+fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
     shared(async |world| {
         let namespace = world.namespace("supersedes").await;
         let set = rules(
@@ -405,7 +405,7 @@ fn an_operation_that_supersedes_ends_the_other_at_once_and_keeps_it_from_startin
 }
 
 #[test]
-fn a_rules_own_debounce_is_the_one_that_counts() {
+fn the_debounce_of_a_rule_overrides_the_default() {
     shared(async |world| {
         let namespace = world.namespace("debounce").await;
         let moving = "object.status.printableStatus == 'Migrating'";

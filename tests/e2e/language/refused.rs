@@ -5,7 +5,7 @@ use serde_json::json;
 use std::path::Path;
 
 #[test]
-fn kubectl_apply_tells_what_the_schema_refuses_in_new_fields() {
+fn kubectl_apply_reports_schema_violations_of_rule_sets() {
     shared(async |world| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rulesets/invalid");
         for (file, field, why) in [
@@ -40,7 +40,7 @@ fn kubectl_apply_tells_what_the_schema_refuses_in_new_fields() {
 }
 
 #[test]
-fn what_does_not_compile_is_told_in_status_with_field_line_and_column() {
+fn compile_errors_are_in_status_with_field_line_and_column() {
     shared(async |world| {
         let namespace = world.namespace("uncompiled").await;
         let mut rules = migrating(namespace);

@@ -131,7 +131,7 @@ fn ended(operation: &str, end: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
+fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
     shared(async |world| {
         let namespace = world.namespace("shared").await;
         let second = format!("{namespace}-2");
@@ -245,7 +245,7 @@ fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
 }
 
 #[test]
-fn selections_that_differ_are_applied_by_the_server() {
+fn different_selectors_are_applied_by_the_server() {
     shared(async |world| {
         let namespace = world.namespace("differ").await;
         let second = format!("{namespace}-2");

@@ -24,7 +24,7 @@ async fn of(world: &World, namespace: &str) -> Result<Value, String> {
 }
 
 #[test]
-fn one_that_was_made_anew_is_taken_for_ours_at_its_next_change() {
+fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
     alone(async |world| {
         clear(world).await;
         let persisting = Persisting::start(world, &[]).await;
@@ -60,7 +60,7 @@ fn one_that_was_made_anew_is_taken_for_ours_at_its_next_change() {
 }
 
 #[test]
-fn labels_and_annotations_of_others_are_left_alone() {
+fn foreign_labels_and_annotations_are_preserved() {
     alone(async |world| {
         clear(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
@@ -103,7 +103,7 @@ fn labels_and_annotations_of_others_are_left_alone() {
 }
 
 #[test]
-fn what_release_0_1_0_applied_is_changed_and_its_old_labels_and_fields_are_removed() {
+fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
     alone(async |world| {
         clear(world).await;
         let mut persisting = Persisting::start(world, &[]).await;

@@ -56,7 +56,7 @@ async fn all_is_right(
 }
 
 #[test]
-fn after_20_kills_with_history_what_was_written_is_shown_again_and_nothing_is_lost_or_doubled() {
+fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
     alone(async |world| {
         clear(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
@@ -105,7 +105,7 @@ fn after_20_kills_with_history_what_was_written_is_shown_again_and_nothing_is_lo
 }
 
 #[test]
-fn after_kills_without_history_only_what_goes_on_is_left() {
+fn after_kills_without_history_only_active_operations_are_left() {
     alone(async |world| {
         clear(world).await;
         let env = [("RETAIN_COMPLETED_IFOS", "false")];

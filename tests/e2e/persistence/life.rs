@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 #[test]
-fn an_operation_is_written_at_its_start_and_at_its_end_and_then_kept() {
+fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
     alone(async |world| {
         clear(world).await;
         let persisting = Persisting::start(world, &[]).await;
@@ -129,7 +129,7 @@ fn without_retention_the_deletion_is_the_second_write() {
 }
 
 #[test]
-fn an_operation_on_a_cluster_scoped_object_belongs_to_it() {
+fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
     alone(async |world| {
         clear(world).await;
         let persisting = Persisting::start(world, &[]).await;
@@ -169,7 +169,7 @@ fn an_operation_on_a_cluster_scoped_object_belongs_to_it() {
 }
 
 #[test]
-fn the_live_list_and_the_crs_agree_after_5000_random_changes_and_few_writes() {
+fn live_list_and_custom_resources_agree_after_5000_random_changes_and_few_writes() {
     alone(async |world| {
         clear(world).await;
         let persisting = Persisting::start(world, &[]).await;

@@ -51,7 +51,7 @@ async fn delete(world: &World, namespace: &str) {
 }
 
 #[test]
-fn a_deleted_namespace_takes_its_operations_and_their_history_with_it() {
+fn a_deleted_namespace_loses_its_operations_and_history() {
     alone(async |world| {
         clear(world).await;
         let persisting = Persisting::start(world, &[]).await;
@@ -68,7 +68,7 @@ fn a_deleted_namespace_takes_its_operations_and_their_history_with_it() {
 }
 
 #[test]
-fn a_namespace_made_again_while_no_server_was_there_shows_nothing_of_the_old_one() {
+fn a_namespace_recreated_without_a_server_shows_nothing_of_the_old_one() {
     alone(async |world| {
         clear(world).await;
         let mut persisting = Persisting::start(world, &[]).await;

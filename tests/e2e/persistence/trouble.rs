@@ -8,7 +8,7 @@ const REGISTRATION: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
 
 #[test]
-fn the_queue_catches_up_after_kube_apiserver_was_away() {
+fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
     alone(async |world| {
         clear(world).await;
         let persisting = Persisting::start(world, &[]).await;
@@ -45,7 +45,7 @@ fn the_queue_catches_up_after_kube_apiserver_was_away() {
 }
 
 #[test]
-fn without_the_crd_or_the_rights_operations_are_served_and_a_condition_tells() {
+fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
     alone(async |world| {
         let persisting = Persisting::start(world, &[]).await;
         let namespace = world.namespace("no-crd").await;

@@ -70,7 +70,7 @@ fn shapes(times: usize) -> Vec<String> {
 }
 
 #[test]
-fn deep_expressions_end_in_an_answer_or_an_error_and_never_the_process() {
+fn deep_expressions_return_a_value_or_an_error_and_never_abort() {
     // Twice the limit of the source, and just below it.
     for length in [8192, compile::MAX_SOURCE] {
         for shape in shapes(1) {
@@ -129,7 +129,7 @@ fn nested_comprehensions_stop_when_the_budget_is_spent() {
 }
 
 #[test]
-fn a_spent_budget_is_not_absorbed() {
+fn an_exceeded_budget_is_not_absorbed_by_logical_operators() {
     let json = format!("{{\"l\":[{}1]}}", "1,".repeat(999));
     let spend = "object.l.all(x, object.l.all(y, true))";
     for source in [
@@ -155,7 +155,7 @@ fn a_spent_budget_is_not_absorbed() {
 }
 
 #[test]
-fn the_budget_bounds_what_is_copied() {
+fn the_budget_limits_copied_bytes() {
     let json = format!(
         "{{\"s\":\"{}\",\"l\":[{}1]}}",
         "x".repeat(1 << 20),
@@ -186,7 +186,7 @@ fn the_budget_bounds_what_is_copied() {
 }
 
 #[test]
-fn what_functions_make_is_paid_for_before_it_is_made() {
+fn functions_charge_their_result_before_they_build_it() {
     let long = "x".repeat(1 << 16);
     let json = format!(
         "{{\"s\":\"{long}\",\"l\":[{}1],\"t\":\"ab\"}}",
@@ -238,7 +238,7 @@ fn what_functions_make_is_paid_for_before_it_is_made() {
 }
 
 #[test]
-fn quantities_have_bounded_digits() {
+fn the_digits_of_quantities_are_limited() {
     for (source, expected) in [
         (
             "quantity('1e2147483647').compareTo(quantity('1'))",
@@ -275,7 +275,7 @@ fn quantities_have_bounded_digits() {
 }
 
 #[test]
-fn chains_of_variables_are_as_deep_as_one_expression_may_be() {
+fn chains_of_variables_have_the_depth_limit_of_one_expression() {
     let compile = |source: &str, environment: &Environment| {
         super::super::compile(source, ResultKind::Any, environment)
     };
@@ -335,7 +335,7 @@ fn chains_of_variables_are_as_deep_as_one_expression_may_be() {
 }
 
 #[test]
-fn patterns_compile_within_bounds() {
+fn patterns_compile_within_a_size_limit() {
     for pattern in [
         r"\\pL{1000}",
         r"(\\pL{100}){10}",

@@ -68,7 +68,7 @@ fn without_values(text: &str) -> &str {
 }
 
 #[test]
-fn functions_answer_and_complain_as_those_of_kubernetes() {
+fn functions_return_the_values_and_errors_of_kubernetes() {
     let golden = functions();
     assert!(golden.cases.len() > 400);
     let mut wrong = Vec::new();
@@ -90,7 +90,7 @@ fn functions_answer_and_complain_as_those_of_kubernetes() {
 }
 
 #[test]
-fn functions_answer_the_same_on_projected_and_whole_documents() {
+fn functions_return_the_same_on_projected_and_whole_documents() {
     let golden = functions();
     let whole = whole();
     for (case, program) in golden.compiled() {

@@ -15,7 +15,7 @@ const WORDED_OTHERWISE: [&str; 5] = [
 ];
 
 #[test]
-fn answers_equal_those_of_cel_go() {
+fn values_equal_those_of_cel_go() {
     let golden = Golden::load();
     let mut wrong = Vec::new();
     for (case, program) in golden.compiled() {
@@ -42,7 +42,7 @@ fn answers_equal_those_of_cel_go() {
 }
 
 #[test]
-fn compile_errors_are_those_of_cel_go_in_word_and_place() {
+fn compile_errors_have_the_text_and_position_of_cel_go() {
     let golden = Golden::load();
     let mut wrong = Vec::new();
     for (case, program) in golden.compiled() {
@@ -68,7 +68,7 @@ fn compile_errors_are_those_of_cel_go_in_word_and_place() {
 }
 
 #[test]
-fn projected_and_whole_documents_give_the_same_answers() {
+fn projected_and_whole_documents_give_the_same_values() {
     let golden = Golden::load();
     let whole = whole();
     for (case, program) in golden.compiled() {
@@ -86,7 +86,7 @@ fn projected_and_whole_documents_give_the_same_answers() {
 }
 
 #[test]
-fn every_expression_answers_the_same_on_every_object_projected_or_whole() {
+fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
     let golden = Golden::load();
     let whole = whole();
     let programs: Vec<_> = golden
@@ -146,7 +146,7 @@ fn through(
 }
 
 #[test]
-fn what_is_read_through_variables_and_items_is_what_is_read_of_the_object() {
+fn the_projection_includes_fields_read_through_variables_and_items() {
     let golden = Golden::load();
     let whole = whole();
     let mut environment = Environment::default();

@@ -78,7 +78,7 @@ fn variables_have_their_values_and_later_ones_use_earlier_ones() {
 }
 
 #[test]
-fn names_that_are_not_there_are_refused_with_their_place() {
+fn unknown_names_are_rejected_with_their_position() {
     let environment = environment(&[("count", "1"), ("name", "object.metadata.name")]);
     for (source, complaint) in [
         ("variables.x", "1:10: undefined field 'x'"),
@@ -122,7 +122,7 @@ fn names_that_are_not_there_are_refused_with_their_place() {
 }
 
 #[test]
-fn variables_are_declared_once_under_names_that_can_be_spelled() {
+fn variable_names_are_unique_identifiers() {
     let mut environment = environment(&[("a", "1")]);
     let one = with("1", ResultKind::Any, &environment).unwrap();
     for name in ["", "1a", "a-b", "a.b", "é", "in", "null", "for"] {
@@ -144,7 +144,7 @@ fn variables_are_declared_once_under_names_that_can_be_spelled() {
 }
 
 #[test]
-fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
+fn a_variable_is_evaluated_once_and_its_failure_is_that_of_its_readers() {
     let environment = environment(&[
         ("costly", "object.status.vms.map(v, v.id)"),
         ("failing", "object.status.nowhere"),
@@ -184,7 +184,7 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
 }
 
 #[test]
-fn variables_are_forgotten_with_their_environment() {
+fn variables_do_not_outlive_their_environment() {
     let one = environment(&[("a", "1")]);
     let two = environment(&[("a", "2")]);
     let program = with("variables.a", ResultKind::Any, &one).unwrap();
@@ -199,7 +199,7 @@ fn variables_are_forgotten_with_their_environment() {
 }
 
 #[test]
-fn a_variable_that_read_now_shows_for_all_that_use_it() {
+fn every_expression_that_uses_a_variable_that_reads_now_depends_on_time() {
     let environment = environment(&[
         ("fresh", "object.spec.replicas == 2 || now > timestamp(0)"),
         ("age", "now - timestamp(object.status.started)"),
@@ -231,7 +231,7 @@ fn a_variable_that_read_now_shows_for_all_that_use_it() {
 }
 
 #[test]
-fn the_projection_holds_what_variables_read_and_no_more() {
+fn the_projection_has_exactly_the_fields_that_used_variables_read() {
     let environment = environment(&[
         ("status", "object.status"),
         ("vms", "variables.status.vms"),
@@ -257,7 +257,7 @@ fn the_projection_holds_what_variables_read_and_no_more() {
 }
 
 #[test]
-fn items_are_what_other_expressions_see_as_item() {
+fn each_item_is_visible_as_item_to_other_expressions() {
     let environment = environment(&[("copying", "object.status.vms.filter(v, v.phase == 'Copy')")]);
     let inner = environment.with_item();
     let each = with("variables.copying", ResultKind::List, &environment).unwrap();
@@ -309,7 +309,7 @@ fn items_are_what_other_expressions_see_as_item() {
 }
 
 #[test]
-fn items_are_bounded_by_the_budget_and_only_of_lists() {
+fn items_come_from_lists_only_and_are_limited_by_the_budget() {
     let program = with("object.l", ResultKind::List, &Environment::default()).unwrap();
     let items = |json: &str, left: u64| {
         let doc = Doc::parse(json.as_bytes(), program.projection()).unwrap();
@@ -332,7 +332,7 @@ fn items_are_bounded_by_the_budget_and_only_of_lists() {
 }
 
 #[test]
-fn each_kind_takes_the_types_that_it_can_use() {
+fn each_result_kind_accepts_only_the_types_it_can_use() {
     let all = [
         "true", "'a'", "1", "1u", "1.5", "now", "[1]", "{'a': 1}", "b'x'", "object.x",
     ];
@@ -440,7 +440,7 @@ fn times_are_timestamps_or_rfc_3339() {
 }
 
 #[test]
-fn values_show_as_json_with_their_type() {
+fn values_are_displayed_as_json_with_their_type() {
     for (source, name, json) in [
         ("object.spec", "map", r#"{"replicas":2}"#),
         ("1u", "uint", "1"),
@@ -471,7 +471,7 @@ fn values_show_as_json_with_their_type() {
 }
 
 #[test]
-fn a_literal_is_one_string_and_nothing_else() {
+fn only_a_single_string_is_a_literal() {
     let literal = |source: &str| {
         let program = compile(source, ResultKind::Any).unwrap();
         program.literal().map(str::to_owned)

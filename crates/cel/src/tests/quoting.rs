@@ -68,7 +68,7 @@ fn no_failure_of_a_golden_expression_quotes_a_value() {
 }
 
 #[test]
-fn no_failure_of_what_is_computed_from_the_object_quotes_a_value() {
+fn no_failure_of_a_value_computed_from_the_object_quotes_the_value() {
     let object = serde_json::json!({
         "text": "ZQX", "number": NUMBER, "fraction": 918_273_645.5, "list": ["ZQX"],
         "mixed": ["ZQX", NUMBER], "map": {"ZQX": "ZQX"}, "pattern": "ZQX(",
@@ -131,7 +131,7 @@ fn no_failure_of_what_is_computed_from_the_object_quotes_a_value() {
 }
 
 #[test]
-fn what_an_expression_spells_is_told() {
+fn text_written_in_the_expression_is_quoted_in_errors() {
     let message = |source: &str| {
         let program = any(source).unwrap();
         let doc = Doc::parse(b"{\"list\":[],\"text\":\"a\"}", &program.projection).unwrap();

@@ -42,7 +42,7 @@ fn a_program_remembers_its_source() {
 }
 
 #[test]
-fn now_is_the_time_of_evaluation_and_reading_it_shows() {
+fn now_is_the_evaluation_time_and_reading_it_is_recorded() {
     let after = "now - timestamp(object.status.started) > duration('10s')";
     assert_eq!(test(after), (Ok(true), true));
     assert_eq!(text("string(now)"), Ok("2026-11-21T08:00:00Z".to_owned()));
@@ -58,13 +58,13 @@ fn now_before_1970_counts_up() {
 }
 
 #[test]
-fn now_that_is_not_reached_is_not_read() {
+fn now_in_an_unevaluated_branch_is_not_recorded_as_read() {
     let unread = "object.status.phase == 'Running' || now > timestamp(0)";
     assert_eq!(test(unread), (Ok(true), false));
 }
 
 #[test]
-fn a_failed_evaluation_still_shows_that_now_was_read() {
+fn a_failed_evaluation_records_that_it_read_now() {
     let failing = "now > timestamp(0) && object.nowhere == 1";
     assert_eq!(
         test(failing),
@@ -76,7 +76,7 @@ fn a_failed_evaluation_still_shows_that_now_was_read() {
 }
 
 #[test]
-fn what_is_not_there_is_missing() {
+fn absent_fields_are_missing() {
     for (source, what) in [
         ("object.nowhere == 1", "nowhere"),
         ("object.nowhere.deeper == 1", "nowhere"),
@@ -99,7 +99,7 @@ fn what_is_not_there_is_missing() {
 }
 
 #[test]
-fn any_other_failure_is_an_error() {
+fn failures_other_than_a_missing_field_are_errors() {
     for source in [
         "object.spec.replicas + 'a' == 'b'",
         "object.spec.replicas / 0 == 1",
@@ -120,7 +120,7 @@ fn any_other_failure_is_an_error() {
 }
 
 #[test]
-fn either_side_absorbs_the_failure_of_the_other() {
+fn either_operand_absorbs_the_failure_of_the_other() {
     for failing in ["object.nowhere", "1 / 0 == 1", "object.status.phase"] {
         assert_eq!(test(&format!("({failing}) || true")).0, Ok(true));
         assert_eq!(test(&format!("true || ({failing})")).0, Ok(true));
@@ -132,7 +132,7 @@ fn either_side_absorbs_the_failure_of_the_other() {
 }
 
 #[test]
-fn a_result_that_cannot_be_of_the_kind_is_refused() {
+fn a_result_of_the_wrong_type_is_rejected_at_compile_time() {
     assert_eq!(
         complaint("1", ResultKind::Bool),
         "1:1: expected type 'bool' but found 'int'"
@@ -176,7 +176,7 @@ fn expressions_on_one_object_share_its_budget() {
 }
 
 #[test]
-fn timestamps_read_and_print_as_in_go() {
+fn timestamps_are_parsed_and_printed_as_in_go() {
     for (source, expected) in [
         (
             "string(timestamp('2026-11-21T07:59:46+02:00'))",
@@ -212,7 +212,7 @@ fn timestamps_read_and_print_as_in_go() {
 }
 
 #[test]
-fn getters_count_as_in_go() {
+fn timestamp_getters_count_from_the_same_number_as_in_go() {
     let time = "timestamp('2024-12-31T23:30:15.250Z')";
     for (call, expected) in [
         ("getFullYear()", 2024),
@@ -245,7 +245,7 @@ fn getters_count_as_in_go() {
 }
 
 #[test]
-fn what_is_no_duration_or_timestamp_is_an_error() {
+fn invalid_durations_and_timestamps_are_errors() {
     for source in [
         "duration('')",
         "duration('-')",
@@ -316,7 +316,7 @@ fn patterns_mean_what_they_mean_in_re2() {
 }
 
 #[test]
-fn patterns_that_re2_refuses_are_refused() {
+fn patterns_that_re2_rejects_are_rejected() {
     for pattern in [
         "(",
         ")",
@@ -355,7 +355,7 @@ fn patterns_that_re2_refuses_are_refused() {
 }
 
 #[test]
-fn a_document_has_the_fields_that_are_projected() {
+fn a_document_has_only_the_projected_fields() {
     let mut projection = Projection::default();
     projection.add(&["metadata", "name"]);
     projection.add(&["items", "*", "id"]);
@@ -395,7 +395,7 @@ fn numbers_are_integers_if_they_fit() {
 }
 
 #[test]
-fn the_last_of_equal_keys_counts_among_few_and_many() {
+fn the_last_of_duplicate_keys_wins_in_small_and_large_maps() {
     let many: Vec<_> = (0..40).map(|n| format!("\"k{}\":{n}", n % 20)).collect();
     let json = format!("{{\"z\":1,\"a\":2,\"z\":3,\"m\":{{{}}}}}", many.join(","));
     let doc = Doc::parse(json.as_bytes(), &whole()).unwrap();
@@ -413,7 +413,7 @@ fn the_last_of_equal_keys_counts_among_few_and_many() {
 }
 
 #[test]
-fn lone_surrogates_are_skipped_where_unread_and_replaced_where_read() {
+fn lone_surrogates_are_skipped_in_unread_fields_and_replaced_in_read_fields() {
     let json = br#"{"a":"\ud800","b":"x\udc00\ud83c\udf89\\ud800","c":"y"}"#;
     let mut projection = Projection::default();
     projection.add(&["c"]);
@@ -426,7 +426,7 @@ fn lone_surrogates_are_skipped_where_unread_and_replaced_where_read() {
 }
 
 #[test]
-fn what_is_not_an_object_or_too_much_is_refused() {
+fn documents_that_are_no_object_or_too_large_are_rejected() {
     let refused = |json: &[u8]| Doc::parse(json, &whole()).unwrap_err();
     for json in [
         "",
@@ -461,7 +461,7 @@ fn a_value_read_by_name_and_by_any_name_is_kept_whole() {
 }
 
 #[test]
-fn existence_reads_no_value() {
+fn has_does_not_read_the_value() {
     let program = any("has(object.a.b)").unwrap();
     let doc = Doc::parse(br#"{"a":{"b":"\ud800","c":1}}"#, &program.projection).unwrap();
     let a = doc.root().get("a").unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_goes_by_its_kind_plural_initials_and_short_name() {
+    fn a_kind_is_named_by_kind_plural_initials_or_short_name() {
         for text in [
             "VirtualMachine",
             "virtualmachines",
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_irregular_plural_names_the_kind_as_well_as_the_guessed_one() {
+    fn an_irregular_plural_and_the_guessed_plural_both_name_the_kind() {
         for text in ["Gateway", "gateways", "gatewaies"] {
             assert!(name(text).is_kind("Gateway", "net.io/v1"), "{text}");
         }

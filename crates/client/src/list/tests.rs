@@ -78,7 +78,7 @@ async fn a_list_is_read_page_by_page_with_the_same_selectors() {
 }
 
 #[tokio::test]
-async fn a_list_can_be_read_whole_and_at_an_exact_version() {
+async fn a_list_can_be_read_in_one_request_at_an_exact_version() {
     let (client, requests) = serving(|_| (200, r#"{"items":[]}"#.to_owned()));
     let pager = ListPager::new(client, "/things", None);
     let start = ListStart::Exact("7");
@@ -111,7 +111,7 @@ async fn after_a_page_that_is_too_large_fewer_objects_are_requested() {
 }
 
 #[tokio::test]
-async fn a_reduced_page_that_is_too_large_is_not_reduced_again() {
+async fn a_page_that_is_still_too_large_after_one_reduction_is_an_error() {
     let (client, requests) = serving(|_| (200, "x".repeat(11)));
     let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
     for _ in 0..2 {
@@ -123,7 +123,7 @@ async fn a_reduced_page_that_is_too_large_is_not_reduced_again() {
 }
 
 #[tokio::test]
-async fn a_refusal_comes_with_its_body_and_does_not_reduce_the_page() {
+async fn a_refusal_keeps_its_body_and_does_not_reduce_the_page_size() {
     let (client, requests) = serving(|_| (410, "x".repeat(11)));
     let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
     let error = pager.page(ListRequest::default()).await.unwrap_err();
@@ -139,7 +139,7 @@ async fn a_refusal_comes_with_its_body_and_does_not_reduce_the_page() {
 }
 
 #[tokio::test]
-async fn a_page_that_breaks_off_is_a_fault_of_the_transport() {
+async fn a_truncated_page_is_a_transport_error() {
     let service = tower::service_fn(|_: Request<Body>| {
         let frames = [
             Ok(Frame::data(Bytes::from_static(b"{"))),
@@ -155,7 +155,7 @@ async fn a_page_that_breaks_off_is_a_fault_of_the_transport() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_no_uri_is_an_error_and_no_request() {
+async fn an_invalid_path_is_an_error_without_a_request() {
     let (client, requests) = serving(|_| (200, String::new()));
     let pager = ListPager::new(client, "/a thing", Some(2));
     let error = pager.page(ListRequest::default()).await.unwrap_err();
@@ -168,7 +168,7 @@ async fn a_path_that_is_no_uri_is_an_error_and_no_request() {
 }
 
 #[test]
-fn a_body_that_is_no_list_is_an_error() {
+fn a_body_that_is_not_a_list_is_an_error() {
     for body in ["", "[]", "{}", r#"{"items": 3}"#, "not found"] {
         let read = ListItems::<&RawValue>::read(body.as_bytes());
         assert!(read.is_err(), "{body}");
@@ -181,6 +181,6 @@ fn a_body_that_is_no_list_is_an_error() {
 }
 
 #[test]
-fn a_query_has_only_options_with_a_value() {
+fn a_query_omits_options_without_a_value() {
     assert_eq!(query(&[("a", ""), ("b", "x y"), ("c", "")]), "b=x+y");
 }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_time_is_found_wherever_it_stands() {
+    fn the_newest_managed_time_is_found_in_any_position() {
         let at = |text: &str| Some(text.parse::<Timestamp>().expect("a time"));
         let two = r#"{"spec":{"metadata":{"managedFields":[{"time":"2027-01-01T00:00:00Z"}]}},
             "metadata":{"annotations":{"time":"2028-01-01T00:00:00Z"},"managedFields":[
@@ -171,7 +171,7 @@ mod tests {
 
     /// It is read in two ways.
     #[test]
-    fn it_is_the_time_that_decoding_finds() {
+    fn the_scanned_time_equals_the_decoded_time() {
         use ifo_cel::{Doc, Projection};
         let json = include_bytes!("../../../../tests/fixtures/objects/virtualmachine.json");
         let mut projection = Projection::default();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_is_what_stands_before_the_fault() {
+    fn the_identity_is_read_from_the_text_before_a_syntax_error() {
         let identity = |object: &str| {
             let subject = PartialMetadata::read(object.as_bytes()).into_subject()?;
             Some((subject.path(), subject.uid?.to_string()))

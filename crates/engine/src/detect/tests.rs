@@ -69,7 +69,7 @@ fn resynced(detector: &mut Detector) -> usize {
 }
 
 #[test]
-fn objects_kept_for_the_time_are_bounded() {
+fn objects_kept_for_time_dependent_rules_are_limited() {
     let mut detector = works("now > timestamp('2000-01-01T00:00:00Z')");
     for n in 0..=MAX_TIMED {
         assert!(is_told(
@@ -87,7 +87,7 @@ fn objects_kept_for_the_time_are_bounded() {
 }
 
 #[test]
-fn of_an_object_kept_for_the_time_only_the_fields_that_rules_read_are_kept() {
+fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
     let mut detector = works("object.note != '' && now > timestamp('2000-01-01T00:00:00Z')");
     for (name, note, unread) in [
         ("short", 10, 2 * MAX_TIMED_BYTES),
@@ -105,7 +105,7 @@ fn of_an_object_kept_for_the_time_only_the_fields_that_rules_read_are_kept() {
 }
 
 #[test]
-fn object_that_cannot_be_decoded_is_not_evaluated_again_as_it_was_before() {
+fn an_undecodable_object_is_not_reevaluated_from_its_previous_state() {
     let mut detector = works("object.works && now > timestamp('2000-01-01T00:00:00Z')");
     is_told(&mut detector, &thing("a", true), now());
     let broken = thing("a", true).to_string().replace("true", "tru");
@@ -117,7 +117,7 @@ fn object_that_cannot_be_decoded_is_not_evaluated_again_as_it_was_before() {
 }
 
 #[test]
-fn outcomes_are_told_for_five_minutes_after_the_last_finding() {
+fn outcomes_are_reported_for_five_minutes_after_the_last_detection() {
     let rule = json!({
         "expression": "object.works",
         "outcome": "object.works ? '' : 'Succeeded'",
@@ -136,7 +136,7 @@ fn outcomes_are_told_for_five_minutes_after_the_last_finding() {
 }
 
 #[test]
-fn only_of_an_object_with_an_operation_it_matters_whether_it_left_the_selection() {
+fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     let mut detector = detector(&json!({"expression": "object.works", "selected": true}));
     let watched = |name: &str, works: bool| {
         let mut object = thing(name, works);

@@ -293,7 +293,7 @@ mod tests {
         "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
 
     #[test]
-    fn objects_that_a_throttled_rule_set_skipped_are_listed_again_once_it_recovers() {
+    fn objects_skipped_by_a_throttled_rule_set_are_relisted_after_recovery() {
         let mut feed = Feed::new(CUBIC_EXPRESSION);
         let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
         feed.unknown.reset();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn more_objects_than_are_remembered_are_unknown_until_the_next_list() {
+    fn beyond_the_remembered_limit_objects_are_unknown_until_the_next_list() {
         let mut feed = Feed::new("object.values[0] > 'text'");
         let names: Vec<String> = (0..MAX_OBJECTS + 5).map(|it| it.to_string()).collect();
         feed.unknown.reset();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_feed_takes_all_counts_back() {
+    fn dropping_the_feed_removes_its_counts() {
         let mut feed = Feed::new(CUBIC_EXPRESSION);
         for name in 0..MAX_OBJECTS + 5 {
             feed.evaluate(&name.to_string(), 300, 0);

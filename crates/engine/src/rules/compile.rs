@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_checked_before_any_object_comes() {
+    fn literals_are_checked_at_compile_time() {
         for (field, value, word) in [
             ("state", "Waiting", "Blocked"),
             ("state", "", "Blocked"),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_literal_is_told_where_it_stands() {
+    fn an_invalid_literal_is_reported_at_its_field() {
         assert_eq!(start("'x'"), (1, 1));
         assert_eq!(start("  'x'"), (1, 3));
         assert_eq!(start("// é\n // Why.\n 'x'"), (3, 2));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_is_checked_as_the_api_server_would() {
+    fn selectors_are_validated_as_by_the_kube_apiserver() {
         for (requirement, word) in [
             (
                 "{key: tier, operator: Near, values: [a]}",
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_see_those_before_them_and_rules_see_all() {
+    fn variables_see_earlier_variables_and_rules_see_all() {
         let text = |first: &str, second: &str| {
             spec(&format!(
                 "component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n\
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_there_for_each_and_nowhere_else() {
+    fn item_is_defined_only_in_rules_with_items() {
         let with = rule(
             "{operation: Moving, forEach: object.parts, itemKey: item.name, expression: item.moving, message: item.text}",
         );
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn state_names_are_those_of_the_live_object() {
+    fn state_literals_are_the_names_in_the_live_api() {
         assert_eq!(super::super::state("Blocked"), Some(State::Blocked));
         assert_eq!(super::super::state("Settling"), None);
     }

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_roles_can_be_names() {
+    fn role_names_are_valid_object_names() {
         assert_eq!(role_name("Data_Protection"), "ifo-rules-data-protection");
     }
 }

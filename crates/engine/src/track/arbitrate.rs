@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_named_gives_way_also_to_one_that_settles() {
+    fn a_superseded_operation_ends_also_for_a_settling_successor() {
         let rules = |stopping| {
             [
                 ("Migrating", true, &[][..]),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn of_phases_that_name_each_other_the_detected_one_stays() {
+    fn of_two_operations_that_supersede_each_other_the_detected_one_stays() {
         let rules = |a, b| [("A", a, &["B"][..]), ("B", b, &["A"][..])];
         assert_eq!(verdict(&rules(true, false)), ["B<A"]);
         assert_eq!(verdict(&rules(false, true)), ["A<B"]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn all_others_are_not_itself() {
+    fn supersedes_all_does_not_include_the_operation_itself() {
         let rules = [
             ("Starting", true, &[][..]),
             ("Deleting", true, &["*"]),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_gives_way_ends_no_other() {
+    fn a_superseded_operation_supersedes_no_other() {
         let rules = [
             ("A", true, &[][..]),
             ("B", true, &["A"]),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_circle_the_first_in_the_list_stays() {
+    fn in_a_cycle_of_supersedes_the_first_rule_stays() {
         let rules = [
             ("A", true, &["B"][..]),
             ("B", true, &["C"]),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_on_their_own_and_under_the_subject() {
+    fn an_element_supersedes_within_itself_and_the_subject_supersedes_all_elements() {
         let rules = [
             ("Copying/a", true, &[][..]),
             ("Booting/a", true, &["Copying"]),

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_this_release_does_not_know_hide_no_others() {
+    fn unknown_enum_values_do_not_hide_other_facts() {
         let json = r#"{
             "metadata": {"labels": {"a": "b", "c\u0064": "\"e"}, "creationTimestamp": 7, "new": 1},
             "spec": {"operation": "Mi\u0067rating", "component": ["x"], "subject": {"kind": "VM", "uid": {}}},
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_operation_has_no_facts() {
+    fn an_object_that_is_no_operation_has_no_facts() {
         for rest in ["", r#","spec":[1]"#, r#","status":"x""#, r#","spec":null"#] {
             let json = format!(r#"{{"metadata":{{}}{rest}}}"#);
             assert_eq!(facts(&json), ObjectFacts::default(), "{json}");

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_valid_whatever_the_subject_is_called() {
+    fn operation_names_are_valid_for_every_subject_name() {
         let long = "x".repeat(300);
         let dotted = format!("{}.b", "a".repeat(252));
         for subject in [

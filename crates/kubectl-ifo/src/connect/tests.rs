@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn credentials_are_for_servers_that_are_asked_over_tls() {
+async fn credentials_are_sent_over_tls_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
     let kubeconfig = "{apiVersion: v1, kind: Config, current-context: a,

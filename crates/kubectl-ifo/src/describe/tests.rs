@@ -94,7 +94,7 @@ fn told(accounts: &[Account<'_>]) -> String {
 }
 
 #[test]
-fn all_is_told() {
+fn describe_shows_all_details() {
     let object = object();
     let operation = ListedOperation::read(&object.to_string(), true).unwrap();
     let mut operations = vec![
@@ -130,7 +130,7 @@ fn all_is_told() {
 }
 
 #[test]
-fn what_is_not_known_is_said_in_its_section() {
+fn missing_information_is_stated_in_its_section() {
     let operation = on("", "Node", "n", "Draining").item("disk");
     let account = || Account {
         operation: &operation,
@@ -153,7 +153,7 @@ fn what_is_not_known_is_said_in_its_section() {
 }
 
 #[test]
-fn of_many_rows_the_nearest_are_shown() {
+fn of_many_relatives_the_closest_are_shown() {
     let operation = on("a", "VM", "web", "Migrating");
     let mut operations: Vec<ListedOperation> = (0..300)
         .map(|number| on("a", "Pod", &format!("p-{number:03}"), "Starting").owned_by("VM", "web"))
@@ -183,7 +183,7 @@ fn of_many_rows_the_nearest_are_shown() {
 }
 
 #[test]
-fn owners_are_related_through_those_without_operations() {
+fn owners_are_linked_through_resources_without_operations() {
     let operations = [
         on("a", "Deployment", "web", "RollingOut"),
         on("a", "Pod", "x", "Evicting").owned_by("Set", "web-1"),
@@ -204,7 +204,7 @@ fn owners_are_related_through_those_without_operations() {
 }
 
 #[test]
-fn a_rule_that_is_gone_is_missed() {
+fn a_missing_rule_is_reported() {
     assert_eq!(
         DescribedRule::of(&rule_set(), "Resizing"),
         Err("the rule set has no rule for Resizing any more".to_owned())
@@ -212,7 +212,7 @@ fn a_rule_that_is_gone_is_missed() {
 }
 
 #[test]
-fn the_name_of_an_operation_is_told_from_that_of_a_resource() {
+fn operation_names_are_distinguished_from_resource_names() {
     for resource in ["VirtualMachine/web", "vm/web", "pods.v1/x"] {
         assert_eq!(own_name(resource), None, "{resource}");
     }

@@ -37,7 +37,7 @@ fn chosen(text: &str, served: &[ServedResource]) -> ChosenKind {
 }
 
 #[test]
-fn a_kind_means_what_the_cluster_says_in_its_own_group() {
+fn kind_names_are_resolved_by_discovery_within_their_group() {
     let served = [
         resource("apps", "Deployment", "deploy"),
         resource("kubevirt.io", "VirtualMachine", "vm"),
@@ -61,7 +61,7 @@ fn a_kind_means_what_the_cluster_says_in_its_own_group() {
 }
 
 #[test]
-fn names_are_compared_where_the_cluster_says_nothing() {
+fn without_discovery_names_are_compared() {
     for text in ["vm", "VirtualMachine", "virtualmachines.kubevirt.io"] {
         let kind = chosen(text, &[]);
         assert!(kind.is_of("VirtualMachine", "kubevirt.io/v1"));
@@ -74,7 +74,7 @@ fn names_are_compared_where_the_cluster_says_nothing() {
 }
 
 #[test]
-fn what_initials_stand_for_is_learnt_from_what_there_is() {
+fn initials_are_resolved_from_the_listed_kinds() {
     let uploads = target("velero.io", "datauploads");
     let there = [subject("v1", "Pod"), subject("velero.io/v1", "DataUpload")];
     for (text, expected) in [

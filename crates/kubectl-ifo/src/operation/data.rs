@@ -141,7 +141,7 @@ mod tests {
     use serde_json::to_string;
 
     #[test]
-    fn fields_are_printed_in_the_order_in_which_they_are_named() {
+    fn fields_are_printed_in_declaration_order() {
         let operation = ListedOperation {
             name: "a-moving".to_owned(),
             state: "Failing".to_owned(),

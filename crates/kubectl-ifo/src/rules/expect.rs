@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_between_commas() {
+    fn names_are_separated_by_commas() {
         assert!(names("").is_empty());
         assert_eq!(list(&names(" B, A/x ,B")), "A/x, B");
         assert_eq!(list(&names("")), "nothing");

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_a_kustomization_is_read_as_kubectl_would() {
+    fn a_folder_with_a_kustomization_is_read_as_by_kubectl() {
         let folder = folder(&[
             (
                 "kustomization.yaml",
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kustomization_that_lists_itself_ends() {
+    fn a_kustomization_that_lists_itself_terminates() {
         let folder = folder(&[("kustomization.yaml", "resources: [../.]\n")]);
         let inner = folder.path().join("x");
         fs::create_dir(&inner).expect("made");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_files_are_named_and_hide_nothing() {
+    fn invalid_files_are_reported_and_the_others_are_read() {
         let folder = folder(&[
             ("a.yaml", pod()),
             ("b.yaml", "a: ["),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn good_documents_around_a_bad_one_count() {
+    fn valid_documents_around_an_invalid_one_are_read() {
         let text = format!("{}\n---\n{{kind: Pod}}\n---\n{}\n", pod(), pod());
         let folder = folder(&[("a.yaml", &text)]);
         let input = Input::read(&[folder.path().join("a.yaml")]);

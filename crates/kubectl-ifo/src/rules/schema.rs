@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_fields_are_told_with_the_nearest_name() {
+    fn misspelled_fields_are_reported_with_a_suggestion() {
         for (path, expected) in [
             (
                 "status.printableStatu",
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_can_be_are_not_told() {
+    fn existing_fields_are_not_reported() {
         for path in [
             "apiVersion",
             "metadata.labels.any",
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_openapi_document_is_followed_through_its_references() {
+    fn references_in_openapi_documents_are_resolved() {
         let mut schemas = Schemas::default();
         schemas.documents.push(json!({
             "openapi": "3.0.0",

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_as_wide_as_it_should_be_and_as_full() {
+    fn a_progress_bar_has_the_given_width_and_fill() {
         for width in 0..40 {
             for percent in 0..=255 {
                 assert_eq!(bar(percent, width).width(), width);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_broken_between_words_and_long_words_anywhere() {
+    fn text_wraps_between_words_and_long_words_anywhere() {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("one two three", 8), ["one two ", "three"]);
         assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_stand_above_and_what_is_owned_below() {
+    fn owners_are_above_and_dependents_below() {
         let pairs = [
             ("b", "a"),
             ("c", "b"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_group_hang_under_its_root_as_in_the_tree() {
+    fn members_of_a_group_are_below_its_root_as_in_the_tree() {
         let member = |name: &str, role: &str| {
             let mut operation = row(name, "").operation.clone();
             operation.subject.owner_references.clear();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn things_that_own_each_other_are_shown_once() {
+    fn resources_in_an_ownership_cycle_are_shown_once() {
         assert_eq!(
             drawn("a", &[("a", "b"), ("b", "c"), ("c", "a")]),
             ["Thing/c 1", ".Thing/b 1", "..*Thing/a 1"]
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_ends_somewhere() {
+    fn a_long_ownership_chain_is_cut() {
         let names: Vec<String> = (0..10_000).map(|it| format!("{it:05}")).collect();
         let pairs: Vec<(&str, &str)> = names
             .windows(2)

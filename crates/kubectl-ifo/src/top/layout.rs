@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_never_wider_than_the_screen() {
+    fn a_table_is_never_wider_than_the_terminal() {
         for width in 0..300 {
             let layout = TopLayout::new(WIDTHS, width);
             let needed = total(&layout.columns, layout.gap);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_go_in_the_order_of_what_they_are_worth() {
+    fn columns_are_dropped_by_priority() {
         assert_eq!(shown(10), [Subject]);
         assert_eq!(shown(25), [Subject, Operation]);
         assert_eq!(shown(40), [Subject, Operation, State, Progress, Age]);

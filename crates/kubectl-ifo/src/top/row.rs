@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_stays_and_what_vanished_does_not() {
+    fn completed_operations_stay_and_vanished_ones_do_not() {
         let mut rows = Rows::default();
         for (name, active) in [("a", true), ("b", false), ("c", true)] {
             rows.apply(operation(name, active));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_that_ended_stay_and_one_that_is_back_is_not_among_them() {
+    fn completed_rows_are_limited_and_a_restarted_operation_is_not_one_of_them() {
         let mut rows = Rows::default();
         for number in 0..MAX_KEPT {
             rows.apply(operation(&format!("{number:05}"), false));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn all_words_of_a_filter_count_in_any_order_and_case() {
+    fn filter_words_match_in_any_order_and_case() {
         let mut rows = Rows::default();
         for name in ["data-0", "data-1", "web-1"] {
             rows.apply(operation(name, true));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_cut_to_its_initials_only_if_they_tell_something() {
+    fn a_kind_is_abbreviated_only_to_meaningful_initials() {
         let row = TopRow::new(operation("x", true));
         assert_eq!((&*row.subject, &*row.short), ("VirtualMachine/x", "VM/x"));
         let mut pod = operation("x", true);

@@ -143,7 +143,7 @@ mod tests {
     /// The child process of the other tests, on its own terminal: a screen that ends in the
     /// selected way.
     #[test]
-    fn a_child_takes_the_screen_and_ends() {
+    fn a_child_process_uses_the_screen_and_ends() {
         let Ok(end) = std::env::var(END) else { return };
         let mut screen = Screen::enter().unwrap();
         let mut model = Model::new(
@@ -181,7 +181,7 @@ mod tests {
         let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
         let path = module_path!().split_once("::").unwrap().1;
         command.args(["--exact", "--nocapture"]);
-        command.arg(format!("{path}::a_child_takes_the_screen_and_ends"));
+        command.arg(format!("{path}::a_child_process_uses_the_screen_and_ends"));
         command.env(END, end);
         // On a small screen, the message would scroll out of sight.
         command.env("RUST_BACKTRACE", "0");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_that_is_dropped_leaves_the_terminal_as_it_was() {
+    fn dropping_the_screen_restores_the_terminal() {
         let mut pty = child("drop");
         pty.type_text("\n");
         assert!(pty.restored().success());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_leaves_the_terminal_as_it_was_with_its_message() {
+    fn a_panic_restores_the_terminal_and_prints_its_message() {
         for end in ["panic", "drawing"] {
             let mut pty = child(end);
             pty.type_text("\n");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_elsewhere_gives_the_terminal_back_for_good() {
+    fn a_panic_in_another_thread_restores_the_terminal_permanently() {
         let mut pty = child("thread");
         pty.type_text("\n");
         assert!(pty.restored().success());

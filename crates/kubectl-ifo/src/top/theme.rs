@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_colour_there_is_none_and_the_cursor_is_seen_all_the_same() {
+    fn without_colors_the_cursor_is_still_visible() {
         let theme = Theme::default();
         for state in [
             "Failing",

@@ -94,14 +94,14 @@ olm
 ";
 
 #[test]
-fn the_picture_is_drawn_by_owner_references() {
+fn the_tree_follows_owner_references() {
     let [hyper, kubevirt, csv] = picture().try_into().unwrap();
     let kubevirt = kubevirt.owned_by("HyperConverged", "kubevirt-hyperconverged");
     same(&drawn(vec![csv, kubevirt, hyper], PIPED), PICTURE);
 }
 
 #[test]
-fn the_picture_is_drawn_by_the_labels_of_correlation() {
+fn the_tree_follows_correlation_labels() {
     let [hyper, kubevirt, csv] = picture().try_into().unwrap();
     let hyper = hyper.group("cnv", "root");
     let kubevirt = kubevirt.group("cnv", "child");
@@ -112,7 +112,7 @@ fn the_picture_is_drawn_by_the_labels_of_correlation() {
 }
 
 #[test]
-fn several_operations_of_one_subject_have_a_line_each() {
+fn each_operation_of_one_subject_has_its_own_line() {
     let operations = vec![
         on("a", "VM", "web", "Migrating"),
         on("a", "VM", "web", "Resizing").since(60),
@@ -139,7 +139,7 @@ kubevirt
 }
 
 #[test]
-fn what_is_not_as_usual_is_told_behind_the_age() {
+fn unusual_facts_are_shown_after_the_age() {
     let operations = vec![
         on("a", "VM", "a", "Migrating").state("Progressing", Some(45)),
         on("a", "VM", "b", "Migrating").state("Blocked", None),
@@ -180,7 +180,7 @@ kubevirt
 }
 
 #[test]
-fn colour_changes_no_column() {
+fn colors_change_no_column_width() {
     let operations = vec![
         on("a", "VM", "a", "Migrating").state("Failing", Some(45)),
         on("a", "VMI", "b", "Booting").owned_by("VM", "a"),
@@ -199,7 +199,7 @@ fn colour_changes_no_column() {
 }
 
 #[test]
-fn columns_are_as_wide_as_they_look() {
+fn columns_use_display_width() {
     let operations = vec![
         on("a", "VM", "日本語", "Migrating"),
         on("a", "VM", "é\u{1b}[31m\n", "移行中"),
@@ -303,7 +303,7 @@ fn on_a_narrow_terminal_states_stay() {
 }
 
 #[test]
-fn three_hundred_operations_have_a_line_each() {
+fn each_of_300_operations_has_a_line() {
     let operations: Vec<ListedOperation> = (0..300)
         .map(|number| {
             let namespace = format!("ns-{:02}", number % 30);
@@ -343,7 +343,7 @@ fn chain(length: usize) -> Vec<ListedOperation> {
 }
 
 #[test]
-fn ten_thousand_levels_are_drawn_within_bounds() {
+fn ten_thousand_levels_are_drawn_with_limited_depth() {
     let operations = chain(10_000);
     let text = drawn(operations.clone(), PIPED);
     assert_eq!(text.lines().count(), 2 + 10_000);
@@ -362,7 +362,7 @@ fn ten_thousand_levels_are_drawn_within_bounds() {
 }
 
 #[test]
-fn as_data_ten_thousand_levels_can_be_read_by_any_parser() {
+fn json_output_of_ten_thousand_levels_is_not_nested_too_deeply() {
     let operations = chain(10_000);
     let kin = Ownership::of(&operations, &[]);
     let text =
@@ -384,7 +384,7 @@ fn as_data_ten_thousand_levels_can_be_read_by_any_parser() {
 }
 
 #[test]
-fn the_tree_is_data_too() {
+fn the_tree_can_be_printed_as_json() {
     let mut child = on("a", "VMI", "web", "Migrating")
         .owned_by("VM", "web")
         .state("Failing", Some(45));
@@ -429,7 +429,7 @@ fn the_tree_is_data_too() {
 }
 
 #[test]
-fn siblings_are_in_the_order_that_was_asked_for() {
+fn siblings_are_in_the_requested_order() {
     let mut operations = vec![
         on("a", "VM", "a", "Migrating").since(10),
         on("a", "VM", "b", "Migrating").since(30),

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rule_sets_nothing_can_be_told() {
+    fn without_rule_sets_idle_cannot_be_known() {
         let all = Filters::default();
         assert!(matches!(sight(&[], &all), DetectionCheck::Impossible(_)));
         let watching = rule_set("a", "True", "Watching");
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_set_that_does_not_work_is_named_with_the_failure() {
+    fn a_rule_set_that_does_not_work_is_reported_with_its_failure() {
         let items = [
             rule_set("a", "True", "Watching"),
             rule_set("b", "False", "EvaluationFailed"),
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_the_cluster_does_not_have_is_quiet() {
+    fn a_target_that_is_not_installed_counts_as_idle() {
         let missing = without_target("a");
         let watching = rule_set("b", "True", "Watching");
         let all = Filters::default();
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_refused_for_another_reason_counts() {
+    fn a_target_rejected_for_another_reason_counts_as_unknown() {
         for reason in ["ClusterScoped", "NotServed"] {
             let mut refused = without_target("a");
             refused["status"]["conditions"][1]["reason"] = json!(reason);
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_selector_are_told_from_its_values() {
+    fn selector_keys_are_distinguished_from_values() {
         let all: Vec<&str> =
             keys("a.b/c=d, e in (f,g) ,!h,i notin(j),k!=l,m>3 , ! n,o==,p , q").collect();
         assert_eq!(all, ["a.b/c", "e", "h", "i", "k", "m", "n", "o", "p", "q"]);
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_needs_somebody_who_gives_it() {
+    fn a_label_must_be_set_by_some_rule_set() {
         let mut labelled = rule_set("a", "True", "Watching");
         labelled["spec"]["labels"] = json!({"team": "x"});
         labelled["spec"]["labelExpressions"] =
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_component_and_operation_needs_somebody_who_looks() {
+    fn each_kind_component_and_operation_needs_a_working_rule_set() {
         let items = [rule_set("a", "True", "Watching")];
         let chosen = |kinds: &[&str]| Filters {
             kind: kinds.iter().map(|it| it.parse().unwrap()).collect(),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_view_is_idle_only_once_it_is_whole() {
+    fn an_empty_view_is_idle_only_once_it_is_complete() {
         let now = Instant::now();
         let mut gate = gate(Goal::Idle, Duration::ZERO);
         assert_eq!(gate.verdict(now), GateVerdict::NotYet);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_active_is_certain_while_the_view_has_no_gap() {
+    fn an_active_operation_is_certain_while_the_view_has_no_gap() {
         let now = Instant::now();
         let mut gate = gate(Goal::Idle, Duration::ZERO);
         gate.terms.ignore_failing = true;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_list_makes_the_view_whole_and_ends_what_is_not_in_it() {
+    fn a_new_list_completes_the_view_and_ends_missing_operations() {
         let now = Instant::now();
         let mut gate = gate(Goal::Completed, Duration::ZERO);
         gate.applied(operation("a", "Progressing"), now);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_does_not_hold_it_up_until_it_goes_on() {
+    fn ignored_operations_do_not_block_until_they_become_active_again() {
         let now = Instant::now();
         let mut gate = gate(Goal::Idle, Duration::ZERO);
         gate.terms.ignore_failing = true;
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn started_holds_with_the_first_active_one() {
+    fn started_is_met_by_the_first_active_operation() {
         let now = Instant::now();
         let mut gate = gate(Goal::Started, Duration::ZERO);
         gate.synced(now);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn completed_needs_one_that_was_active_and_then_all_of_them() {
+    fn completed_needs_an_active_operation_and_then_the_completion_of_all() {
         let now = Instant::now();
         let mut gate = gate(Goal::Completed, Duration::ZERO);
         gate.applied(operation("old", "Succeeded"), now);

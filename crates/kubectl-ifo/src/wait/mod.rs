@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_negative_limit_is_none() {
+    fn a_negative_timeout_is_no_limit() {
         assert_eq!(limit("-1s"), Ok(Limit::Never));
         assert_eq!(limit("0"), Ok(Limit::After(Duration::ZERO)));
         assert_eq!(limit("30m"), Ok(Limit::After(Duration::from_mins(30))));

@@ -157,7 +157,7 @@ mod tests {
     use crate::wait::gate::Terms;
 
     #[test]
-    fn what_it_waits_for_is_told_at_any_time() {
+    fn the_awaited_operations_can_be_shown_at_any_time() {
         let now = Instant::now();
         let mut gate = Gate::new(Terms {
             goal: Goal::Idle,

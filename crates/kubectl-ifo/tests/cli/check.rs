@@ -3,14 +3,14 @@
 use super::{rules, rules_with};
 
 #[test]
-fn a_folder_is_checked_as_it_is_installed() {
+fn a_folder_is_validated_as_kustomize_installs_it() {
     let said = rules(&["check", "rules"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     assert_eq!(said.out, "rules/widgets.yaml: widget-rules: ok\n");
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_with_its_place() {
+fn all_errors_are_reported_with_their_position() {
     let said = rules(&["check", "wrong.yaml", "rules/optional.yaml"]);
     assert_eq!(said.code, 1);
     assert_eq!(said.out, "rules/optional.yaml: gadget-rules: ok\n");
@@ -29,7 +29,7 @@ fn everything_that_is_wrong_is_told_with_its_place() {
 }
 
 #[test]
-fn misspelt_fields_are_found_where_there_is_a_schema() {
+fn misspelled_fields_are_found_with_a_schema() {
     let blind = rules(&["check", "misspelt.yaml"]);
     assert_eq!((blind.code, blind.err.as_str()), (0, ""));
     let said = rules(&["check", "rules", "misspelt.yaml", "--schema", "crd.yaml"]);
@@ -45,7 +45,7 @@ fn misspelt_fields_are_found_where_there_is_a_schema() {
 }
 
 #[test]
-fn a_schema_of_something_else_is_no_fault_but_told() {
+fn a_schema_of_another_resource_is_reported_but_no_error() {
     let said = rules(&["check", "rules/optional.yaml", "--schema", "crd.yaml"]);
     assert_eq!(said.code, 0);
     assert!(said.err.contains("no schema of example.io/v1/gadgets"));
@@ -55,7 +55,7 @@ fn a_schema_of_something_else_is_no_fault_but_told() {
 }
 
 #[test]
-fn standard_input_is_read_and_must_hold_a_rule_set() {
+fn standard_input_must_contain_a_rule_set() {
     let rule_set = r#"{"apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
         "metadata": {"name": "x"}, "spec": {"component": "c",
         "target": {"group": "g.io", "version": "v1", "resource": "things"},
@@ -71,7 +71,7 @@ fn standard_input_is_read_and_must_hold_a_rule_set() {
 }
 
 #[test]
-fn the_shipped_rule_sets_are_right() {
+fn the_shipped_rule_sets_are_valid() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules");
     let said = rules(&["check", shipped]);
     assert_eq!((said.code, said.err.as_str()), (0, ""));

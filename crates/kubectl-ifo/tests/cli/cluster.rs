@@ -118,7 +118,7 @@ pub fn list(items: &[Value], resume: &str) -> Response {
 }
 
 #[test]
-fn each_refusal_is_one_line_that_says_what_to_do() {
+fn each_refusal_is_one_line_with_a_remedy() {
     for (code, answer, hints) in [
         (
             401,
@@ -175,7 +175,7 @@ fn each_refusal_is_one_line_that_says_what_to_do() {
 }
 
 #[test]
-fn nobody_there_and_nobody_answering_are_told_apart() {
+fn a_refused_connection_is_distinguished_from_a_timeout() {
     // The port was bound and released, so no server listens there.
     let (runtime, address) = serve(|_| not_found());
     drop(runtime);
@@ -192,7 +192,7 @@ fn nobody_there_and_nobody_answering_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_is_still_syncing_is_asked_again() {
+fn requests_to_a_server_that_is_syncing_are_retried() {
     let asked = Arc::new(AtomicUsize::new(0));
     let (_runtime, address) = serve(move |_| {
         if asked.fetch_add(1, Ordering::Relaxed) < 2 {
@@ -222,7 +222,7 @@ fn operators() -> Value {
 }
 
 #[test]
-fn crs_are_shown_where_the_live_api_is_not_served() {
+fn custom_resources_are_listed_where_the_live_api_is_not_served() {
     // A custom resource as persistence mode writes it.
     let mut over = operators();
     over["metadata"]["name"] = json!("b");
@@ -275,7 +275,7 @@ fn refusing(request: &Request) -> Response {
 }
 
 #[test]
-fn who_may_not_list_what_is_not_served_is_shown_what_is() {
+fn a_user_without_rights_on_an_unserved_api_sees_the_served_one() {
     let crs = |path: &str| path.strip_suffix("/inflightoperations").map(str::to_owned);
     let version = crs(CRS).expect("a version");
     let (_runtime, address) = serve(move |request| match request.uri().path() {
@@ -307,7 +307,7 @@ fn who_may_not_list_what_is_not_served_is_shown_what_is() {
 }
 
 #[test]
-fn who_may_list_one_namespace_is_shown_the_crs_of_a_cluster_without_the_live_api() {
+fn a_user_of_one_namespace_sees_custom_resources_without_the_live_api() {
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         CRS => list(&[operators()], ""),
         "/api/v1/namespaces" => body(&json!({"items": [{"metadata": {"name": "team-a"}}]})),
@@ -326,7 +326,7 @@ fn who_may_list_one_namespace_is_shown_the_crs_of_a_cluster_without_the_live_api
 }
 
 #[test]
-fn an_api_that_is_not_installed_is_no_right_that_is_missing() {
+fn an_api_that_is_not_installed_is_not_reported_as_a_missing_right() {
     let (_runtime, address) = serve(refusing);
     for command in [&["list"][..], &["wait", "--timeout=0"], &["version"]] {
         let said = said(plugin(address).args(command));
@@ -352,7 +352,7 @@ fn an_api_that_is_not_installed_is_no_right_that_is_missing() {
 }
 
 #[test]
-fn a_right_that_is_missing_is_that_for_what_is_served() {
+fn the_missing_right_is_that_on_the_served_resource() {
     for (served, resource) in [
         (LIVE, "inflightoperations.live.ifo.kubevirt.io"),
         (CRS, "inflightoperations.ifo.kubevirt.io"),
@@ -374,7 +374,7 @@ fn a_right_that_is_missing_is_that_for_what_is_served() {
 }
 
 #[test]
-fn crs_tell_what_is_in_flight_and_not_that_nothing_is() {
+fn custom_resources_show_operations_but_never_prove_idle() {
     let of = |items: Vec<Value>, goal: &str| {
         let (_runtime, address) = serve(move |request| match request.uri().path() {
             CRS if request.uri().query().is_some_and(|it| it.contains("watch")) => quiet_watch(),
@@ -395,7 +395,7 @@ fn crs_tell_what_is_in_flight_and_not_that_nothing_is() {
 }
 
 #[test]
-fn pages_are_put_together_and_a_list_that_expired_is_read_anew() {
+fn pages_are_joined_and_an_expired_list_is_restarted() {
     let (_runtime, address) = serve(|request| {
         let query = request.uri().query().unwrap_or_default();
         if query.contains("continue=next") {
@@ -433,7 +433,7 @@ fn ten_thousand_operations_are_listed_from_all_pages() {
 }
 
 #[test]
-fn impersonation_reaches_the_server_and_over_plain_http_no_token_does() {
+fn impersonation_headers_are_sent_and_tokens_never_over_plain_http() {
     let (_runtime, address) = serve(|request| {
         let header = |name: &str| {
             let value = request
@@ -469,7 +469,7 @@ fn impersonation_reaches_the_server_and_over_plain_http_no_token_does() {
 }
 
 #[test]
-fn wait_cannot_tell_of_a_server_that_does_not_answer_and_says_2_for_errors() {
+fn wait_exits_3_without_an_answer_and_2_for_errors() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
             (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
@@ -488,7 +488,7 @@ fn wait_cannot_tell_of_a_server_that_does_not_answer_and_says_2_for_errors() {
 }
 
 #[test]
-fn quiet_does_not_count_while_the_watch_is_broken() {
+fn the_quiet_period_does_not_elapse_while_the_watch_is_broken() {
     let rule_set = watching();
     // Lists are answered, and report a quiet cluster.
     let (_runtime, address) = serve(move |request| match request.uri().path() {
@@ -506,7 +506,7 @@ fn quiet_does_not_count_while_the_watch_is_broken() {
 }
 
 #[test]
-fn wait_cannot_tell_without_rule_sets() {
+fn wait_exits_3_without_rule_sets() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE => list(&[], ""),
         RULE_SETS => body(&json!({"items": []})),
@@ -590,7 +590,7 @@ pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) 
 }
 
 #[test]
-fn kinds_go_by_the_names_that_the_cluster_has_for_them() {
+fn kinds_are_resolved_by_discovery() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     for kind in ["vm", "VirtualMachines", "virtualmachine", "vm.kubevirt.io"] {
         for command in [
@@ -621,7 +621,7 @@ fn kinds_go_by_the_names_that_the_cluster_has_for_them() {
 }
 
 #[test]
-fn wait_does_not_take_a_kind_that_nobody_looks_at_for_quiet() {
+fn wait_does_not_report_idle_for_a_kind_without_rule_sets() {
     let (_runtime, address) = cluster(Vec::new());
     let wait = |kind: &str, timeout: &str| {
         let said = said(plugin(address).args(["wait", "--timeout", timeout, "-k", kind]));
@@ -641,7 +641,7 @@ fn wait_does_not_take_a_kind_that_nobody_looks_at_for_quiet() {
 }
 
 #[test]
-fn wait_does_not_take_a_label_that_nothing_has_for_quiet() {
+fn wait_does_not_report_idle_for_a_label_that_no_rule_set_sets() {
     // The server finds no operation by a label that no operation has.
     let (_runtime, address) = cluster(Vec::new());
     for timeout in ["0", "3m"] {
@@ -661,7 +661,7 @@ fn wait_does_not_take_a_label_that_nothing_has_for_quiet() {
 }
 
 #[test]
-fn wait_does_not_take_a_namespace_that_is_not_there_for_a_quiet_one() {
+fn wait_does_not_report_idle_for_a_missing_namespace() {
     let (_runtime, address) = cluster(Vec::new());
     for (namespace, code) in [("shop", 0), ("secret", 0), ("shpo", 2)] {
         let said = said(plugin(address).args(["wait", "--timeout", "3m", "-n", namespace]));
@@ -670,7 +670,7 @@ fn wait_does_not_take_a_namespace_that_is_not_there_for_a_quiet_one() {
 }
 
 #[test]
-fn formats_that_only_kubectl_has_are_errors_and_no_filters() {
+fn formats_that_only_kubectl_has_are_errors_and_not_filters() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     for format in [
         "jsonpath={.items}",
@@ -694,7 +694,7 @@ fn formats_that_only_kubectl_has_are_errors_and_no_filters() {
 }
 
 #[test]
-fn wait_with_no_time_looks_once_and_a_negative_time_is_no_limit() {
+fn wait_with_zero_timeout_checks_once_and_negative_is_unlimited() {
     let (_runtime, address) = cluster(Vec::new());
     let quiet = said(plugin(address).args(["wait", "--timeout=0"]));
     assert_eq!(
@@ -740,7 +740,7 @@ fn broken() -> Value {
 }
 
 #[test]
-fn one_that_is_active_is_enough_whoever_else_does_not_look() {
+fn an_active_operation_decides_even_if_other_targets_are_not_watched() {
     let partly = || body(&json!({"items": [watching(), broken()]}));
     let refused = || status(403, "Forbidden", "no: User \"jane\" cannot list it");
     let none = || body(&json!({"items": []}));
@@ -785,7 +785,7 @@ fn one_that_is_active_is_enough_whoever_else_does_not_look() {
 }
 
 #[test]
-fn what_ends_while_rule_sets_are_broken_leaves_no_quiet_behind() {
+fn operations_that_end_while_rule_sets_fail_do_not_make_it_idle() {
     let deleted = json!({"type": "DELETED", "object": operation(1)});
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
@@ -813,7 +813,7 @@ fn what_ends_while_rule_sets_are_broken_leaves_no_quiet_behind() {
 }
 
 #[test]
-fn a_wait_that_is_quiet_answers_by_its_exit_code() {
+fn wait_with_quiet_reports_only_by_exit_code() {
     let (_runtime, busy) = cluster(vec![operation(1)]);
     let (_other, idle) = cluster(Vec::new());
     let (_third, partly) = serve(|request| match request.uri().path() {
@@ -858,7 +858,7 @@ fn timed_out(address: SocketAddr, args: &[&str]) -> Said {
 }
 
 #[test]
-fn what_wait_says_in_the_end_is_why() {
+fn the_last_message_of_wait_gives_the_reason() {
     let (_runtime, address) = cluster(Vec::new());
     let short = timed_out(address, &["--quiet-period", "10m"]);
     assert_eq!(short.code, 1, "{}", short.err);
@@ -906,7 +906,7 @@ fn what_wait_says_in_the_end_is_why() {
 }
 
 #[test]
-fn a_list_that_is_watched_says_that_it_is_not_up_to_date() {
+fn a_watched_list_says_when_it_is_out_of_date() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
             (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
@@ -930,7 +930,7 @@ fn a_list_that_is_watched_says_that_it_is_not_up_to_date() {
 }
 
 #[test]
-fn a_list_that_is_watched_says_what_ended_while_the_watch_was_broken() {
+fn a_watched_list_reports_operations_that_ended_while_the_watch_was_broken() {
     let asked = Arc::new(AtomicUsize::new(0));
     let broken = Arc::clone(&asked);
     let (_runtime, address) = serve(move |request| match request.uri().path() {
@@ -970,7 +970,7 @@ fn a_list_that_is_watched_says_what_ended_while_the_watch_was_broken() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_read_keeps_its_secrets() {
+fn errors_of_an_invalid_kubeconfig_do_not_quote_secrets() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("config");
     let text = "apiVersion: v1\nkind: Config\nusers:\n- name: a\n  user:\n    token: verysecret\n    password: [hunter2\n";
@@ -999,7 +999,7 @@ fn a_kubeconfig_that_cannot_be_read_keeps_its_secrets() {
 }
 
 #[test]
-fn kubeconfigs_that_are_missing_are_skipped_and_loopback_needs_no_proxy() {
+fn missing_kubeconfigs_are_skipped_and_loopback_uses_no_proxy() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("config");
@@ -1032,7 +1032,7 @@ fn kubeconfigs_that_are_missing_are_skipped_and_loopback_needs_no_proxy() {
 }
 
 #[test]
-fn the_environments_proxy_is_for_servers_that_are_not_exempt_from_it() {
+fn the_proxy_of_the_environment_respects_no_proxy() {
     let proxy = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     proxy.set_nonblocking(true).expect("it can be asked for");
     let address = proxy.local_addr().expect("it listens").to_string();
@@ -1090,7 +1090,7 @@ fn the_environments_proxy_is_for_servers_that_are_not_exempt_from_it() {
 }
 
 #[test]
-fn names_are_taken_as_they_are_printed_and_what_is_found_is_shown() {
+fn printed_names_are_accepted_and_found_objects_are_shown() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     let printed = said(plugin(address).args(["list", "-o", "name"])).out;
     for name in [printed.trim(), "ifo/vm-1-migrating", "vm-1-migrating"] {
@@ -1112,7 +1112,7 @@ fn names_are_taken_as_they_are_printed_and_what_is_found_is_shown() {
 }
 
 #[test]
-fn a_selector_chooses_what_a_tree_shows_and_not_what_belongs_to_what() {
+fn a_selector_filters_a_tree_without_changing_ownership() {
     let owned = |number: usize, owner: usize| {
         let mut it = operation(number);
         it["metadata"]["labels"] = json!({"team": "a"});
@@ -1178,7 +1178,7 @@ fn a_selector_chooses_what_a_tree_shows_and_not_what_belongs_to_what() {
 }
 
 #[test]
-fn an_empty_list_says_whether_filters_or_missing_rule_sets_are_why() {
+fn an_empty_list_says_if_filters_or_missing_rule_sets_are_the_reason() {
     let (_runtime, address) = cluster(Vec::new());
     let all = said(plugin(address).arg("list"));
     assert_eq!(all.err, "No operations in flight.\n");
@@ -1209,7 +1209,7 @@ fn an_empty_list_says_whether_filters_or_missing_rule_sets_are_why() {
 }
 
 #[test]
-fn version_says_what_there_is_of_a_server() {
+fn version_shows_the_server_it_can_reach() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE => (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response(),
         _ => not_found(),

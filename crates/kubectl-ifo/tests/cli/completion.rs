@@ -43,7 +43,7 @@ fn kubectl(words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn bash_offers_flags_values_and_commands_that_are_not_hidden() {
+fn bash_completes_flags_values_and_visible_commands() {
     let Some(commands) = bash(&["kubectl-ifo", ""]) else {
         return;
     };
@@ -78,7 +78,7 @@ fn no_script_names_a_hidden_command() {
 }
 
 #[test]
-fn kubectl_is_told_flags_and_values_and_no_command_where_a_value_stands() {
+fn kubectl_completion_offers_values_and_not_commands_after_a_flag() {
     for (words, offered) in [
         (&["-"][..], "--sort-by"),
         (&["-O", ""], "yaml"),
@@ -96,7 +96,7 @@ fn kubectl_is_told_flags_and_values_and_no_command_where_a_value_stands() {
 }
 
 #[test]
-fn names_come_from_the_cluster_and_the_namespace_that_the_flags_mean() {
+fn completed_names_come_from_the_cluster_and_namespace_of_the_flags() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         "/api/v1/namespaces" => body(&json!({
             "metadata": {},

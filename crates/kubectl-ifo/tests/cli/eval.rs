@@ -4,7 +4,7 @@ use super::{rules, rules_with};
 use serde_json::json;
 
 #[test]
-fn a_value_is_told_with_its_type() {
+fn a_value_is_printed_with_its_type() {
     let object = r#"{"n": 1, "t": "2026-11-21T10:00:00Z", "l": [{"a": "x"}, {"a": "y"}]}"#;
     for (expression, text, value) in [
         (
@@ -37,7 +37,7 @@ fn a_value_is_told_with_its_type() {
 }
 
 #[test]
-fn an_error_is_told_with_its_phase_and_place() {
+fn an_error_is_printed_with_its_phase_and_position() {
     let json = |expression| {
         let said = rules(&[
             "eval",

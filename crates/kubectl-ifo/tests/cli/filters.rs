@@ -21,7 +21,7 @@ fn run(address: SocketAddr, command: &str, flags: &[&str]) -> Said {
 }
 
 #[test]
-fn an_unknown_value_is_an_error_with_the_nearest_one() {
+fn an_unknown_filter_value_is_an_error_with_a_suggestion() {
     let (_runtime, address) = cluster(Vec::new());
     for (flags, told) in [
         (
@@ -68,7 +68,7 @@ fn an_unknown_value_is_an_error_with_the_nearest_one() {
 }
 
 #[test]
-fn a_value_that_no_listed_operation_has_is_checked_beside_those_that_some_have() {
+fn a_filter_value_without_a_match_is_checked_even_beside_matching_ones() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     for flags in [
         &["-c", "kubevirt,kubvirt"][..],
@@ -83,7 +83,7 @@ fn a_value_that_no_listed_operation_has_is_checked_beside_those_that_some_have()
 }
 
 #[test]
-fn a_misspelt_format_is_told_from_a_misspelt_operation() {
+fn a_misspelled_format_is_distinguished_from_a_misspelled_operation() {
     let mut naming = watching();
     naming["spec"]["rules"] = json!([{"operation": "Naming"}]);
     let (_runtime, address) = serve(move |request| match request.uri().path() {
@@ -112,7 +112,7 @@ fn a_misspelt_format_is_told_from_a_misspelt_operation() {
 }
 
 #[test]
-fn a_known_value_that_no_rule_set_looks_for_is_a_warning() {
+fn a_known_value_that_no_rule_set_detects_is_a_warning() {
     let (_runtime, address) = cluster(Vec::new());
     for (flags, told) in [
         (&["-k", "Pod"][..], "check --kind Pod"),
@@ -148,7 +148,7 @@ fn stray() -> Value {
 }
 
 #[test]
-fn what_an_operation_has_is_known() {
+fn values_of_listed_operations_are_known() {
     let (_runtime, address) = cluster(vec![stray()]);
     for flags in [
         &["-c", "mine"][..],
@@ -187,7 +187,7 @@ fn tenant(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
 }
 
 #[test]
-fn what_a_user_may_not_read_is_no_error() {
+fn unreadable_rule_sets_are_no_error() {
     let (_runtime, address) = tenant(Vec::new());
     for flags in [&["-n", "shop"][..], &["-n", "shop", "-k", "vm"]] {
         let said = run(address, "list", flags);
@@ -216,7 +216,7 @@ fn what_a_user_may_not_read_is_no_error() {
 }
 
 #[test]
-fn a_kind_has_one_set_of_names_in_all_commands() {
+fn all_commands_accept_the_same_names_of_a_kind() {
     let mut deployment = operation(1);
     deployment["spec"]["subject"]["kind"] = json!("Deployment");
     deployment["spec"]["subject"]["apiVersion"] = json!("apps/v1");
@@ -273,7 +273,7 @@ fn a_kind_has_one_set_of_names_in_all_commands() {
 }
 
 #[test]
-fn all_namespaces_is_the_default_and_wins_over_one() {
+fn all_namespaces_is_the_default_and_wins_over_namespace() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     let all = run(address, "list", &["-o", "name"]).out;
     for flags in [

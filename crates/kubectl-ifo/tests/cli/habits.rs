@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[test]
-fn the_oldest_is_named_with_its_namespace() {
+fn the_oldest_operation_is_named_with_its_namespace() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     let summary = said(plugin(address).arg("summary")).out;
     assert!(
@@ -23,7 +23,7 @@ fn the_oldest_is_named_with_its_namespace() {
 }
 
 #[test]
-fn what_is_in_another_namespace_is_told_with_its_place() {
+fn a_resource_in_another_namespace_is_reported_with_that_namespace() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     let here = said(plugin(address).args(["get", "vm-1-migrating", "-n", "shop", "-o", "name"]));
     assert_eq!(here.code, 0, "{}", here.err);
@@ -39,7 +39,7 @@ fn what_is_in_another_namespace_is_told_with_its_place() {
 }
 
 #[test]
-fn a_rule_that_may_not_be_read_is_told_with_the_right_for_it() {
+fn an_unreadable_rule_set_is_reported_with_the_missing_right() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE => list(&[operation(1)], ""),
         path if path.starts_with(RULE_SETS) => {
@@ -61,7 +61,7 @@ fn a_rule_that_may_not_be_read_is_told_with_the_right_for_it() {
 }
 
 #[test]
-fn what_is_found_is_described_before_what_is_not() {
+fn found_resources_are_described_before_missing_ones_are_reported() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     let found = "inflightoperation.live.ifo.kubevirt.io/vm-1-migrating\n";
     for (names, out, missing) in [
@@ -95,7 +95,7 @@ fn owned(number: usize) -> Value {
 }
 
 #[test]
-fn the_owners_of_what_is_described_are_asked_for_before_all_others() {
+fn owners_of_the_described_resource_are_requested_first() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = asked.clone();
     let (_runtime, address) = serve(move |request| match request.uri().path() {
@@ -121,7 +121,7 @@ fn the_owners_of_what_is_described_are_asked_for_before_all_others() {
 }
 
 #[test]
-fn owners_are_resolved_by_the_discovery_that_resolves_the_filters() {
+fn owners_and_filters_share_one_discovery() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = asked.clone();
     let (_runtime, address) = serve(move |request| {
@@ -146,7 +146,7 @@ fn owners_are_resolved_by_the_discovery_that_resolves_the_filters() {
 }
 
 #[test]
-fn files_come_before_the_flags_that_take_many() {
+fn file_arguments_precede_flags_with_several_values() {
     for (command, usage) in [
         ("test", "rules test [OPTIONS] <RULES>... --objects"),
         ("replay", "rules replay [OPTIONS] <RULES>... --stream"),
@@ -161,7 +161,7 @@ fn files_come_before_the_flags_that_take_many() {
 }
 
 #[test]
-fn flags_that_would_do_nothing_are_not_taken() {
+fn flags_without_effect_are_rejected() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     for args in [
         &["summary", "-o", "name"][..],
@@ -175,7 +175,7 @@ fn flags_that_would_do_nothing_are_not_taken() {
 
 /// kubectl's flag `--cluster` has another name there.
 #[test]
-fn rules_are_checked_against_the_cluster_that_flags_name() {
+fn rules_are_validated_against_the_cluster_of_the_flags() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = asked.clone();
     let (_runtime, address) = serve(move |request| {
@@ -201,7 +201,7 @@ fn rules_are_checked_against_the_cluster_that_flags_name() {
 }
 
 #[test]
-fn an_address_of_plain_http_is_asked_without_credentials() {
+fn plain_http_requests_carry_no_credentials() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = told.clone();
     let (_runtime, address) = serve(move |request| {
@@ -294,7 +294,7 @@ fn output_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_watch_ends_when_nobody_reads_on() {
+fn a_watch_ends_when_its_pipe_is_closed() {
     for command in ["list", "tree"] {
         let (_runtime, address) = serve(|request| match request.uri().path() {
             LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
@@ -330,7 +330,7 @@ fn a_watch_ends_when_nobody_reads_on() {
 }
 
 #[test]
-fn no_object_sends_commands_to_the_terminal() {
+fn control_characters_in_objects_do_not_reach_the_terminal() {
     let mut evil = operation(1);
     for field in ["operation", "component", "ruleSet"] {
         evil["spec"][field] = json!("e\u{1b}[31mvil\u{7}");
@@ -347,7 +347,7 @@ fn no_object_sends_commands_to_the_terminal() {
 }
 
 #[test]
-fn a_flag_with_an_empty_value_is_not_given() {
+fn an_empty_flag_value_counts_as_absent() {
     let (_runtime, address) = cluster(vec![operation(1)]);
     let empty = [
         "-n",
@@ -388,7 +388,7 @@ fn a_flag_with_an_empty_value_is_not_given() {
 }
 
 #[test]
-fn a_login_command_that_is_missing_is_named_with_the_hint_for_it() {
+fn a_missing_login_command_is_reported_with_its_install_hint() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("config");
     let kubeconfig = json!({
@@ -417,7 +417,7 @@ fn a_login_command_that_is_missing_is_named_with_the_hint_for_it() {
 }
 
 #[test]
-fn extras_of_a_user_are_impersonated_and_verbosity_is_taken() {
+fn user_extras_are_impersonated_and_verbosity_is_accepted() {
     let (_runtime, address) = serve(|request| {
         let extras = request.headers().get_all("impersonate-extra-scopes").iter();
         let extras: Vec<_> = extras.map(|it| it.to_str().unwrap_or_default()).collect();
@@ -453,7 +453,7 @@ fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> 
 }
 
 #[test]
-fn a_tree_that_is_watched_in_a_pipe_is_printed_again_only_if_it_looks_different() {
+fn a_watched_tree_in_a_pipe_is_printed_again_only_if_it_changes() {
     let changed = |version: &str, number: usize, generation: u64| {
         let mut operation = operation(number);
         operation["metadata"]["resourceVersion"] = json!(version);

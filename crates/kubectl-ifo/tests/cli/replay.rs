@@ -74,7 +74,7 @@ fn operations_have_their_times_messages_and_ends() {
 }
 
 #[test]
-fn an_end_is_shown_when_the_server_shows_it() {
+fn completions_have_the_time_at_which_the_server_shows_them() {
     let json = replay(&[]);
     let operations = &json["operations"];
     assert_eq!(
@@ -95,7 +95,7 @@ fn an_end_is_shown_when_the_server_shows_it() {
 }
 
 #[test]
-fn what_settles_when_the_stream_ends_has_ended_in_hindsight_only() {
+fn operations_settling_at_the_end_of_the_recording_complete_only_in_hindsight() {
     // The stream ends at 61 s, the debounce at 70 s.
     let json = replay(&["--debounce", "60s"]);
     let waiting = &json["operations"][1];
@@ -112,7 +112,7 @@ fn what_settles_when_the_stream_ends_has_ended_in_hindsight_only() {
 }
 
 #[test]
-fn a_state_that_waits_when_the_stream_ends_is_not_shown() {
+fn a_state_that_waits_at_the_end_of_the_recording_is_not_shown() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("rules.yaml");
     let rule_set = "
@@ -160,7 +160,7 @@ spec:
 }
 
 #[test]
-fn the_debounce_is_the_streams() {
+fn the_debounce_runs_in_recorded_time() {
     let json = replay(&["--hindsight", "--debounce", "500ms"]);
     let operations = &json["operations"];
     assert_eq!(
@@ -179,7 +179,7 @@ fn the_debounce_is_the_streams() {
 }
 
 #[test]
-fn what_kubectl_prints_has_an_order_and_no_times() {
+fn output_of_kubectl_watch_is_replayed_in_order_without_times() {
     let said = rules(&["replay", "rules", "--stream", "printed.json", "-O", "json"]);
     assert_eq!(said.code, 0, "{}", said.err);
     let json = said.json();
@@ -190,7 +190,7 @@ fn what_kubectl_prints_has_an_order_and_no_times() {
 }
 
 #[test]
-fn a_table_has_a_line_for_each_operation() {
+fn the_table_has_a_line_for_each_operation() {
     let said = rules(&["replay", "rules", "--stream", "stream.jsonl"]);
     let lines: Vec<&str> = said.out.lines().collect();
     assert_eq!(lines.len(), 5, "{}", said.out);
@@ -202,7 +202,7 @@ fn a_table_has_a_line_for_each_operation() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_counts_up_to_there() {
+fn a_truncated_recording_is_replayed_up_to_its_break() {
     let whole = include_str!("../../../../tests/fixtures/cli/stream.jsonl");
     let cut = &whole[..whole.len() - 20];
     let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], cut);
@@ -242,7 +242,7 @@ spec: {group: example.io, names: {kind: Cow, plural: kine}}
 }
 
 #[test]
-fn a_rule_that_fails_fails_the_replay_and_hides_no_operation() {
+fn a_failing_rule_fails_the_replay_but_hides_no_operation() {
     let event = r#"{"type": "ADDED", "object": {"apiVersion": "example.io/v1", "kind": "Widget",
         "metadata": {"name": "a"}, "status": {"phase": "Moving", "destination": 7}}}"#;
     let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], event);
@@ -257,7 +257,7 @@ fn a_rule_that_fails_fails_the_replay_and_hides_no_operation() {
 }
 
 #[test]
-fn an_object_that_leaves_the_selection_is_told_from_one_that_is_deleted() {
+fn leaving_the_selection_is_distinguished_from_deletion() {
     let rule_set = "
 apiVersion: ifo.kubevirt.io/v1alpha1
 kind: OperationRuleSet
@@ -309,7 +309,7 @@ spec:
 }
 
 #[test]
-fn a_start_that_the_rule_does_not_say_is_that_in_managed_fields() {
+fn without_a_start_expression_managed_fields_give_the_start() {
     let event = |t: u8, second: u8, phase: &str| {
         let time = format!("2026-11-21T10:00:{second:02}Z");
         let object = json!({

@@ -21,7 +21,7 @@ rules:
 ";
 
 #[test]
-fn the_role_has_what_the_targets_need_and_no_more() {
+fn the_role_grants_exactly_what_the_targets_need() {
     let said = rules(&["roles", "rules"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     assert_eq!(said.out, ROLE);
@@ -34,7 +34,7 @@ fn the_role_has_what_the_targets_need_and_no_more() {
 /// A rule pack has a role with the name of its component. A role with the same name would replace
 /// its rights.
 #[test]
-fn the_role_takes_the_place_of_no_rule_packs_role() {
+fn the_role_does_not_replace_the_role_of_a_rule_pack() {
     let pack = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules/kubevirt/");
     let said = rules(&["roles", &format!("{pack}/virtualmachines.yaml")]);
     assert!(

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[test]
-fn a_tree_in_place_keeps_to_the_terminal_and_what_was_on_it() {
+fn a_tree_redrawn_in_place_preserves_earlier_terminal_output() {
     let operations = (0..30).map(|number| {
         let mut operation = operation(number);
         operation["status"]["message"] = json!("moves to another node ".repeat(10));

@@ -4,7 +4,7 @@ use super::{each, rules, rules_with};
 use serde_json::json;
 
 #[test]
-fn each_object_has_a_result_and_each_operation_what_the_rule_says() {
+fn each_object_has_a_result_with_the_values_of_each_operation() {
     let said = rules(&["test", "rules", "--objects", "objects.yaml", "-O", "json"]);
     assert_eq!(said.code, 0, "{}", said.err);
     let json = said.json();
@@ -42,7 +42,7 @@ fn each_object_has_a_result_and_each_operation_what_the_rule_says() {
 }
 
 #[test]
-fn failures_are_results_too() {
+fn failures_are_reported_as_results() {
     let said = rules(&[
         "test",
         "rules",
@@ -68,7 +68,7 @@ fn failures_are_results_too() {
 }
 
 #[test]
-fn a_table_has_a_line_for_each_operation() {
+fn the_table_has_a_line_for_each_operation() {
     let said = rules(&["test", "rules", "--objects", "objects.yaml"]);
     let lines: Vec<Vec<&str>> = said
         .out
@@ -113,7 +113,7 @@ fn a_table_has_a_line_for_each_operation() {
 }
 
 #[test]
-fn yaml_says_the_same_as_json() {
+fn yaml_and_json_output_are_equal() {
     let args = ["test", "rules", "--objects", "objects.yaml", "-O"];
     let json = rules(&[&args[..], &["json"]].concat()).json();
     let yaml = rules(&[&args[..], &["yaml"]].concat());
@@ -122,7 +122,7 @@ fn yaml_says_the_same_as_json() {
 }
 
 #[test]
-fn what_is_expected_is_compared() {
+fn expectations_are_compared_with_results() {
     let args = ["test", "rules", "--expect", "--objects"];
     let said = rules(&[&args[..], &["objects.yaml"]].concat());
     assert_eq!(said.code, 0, "{}", said.err);
@@ -181,7 +181,7 @@ fn a_dead_cluster_is_read_from_its_must_gather() {
 }
 
 #[test]
-fn objects_in_another_version_are_told() {
+fn objects_of_another_api_version_are_reported() {
     let object = "{apiVersion: example.io/v2, kind: Widget, metadata: {name: a}}";
     let said = rules_with(&["test", "rules", "--objects", "-"], object);
     assert_eq!(said.code, 0);

@@ -106,7 +106,7 @@ fn top(kubeconfig: &Path, args: &[&str]) -> CommandBuilder {
 }
 
 #[test]
-fn operations_come_and_go_are_filtered_opened_and_left_behind() {
+fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     let demo = Demo::start(&["database-0", "web-0"]);
     let mut top = demo.top(&[]);
     top.shows(&["2 progressing", "live", "VirtualMachine/web-0"]);
@@ -137,7 +137,7 @@ fn operations_come_and_go_are_filtered_opened_and_left_behind() {
 }
 
 #[test]
-fn keys_and_signals_that_end_it_leave_the_terminal_as_it_was() {
+fn keys_and_signals_that_end_top_restore_the_terminal() {
     let demo = Demo::start(&["web-0"]);
     let mut top = demo.top(&[]);
     top.shows(&["VirtualMachine/web-0"]);
@@ -152,7 +152,7 @@ fn keys_and_signals_that_end_it_leave_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_server_that_is_gone_is_told_and_quitting_works() {
+fn a_lost_server_is_reported_and_quitting_works() {
     let mut demo = Demo::start(&["web-0"]);
     let mut top = demo.top(&[]);
     top.shows(&["VirtualMachine/web-0", "live"]);
@@ -163,7 +163,7 @@ fn a_server_that_is_gone_is_told_and_quitting_works() {
 }
 
 #[test]
-fn an_error_at_the_start_is_one_line_on_the_usual_screen() {
+fn a_startup_error_is_one_line_on_the_normal_screen() {
     let mut demo = Demo::start(&[]);
     demo.stop();
     let mut top = demo.top(&[]);
@@ -175,7 +175,7 @@ fn an_error_at_the_start_is_one_line_on_the_usual_screen() {
 }
 
 #[test]
-fn a_kind_that_the_cluster_does_not_know_is_told_before_the_screen_is_taken() {
+fn an_unknown_kind_is_reported_before_the_alternate_screen() {
     let (_runtime, address) = cluster(Vec::new());
     let server = format!("http://{address}");
     let args = ["--server", &server, "--kind", "Typo"];
@@ -185,7 +185,7 @@ fn a_kind_that_the_cluster_does_not_know_is_told_before_the_screen_is_taken() {
 }
 
 #[test]
-fn what_is_no_terminal_is_told_what_to_do() {
+fn without_a_terminal_the_error_says_what_to_do() {
     let said = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
         .arg("top")
         .stdin(Stdio::null())
@@ -199,7 +199,7 @@ fn what_is_no_terminal_is_told_what_to_do() {
 }
 
 #[test]
-fn colour_is_there_unless_somebody_does_not_want_it() {
+fn colors_are_on_unless_disabled() {
     let demo = Demo::start(&["web-0"]);
     let colored = |screen: &vt100::Screen| {
         let (rows, cols) = screen.size();
@@ -222,7 +222,7 @@ fn colour_is_there_unless_somebody_does_not_want_it() {
 
 /// The demo of a folder serves no namespaces, and only its own kinds.
 #[test]
-fn wait_takes_namespaces_and_kinds_that_the_demo_does_not_serve() {
+fn wait_accepts_namespaces_and_kinds_that_the_demo_does_not_serve() {
     let demo = Demo::start(&["web-0"]);
     let wait = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));

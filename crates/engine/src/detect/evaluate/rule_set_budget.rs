@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_set_alone_may_spend_all() {
+    fn a_single_rule_set_may_use_the_whole_budget() {
         let mut allowances = RuleSetBudgets::default();
         assert_eq!(round(&mut allowances, 1, 0, &[]), [STEPS_PER_OBJECT]);
     }
 
     #[test]
-    fn the_last_has_its_share_whatever_the_first_spend() {
+    fn the_last_rule_set_has_its_share_however_much_the_first_ones_use() {
         let mut allowances = RuleSetBudgets::default();
         let taken = round(&mut allowances, 3, 0, &[0, 1]);
         assert_eq!(
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_spends_all_again_and_again_is_asked_now_and_then() {
+    fn a_rule_set_that_exhausts_its_budget_repeatedly_is_throttled() {
         let mut allowances = RuleSetBudgets::default();
         let full = STEPS_PER_OBJECT - MIN_SHARE;
         for _ in 0..MAX_EXHAUSTED {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn large_objects_between_others_strain_nobody() {
+    fn occasional_large_objects_throttle_no_rule_set() {
         let mut allowances = RuleSetBudgets::default();
         for turn in 0..5 * usize::from(MAX_EXHAUSTED) {
             let greedy: &[usize] = if turn % 5 == 4 { &[] } else { &[0] };

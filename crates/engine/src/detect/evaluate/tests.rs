@@ -55,7 +55,7 @@ fn fields(evaluation: &Evaluation) -> Vec<&str> {
 }
 
 #[test]
-fn all_details_are_said() {
+fn all_details_of_a_detection_are_returned() {
     let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
                 state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
     let object = json!({"moving": true, "text": " half way ", "why": "AtWork", "how": "Blocked",
@@ -73,7 +73,7 @@ fn all_details_are_said() {
 }
 
 #[test]
-fn a_missing_field_says_nothing_and_is_no_failure() {
+fn a_missing_field_yields_no_detail_and_no_failure() {
     let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
                 state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
     let evaluation = one(rule, &json!({"moving": true}));
@@ -82,7 +82,7 @@ fn a_missing_field_says_nothing_and_is_no_failure() {
 }
 
 #[test]
-fn a_failed_detail_is_told_and_the_operation_stays() {
+fn a_failed_detail_is_reported_and_the_operation_stays() {
     for (field, text) in [
         ("message", "string(1 / 0)"),
         ("message", "object.number"),
@@ -108,14 +108,14 @@ fn a_failed_detail_is_told_and_the_operation_stays() {
 }
 
 #[test]
-fn a_message_is_cut() {
+fn a_long_message_is_truncated() {
     let rule = "{operation: Moving, expression: 'true', message: object.text}";
     let says = says(rule, &json!({"text": "ü".repeat(5000)}));
     assert_eq!(says.message.chars().count(), 1024);
 }
 
 #[test]
-fn a_failed_rule_is_a_finding_without_an_answer() {
+fn a_failed_rule_yields_an_unknown_detection() {
     let evaluation = one(
         "{operation: Moving, expression: object.number && true}",
         &json!({"number": 7}),
@@ -125,7 +125,7 @@ fn a_failed_rule_is_a_finding_without_an_answer() {
 }
 
 #[test]
-fn what_continues_an_operation_is_told_from_what_starts_it() {
+fn continue_while_is_distinguished_from_active_when() {
     let rule = "{operation: Moving, expression: object.moving, continueWhile: object.left > 0, \
                 outcome: \"'Succeeded'\"}";
     let found = |object: Value| {
@@ -146,7 +146,7 @@ fn what_continues_an_operation_is_told_from_what_starts_it() {
 }
 
 #[test]
-fn the_outcome_is_asked_when_the_rule_does_not_match() {
+fn the_outcome_is_evaluated_when_the_rule_does_not_match() {
     let rule = "{operation: Moving, expression: object.phase == 'Moving', message: object.text, \
                 outcome: \"object.phase == 'Done' ? 'Succeeded' : object.end\"}";
     let outcome = |object: Value| {
@@ -183,7 +183,7 @@ const PARTS: &str = "{operation: Copying, forEach: object.parts, itemKey: item.n
     outcome: \"item.phase == 'Done' ? 'Succeeded' : ''\"}";
 
 #[test]
-fn each_element_has_an_answer_of_its_own() {
+fn each_element_is_evaluated_separately() {
     let object = json!({"parts": [
         {"name": "a", "phase": "Copying", "unread": "x"},
         {"name": "b", "phase": "Done"},
@@ -207,7 +207,7 @@ fn each_element_has_an_answer_of_its_own() {
 }
 
 #[test]
-fn elements_that_cannot_be_told_apart_are_told() {
+fn elements_with_duplicate_keys_are_reported() {
     let object = json!({"parts": [
         {"name": "a", "phase": "Copying"}, {"name": "a", "phase": "Copying"},
         {"name": "", "phase": "Copying"}, {"name": [1], "phase": "Copying"},
@@ -218,7 +218,7 @@ fn elements_that_cannot_be_told_apart_are_told() {
 }
 
 #[test]
-fn without_a_key_strings_are_their_own() {
+fn without_a_key_expression_string_elements_are_their_own_key() {
     let rule = "{operation: Copying, forEach: object.names, expression: 'true'}";
     let evaluation = one(rule, &json!({"names": ["a", 7, {"b": 1}]}));
     let items: Vec<_> = evaluation
@@ -231,7 +231,7 @@ fn without_a_key_strings_are_their_own() {
 }
 
 #[test]
-fn a_list_that_fails_leaves_all_elements_as_they_were() {
+fn a_failed_items_expression_leaves_the_operations_of_all_elements_unchanged() {
     let evaluation = one(PARTS, &json!({"parts": 7}));
     assert_eq!(evaluation.findings.len(), 1);
     assert!(evaluation.findings[0].says.is_none());
@@ -241,7 +241,7 @@ fn a_list_that_fails_leaves_all_elements_as_they_were() {
 }
 
 #[test]
-fn labels_are_of_the_rule_set_and_not_of_an_element() {
+fn labels_belong_to_the_rule_set_and_static_labels_win() {
     let spec = format!(
         "labels: {{tier: fixed}}\nlabelExpressions:\n- {{key: tier, expression: \"'computed'\"}}\n- {{key: zone, expression: object.zone}}\nrules:\n- {PARTS}"
     );
@@ -255,7 +255,7 @@ fn labels_are_of_the_rule_set_and_not_of_an_element() {
 }
 
 #[test]
-fn variables_are_those_of_the_rule_set_that_is_asked() {
+fn each_rule_set_sees_its_own_variables() {
     let set = |value: &str| {
         format!(
             "variables:\n- {{name: wanted, expression: \"'{value}'\"}}\nrules:\n- {{operation: {value}, expression: object.phase == variables.wanted}}"
@@ -271,7 +271,7 @@ fn variables_are_those_of_the_rule_set_that_is_asked() {
 }
 
 #[test]
-fn a_rule_set_that_does_not_select_the_object_is_not_asked() {
+fn a_rule_set_that_does_not_select_the_object_is_not_evaluated() {
     let rules = "rules:\n- {operation: Moving, expression: 'true'}";
     let selecting = format!(
         "labelSelector: {{matchLabels: {{tier: web}}, matchExpressions: [{{key: old, operator: DoesNotExist}}]}}\n{rules}"
@@ -299,7 +299,7 @@ fn a_rule_set_that_does_not_select_the_object_is_not_asked() {
 }
 
 #[test]
-fn reading_the_time_shows() {
+fn an_evaluation_that_reads_now_is_marked_time_dependent() {
     let rule = "{operation: Moving, expression: object.moving, message: string(now)}";
     assert!(one(rule, &json!({"moving": true})).read_now);
     assert!(!one(rule, &json!({"moving": false})).read_now);
@@ -327,7 +327,7 @@ const BOUNDLESS: &str = "rules:
 - {operation: Endless, expression: 'object.l.all(a, object.l.all(b, object.l.all(c, object.l.all(d, a + b + c + d > 0))))'}";
 
 #[test]
-fn a_rule_set_that_spends_all_it_may_takes_nothing_from_the_others() {
+fn a_rule_set_that_exhausts_its_budget_does_not_affect_the_others() {
     let good = "rules:\n- {operation: Moving, expression: object.moving}";
     let book = book(&[("a", BOUNDLESS), ("b", BOUNDLESS), ("c", good)]);
     let list: Vec<u32> = (1..200).collect();
@@ -347,7 +347,7 @@ fn a_rule_set_that_spends_all_it_may_takes_nothing_from_the_others() {
 }
 
 #[test]
-fn of_a_strained_rule_set_nothing_is_known() {
+fn the_detections_of_a_throttled_rule_set_are_unknown() {
     let good = "rules:\n- {operation: Moving, expression: object.moving}";
     let book = book(&[("a", BOUNDLESS), ("b", good)]);
     let list: Vec<u32> = (1..200).collect();

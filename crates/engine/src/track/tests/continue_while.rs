@@ -19,7 +19,7 @@ impl World {
 }
 
 #[test]
-fn an_operation_goes_on_while_it_is_continued() {
+fn an_operation_stays_active_while_continue_while_holds() {
     let mut world = world_of(SCALING);
     world.scale(true, 1);
     assert_eq!(world.one().status.state, State::Progressing);
@@ -37,7 +37,7 @@ fn an_operation_goes_on_while_it_is_continued() {
 }
 
 #[test]
-fn what_only_continues_starts_nothing() {
+fn continue_while_alone_starts_no_operation() {
     let mut world = world_of(SCALING);
     world.scale(false, 2);
     assert!(world.shown().is_empty());
@@ -48,7 +48,7 @@ fn what_only_continues_starts_nothing() {
 }
 
 #[test]
-fn an_operation_that_settles_is_taken_back_by_what_continues_it() {
+fn continue_while_reactivates_a_settling_operation() {
     let mut world = world_of(SCALING);
     world.scale(true, 1);
     // Neither true nor ended: the counters are missing for a moment.
@@ -59,7 +59,7 @@ fn an_operation_that_settles_is_taken_back_by_what_continues_it() {
 }
 
 #[test]
-fn what_waits_for_its_appear_after_is_continued() {
+fn continue_while_continues_an_operation_that_waits_for_appear_after() {
     let mut world = world_of(&format!("{SCALING}  appearAfter: 10s\n"));
     world.scale(true, 1);
     world.scale(false, 2);
@@ -69,7 +69,7 @@ fn what_waits_for_its_appear_after_is_continued() {
 }
 
 #[test]
-fn another_run_may_begin_with_what_continues_it() {
+fn a_new_run_may_begin_while_only_continue_while_holds() {
     let mut world = world_of(SCALING);
     world.is(json!({"changed": true, "ready": 1, "wanted": 3, "run": "a"}));
     world.is(json!({"changed": false, "ready": 1, "wanted": 3, "run": "b"}));

@@ -65,7 +65,7 @@ impl World {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn message_reason_state_and_progress_are_shown_and_each_change_is_a_change() {
+fn each_change_of_message_reason_state_or_progress_is_a_visible_change() {
     let mut world = world_of(
         "rules:\n- {operation: Moving, expression: object.moving, message: object.text, reason: object.why, state: object.how, progress: object.done}",
     );
@@ -125,7 +125,7 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
 }
 
 #[test]
-fn what_succeeded_is_done_and_what_failed_got_as_far_as_it_did() {
+fn success_sets_progress_to_100_and_failure_keeps_it() {
     for (phase, progress) in [("Done", 100), ("Broken", 40)] {
         let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
@@ -143,7 +143,7 @@ fn what_succeeded_is_done_and_what_failed_got_as_far_as_it_did() {
 }
 
 #[test]
-fn an_outcome_that_comes_late_ends_what_settles() {
+fn a_late_outcome_completes_a_settling_operation() {
     let mut world = world_of(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', outcome: \"object.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
@@ -160,7 +160,7 @@ fn an_outcome_that_comes_late_ends_what_settles() {
 }
 
 #[test]
-fn another_run_is_another_operation() {
+fn a_new_run_is_a_new_operation() {
     let mut world = world_of(
         "rules:\n- {operation: Migrating, expression: object.moving, instance: object.run}",
     );
@@ -201,7 +201,7 @@ fn another_run_is_another_operation() {
 }
 
 #[test]
-fn the_start_is_the_rules_own_if_it_is_not_in_the_future() {
+fn the_start_of_the_rule_is_used_unless_it_is_in_the_future() {
     let start = |since: &str| {
         let mut world =
             world_of("rules:\n- {operation: Moving, expression: 'true', startedAt: object.since}");
@@ -222,7 +222,7 @@ fn the_start_is_the_rules_own_if_it_is_not_in_the_future() {
 }
 
 #[test]
-fn a_successor_that_says_the_same_start_has_another_name() {
+fn a_successor_with_the_same_start_has_another_name() {
     let mut world = world_of(
         "rules:\n- {operation: Moving, expression: object.moving, startedAt: \"'2026-11-21T09:30:00Z'\", debounce: 10s}",
     );
@@ -247,7 +247,7 @@ fn a_successor_that_says_the_same_start_has_another_name() {
 }
 
 #[test]
-fn a_rules_own_debounce_holds() {
+fn the_debounce_of_the_rule_applies() {
     let mut world = world_of(
         "rules:\n- {operation: Long, expression: object.on, debounce: 2m}\n- {operation: Usual, expression: object.on}\n- {operation: None, expression: object.on, debounce: 0s}",
     );
@@ -269,7 +269,7 @@ fn a_rules_own_debounce_holds() {
 }
 
 #[test]
-fn an_operation_appears_once_it_was_detected_long_enough_without_a_break() {
+fn an_operation_appears_after_uninterrupted_detection_for_appear_after() {
     let mut world =
         world_of("rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}");
     let began = world.now.wall;
@@ -285,7 +285,7 @@ fn an_operation_appears_once_it_was_detected_long_enough_without_a_break() {
 }
 
 #[test]
-fn in_a_gap_nobody_knows_whether_it_was_detected_long_enough() {
+fn an_operation_that_waits_for_appear_after_does_not_appear_during_a_gap() {
     let mut world =
         world_of("rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}");
     world.is(json!({"stuck": true}));
@@ -299,7 +299,7 @@ fn in_a_gap_nobody_knows_whether_it_was_detected_long_enough() {
 }
 
 #[test]
-fn what_waits_goes_with_its_subject_and_with_its_rule() {
+fn a_waiting_operation_is_dropped_with_its_subject_or_rule() {
     let rules = "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}";
     let mut world = world_of(rules);
     world.is(json!({"stuck": true}));
@@ -321,7 +321,7 @@ const STOPPING: &str = "rules:\n\
        outcome: \"object.phase == 'Stopped' ? 'Succeeded' : ''\"}";
 
 #[test]
-fn a_machine_stopped_in_the_middle_of_a_migration_migrates_no_more() {
+fn a_superseded_migration_does_not_restart_while_the_vm_stops() {
     let mut world = world_of(STOPPING);
     for phase in ["Migrating", "Stopping", "Migrating", "Stopped"] {
         world.phase(phase);
@@ -342,7 +342,7 @@ fn a_machine_stopped_in_the_middle_of_a_migration_migrates_no_more() {
 }
 
 #[test]
-fn what_is_detected_still_starts_when_its_successor_is_over() {
+fn a_superseded_operation_restarts_if_still_detected_when_its_successor_completes() {
     let mut world = world_of(STOPPING);
     world.phase("Stopping");
     world.phase("Migrating");
@@ -351,7 +351,7 @@ fn what_is_detected_still_starts_when_its_successor_is_over() {
 }
 
 #[test]
-fn phases_end_each_other_at_once() {
+fn successive_phases_end_each_other_without_debounce() {
     let mut world = world_of(
         "rules:\n- {operation: Pending, expression: object.phase == 'Pending', supersedes: [Running]}\n- {operation: Running, expression: object.phase == 'Running', supersedes: [Pending]}",
     );
@@ -365,7 +365,7 @@ fn phases_end_each_other_at_once() {
 }
 
 #[test]
-fn the_message_of_one_that_gave_way_names_its_successor() {
+fn the_message_of_a_superseded_operation_names_its_successor() {
     let mut settings_world = world_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
@@ -384,7 +384,7 @@ fn the_message_of_one_that_gave_way_names_its_successor() {
 }
 
 #[test]
-fn each_element_lives_on_its_own() {
+fn each_element_has_its_own_operation() {
     let mut world = world_of(
         "rules:\n- {operation: Copying, forEach: object.parts, itemKey: item.name, expression: \"item.phase == 'Copying'\", progress: item.done, \
          outcome: \"item.phase == 'Done' ? 'Succeeded' : ''\"}",
@@ -431,7 +431,7 @@ fn a_subject_that_leaves_the_selection_ends_as_if_no_longer_detected() {
 }
 
 #[test]
-fn what_a_selection_does_not_show_is_asked_about_before_it_ends() {
+fn an_object_missing_from_a_selected_list_is_looked_up_before_its_operations_end() {
     let mut world = world_of(
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );

@@ -360,7 +360,7 @@ fn operation_survives_flap_within_debounce() {
 }
 
 #[test]
-fn operation_completes_once_the_debounce_is_over_and_is_then_deleted() {
+fn operation_completes_after_the_debounce_and_is_then_deleted() {
     let mut world = world();
     world.vm(&["Migrating"]);
     world.after(Duration::from_secs(5));
@@ -457,7 +457,7 @@ fn retained_operations_are_bounded_by_count_oldest_out_first() {
 }
 
 #[test]
-fn heartbeat_that_changes_nothing_visible_makes_no_change() {
+fn an_event_without_visible_changes_makes_no_change() {
     let mut world = world();
     world.vm(&["Migrating"]);
     world.seen();
@@ -504,7 +504,7 @@ fn deleted_subject_ends_its_operations_at_once() {
 }
 
 #[test]
-fn subject_that_a_relist_does_not_show_was_deleted() {
+fn subject_missing_from_a_relist_counts_as_deleted() {
     let mut world = world();
     world.sees(subject("a"), &["Migrating"]);
     world.sees(subject("b"), &["Migrating"]);
@@ -529,7 +529,7 @@ fn subject_that_a_relist_does_not_show_was_deleted() {
 }
 
 #[test]
-fn gap_shows_unknown_and_ends_nothing_until_the_feed_is_back() {
+fn a_gap_sets_unknown_and_ends_no_operation_until_the_feed_recovers() {
     let mut world = world();
     world.sees(subject("a"), &["Migrating"]);
     world.sees(subject("b"), &["Migrating"]);
@@ -584,7 +584,7 @@ fn operation_of_a_cluster_scoped_subject_is_shown_in_the_servers_namespace() {
 }
 
 #[test]
-fn several_rule_sets_make_one_object_and_the_first_by_name_speaks() {
+fn several_rule_sets_share_one_operation_and_the_first_by_name_gives_its_details() {
     let mut world = world();
     world.rules(&[
         ("b-rules", &["Migrating"]),
@@ -606,7 +606,7 @@ fn several_rule_sets_make_one_object_and_the_first_by_name_speaks() {
 }
 
 #[test]
-fn removed_rule_ends_its_operation_and_no_other() {
+fn removed_rule_ends_only_its_own_operation() {
     let mut world = world();
     world.vm(&["Migrating", "Stopping"]);
     world.seen();
@@ -734,7 +734,7 @@ proptest! {
     /// For any order of events: in the end, the shown operations are those that were last detected,
     /// and no other state remains.
     #[test]
-    fn no_end_is_lost_in_any_order_of_events(steps in steps()) {
+    fn no_completion_is_lost_in_any_order_of_events(steps in steps()) {
         let mut world = world();
         let mut last: BTreeMap<u8, u8> = BTreeMap::new();
         let mut rules = 3;

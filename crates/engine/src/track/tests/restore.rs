@@ -95,7 +95,7 @@ pub(super) fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt:
 }
 
 #[test]
-fn an_operation_goes_on_as_it_was() {
+fn a_restored_operation_continues_unchanged() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
     let restored = world.one();
@@ -123,7 +123,7 @@ fn an_operation_goes_on_as_it_was() {
 }
 
 #[test]
-fn everything_that_rules_said_survives() {
+fn all_values_of_the_rules_are_restored() {
     let mut before = world();
     let rule_set = before.book.rule_sets[0].clone();
     let says = RuleValues {
@@ -192,7 +192,7 @@ fn everything_that_rules_said_survives() {
 }
 
 #[test]
-fn what_is_not_detected_any_more_settles_before_it_ends() {
+fn a_restored_operation_that_is_not_detected_settles_before_it_completes() {
     let mut world = migrating().restarted(Duration::from_hours(1));
     let back = world.now.wall;
     world.lists(&[]);
@@ -207,7 +207,7 @@ fn what_is_not_detected_any_more_settles_before_it_ends() {
 }
 
 #[test]
-fn a_debounce_goes_on_where_it_was() {
+fn a_restored_debounce_continues_from_its_start() {
     let mut before = migrating();
     before.vm(&[]);
     before.after(Duration::from_secs(20));
@@ -227,7 +227,7 @@ fn a_debounce_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_debounce_that_nobody_wrote_down_runs_from_the_last_change_of_the_subject() {
+fn an_unrecorded_debounce_starts_at_the_last_change_of_the_subject() {
     let before = migrating();
     // Five seconds before the restart it had ended, according to managedFields.
     let back = before.now.wall + Duration::from_secs(5);
@@ -274,7 +274,7 @@ fn a_debounce_that_nobody_wrote_down_runs_from_the_last_change_of_the_subject() 
 }
 
 #[test]
-fn a_debounce_that_ran_out_while_away_waits_until_its_subject_is_seen() {
+fn an_expired_debounce_waits_until_the_subject_is_observed() {
     let mut before = migrating();
     before.vm(&[]);
     let mut world = before.restarted(Duration::from_hours(1));
@@ -293,7 +293,7 @@ fn a_debounce_that_ran_out_while_away_waits_until_its_subject_is_seen() {
 }
 
 #[test]
-fn a_subject_that_is_gone_ends_its_operations() {
+fn restored_operations_of_a_deleted_subject_complete() {
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.rules(&RULES);
     world.feed(FeedEvent::Reset);
@@ -317,7 +317,7 @@ fn a_subject_that_is_gone_ends_its_operations() {
 }
 
 #[test]
-fn a_rule_that_is_gone_ends_its_operations_once_all_rules_are_known() {
+fn restored_operations_of_a_removed_rule_complete_once_all_rules_are_known() {
     // The rule is removed, but its rule set exists.
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.rules(&[("vm-rules", &["Stopping"])]);
@@ -349,7 +349,7 @@ fn a_rule_that_is_gone_ends_its_operations_once_all_rules_are_known() {
 }
 
 #[test]
-fn a_rule_set_of_another_name_takes_over() {
+fn a_renamed_rule_set_takes_over_restored_operations() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
     world.rules(&[("new", &["Migrating"])]);
@@ -365,7 +365,7 @@ fn a_rule_set_of_another_name_takes_over() {
 }
 
 #[test]
-fn what_nobody_can_say_anything_of_stays_and_says_so() {
+fn restored_operations_of_an_undecided_target_stay_with_detected_unknown() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
     world.booked(&["vm-rules"], &[]);
@@ -386,7 +386,7 @@ fn what_nobody_can_say_anything_of_stays_and_says_so() {
 }
 
 #[test]
-fn a_feed_that_cannot_start_ends_nothing() {
+fn a_feed_that_cannot_start_ends_no_operations() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
     world.rules(&RULES);
@@ -418,7 +418,7 @@ fn rules_that_change_before_their_feed_has_synced_take_over() {
 }
 
 #[test]
-fn what_is_over_is_shown_for_the_rest_of_its_time() {
+fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
     let mut before = world_with(settings(Some(RETENTION)));
     before.vm(&["Migrating"]);
     before.after(Duration::from_secs(10));
@@ -454,7 +454,7 @@ fn what_is_over_is_shown_for_the_rest_of_its_time() {
 }
 
 #[test]
-fn what_is_over_is_bounded_as_ever_whatever_order_it_comes_in() {
+fn restored_completed_operations_are_limited_in_any_order() {
     let mut before = world_with(settings(Some(RETENTION)));
     for name in ["a", "b", "c", "d"] {
         before.sees(subject(name), &["Migrating"]);
@@ -474,7 +474,7 @@ fn what_is_over_is_bounded_as_ever_whatever_order_it_comes_in() {
 }
 
 #[test]
-fn a_successor_in_the_same_second_gets_another_name_than_one_before_the_restart() {
+fn a_successor_in_the_same_second_as_a_restored_operation_has_another_name() {
     let mut before = world_with(settings(Some(RETENTION)));
     before.vm(&["Migrating"]);
     before.rules(&[("vm-rules", &["Stopping"])]);
@@ -623,7 +623,7 @@ pub(super) fn spans(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
 }
 
 #[test]
-fn another_run_that_is_found_after_a_restart_ended_the_one_before_when_it_started() {
+fn a_new_run_found_after_a_restart_completes_the_earlier_run_at_its_own_start() {
     let mut before = migrating().one();
     before.status.instance = Some("a".into());
     let start = migrating().now.wall;
@@ -725,7 +725,7 @@ fn an_operation_on_a_cluster_scoped_subject_moves_with_the_setting() {
 }
 
 #[test]
-fn what_the_server_would_not_have_written_is_left_out() {
+fn custom_resources_that_the_server_cannot_have_written_are_ignored() {
     let good = serde_json::to_value(migrating().one()).expect("it encodes");
     let long = "x".repeat(254);
     let edits = [
@@ -788,7 +788,7 @@ fn what_the_server_would_not_have_written_is_left_out() {
 }
 
 #[test]
-fn times_that_make_no_sense_are_put_right() {
+fn implausible_times_are_corrected() {
     let mut object = migrating().one();
     let future = "2999-01-01T00:00:00Z".parse().expect("a time");
     object.status.last_detected.0 = future;
@@ -811,7 +811,7 @@ proptest! {
     /// For any events before and after the restart or takeover: no operation that is not detected
     /// is left in flight, and an operation that the first evaluation detects keeps its name.
     #[test]
-    fn no_end_is_lost_over_a_restart_or_a_takeover(
+    fn no_completion_is_lost_over_a_restart_or_a_takeover(
         before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),
         away in 0..100_u64,
         has_index in any::<bool>(),

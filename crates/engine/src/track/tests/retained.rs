@@ -53,7 +53,7 @@ impl World {
 }
 
 #[test]
-fn what_starts_again_hours_later_is_not_taken_away_with_what_is_over() {
+fn an_operation_that_restarts_is_not_removed_with_its_completed_predecessor() {
     let mut world = retaining(10_000);
     let since = world.now.wall - HOUR;
     world.migrates_since("vm", since);
@@ -69,7 +69,7 @@ fn what_starts_again_hours_later_is_not_taken_away_with_what_is_over() {
 }
 
 #[test]
-fn what_was_over_before_a_restart_keeps_its_name_for_as_long_as_it_is_shown() {
+fn the_name_of_a_restored_completed_operation_is_reserved_while_it_is_shown() {
     let mut before = retaining(10_000);
     let since = before.now.wall - HOUR;
     before.migrates_since("vm", since);
@@ -85,7 +85,7 @@ fn what_was_over_before_a_restart_keeps_its_name_for_as_long_as_it_is_shown() {
 }
 
 #[test]
-fn of_many_that_are_over_each_keeps_its_name() {
+fn the_names_of_many_completed_operations_are_all_reserved() {
     let mut world = retaining(20_000);
     let since = world.now.wall - HOUR;
     world.migrates_since("vm", since);
@@ -102,7 +102,7 @@ fn of_many_that_are_over_each_keeps_its_name() {
 }
 
 #[test]
-fn the_first_of_several_ends_does_not_take_the_memory_of_the_others() {
+fn the_expiry_of_one_completed_operation_keeps_the_names_of_the_others() {
     let mut world = retaining(10_000);
     let since = world.now.wall - HOUR;
     world.migrates_since("vm", since);
@@ -121,7 +121,7 @@ fn the_first_of_several_ends_does_not_take_the_memory_of_the_others() {
 }
 
 #[test]
-fn what_is_in_flight_never_goes_with_what_is_over_under_its_name() {
+fn an_active_operation_is_never_removed_with_a_completed_one_of_its_name() {
     let mut world = retaining(10_000);
     let since = world.now.wall - HOUR;
     world.migrates_since("vm", since);
@@ -139,7 +139,7 @@ fn what_is_in_flight_never_goes_with_what_is_over_under_its_name() {
 }
 
 #[test]
-fn what_ends_after_its_namespace_is_not_retained() {
+fn operations_that_complete_after_their_namespace_was_deleted_are_not_retained() {
     let mut world = retaining(10_000);
     world.vm(&["Migrating"]);
     world.gone("ns", None);
@@ -164,7 +164,7 @@ fn what_ends_after_its_namespace_is_not_retained() {
 }
 
 #[test]
-fn a_namespace_made_again_retains_what_started_in_it() {
+fn a_recreated_namespace_retains_operations_that_started_in_it() {
     for told_at_once in [true, false] {
         let mut world = retaining(10_000);
         world.sees(subject("over"), &["Migrating"]);
@@ -197,7 +197,7 @@ fn a_namespace_made_again_retains_what_started_in_it() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_is_remembered_while_something_is_in_flight_in_it() {
+fn a_deleted_namespace_is_remembered_while_it_has_active_operations() {
     let mut world = retaining(10_000);
     world.vm(&["Migrating"]);
     world.gone("ns", None);

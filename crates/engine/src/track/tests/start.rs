@@ -17,7 +17,7 @@ fn start(object: &InFlightOperation) -> Timestamp {
 }
 
 #[test]
-fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() {
+fn operations_found_by_the_first_list_start_at_the_newest_managed_time() {
     let mut world = world();
     world.rules(&[("vm-rules", &["Migrating"])]);
     world.feed(FeedEvent::Reset);
@@ -58,7 +58,7 @@ fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() 
 }
 
 #[test]
-fn what_an_event_shows_first_started_with_the_change_it_tells_of() {
+fn an_operation_first_seen_in_an_event_starts_at_the_time_of_that_change() {
     // 0.7 s after a full second, with changes at full seconds, as the kube-apiserver writes them.
     let started = |change: i64| {
         let mut world = world();
@@ -78,7 +78,7 @@ fn what_an_event_shows_first_started_with_the_change_it_tells_of() {
 }
 
 #[test]
-fn two_who_see_one_event_on_both_sides_of_a_second_give_it_the_same_name() {
+fn two_replicas_that_see_one_event_in_different_seconds_give_the_same_name() {
     let names = |late: Duration| {
         let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
@@ -104,7 +104,7 @@ fn two_who_see_one_event_on_both_sides_of_a_second_give_it_the_same_name() {
 }
 
 #[test]
-fn what_ends_does_so_with_the_change_for_all_who_see_it() {
+fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
     let ends = |late: Duration| {
         let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
@@ -146,7 +146,7 @@ fn what_ends_does_so_with_the_change_for_all_who_see_it() {
 }
 
 #[test]
-fn nothing_ends_before_it_has_started() {
+fn no_operation_ends_before_its_start() {
     let mut world = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
@@ -167,7 +167,7 @@ fn nothing_ends_before_it_has_started() {
 }
 
 #[test]
-fn the_change_is_not_kept_with_the_subject() {
+fn the_time_of_a_change_is_not_stored_with_the_subject() {
     let mut world = world();
     world.sees(changed("vm", world.now.wall), &["Migrating"]);
     let tracked = world
@@ -186,7 +186,7 @@ fn the_change_is_not_kept_with_the_subject() {
 }
 
 #[test]
-fn one_run_starts_no_earlier_than_the_end_of_the_one_before_was_told() {
+fn a_run_starts_no_earlier_than_the_reported_end_of_the_previous_run() {
     let mut world = world_with(TrackerSettings {
         debounce: Duration::from_secs(3),
         retain: Some(RETENTION),

@@ -75,7 +75,7 @@ fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
 }
 
 #[test]
-fn a_break_makes_the_state_wait_from_zero() {
+fn an_interruption_restarts_the_wait_of_a_state() {
     for other in ["Progressing", "Failing"] {
         let mut world = world_after_ten_seconds();
         for state in ["Blocked", other, "Blocked"] {
@@ -90,7 +90,7 @@ fn a_break_makes_the_state_wait_from_zero() {
 }
 
 #[test]
-fn what_else_is_said_of_a_waiting_state_is_shown_at_once() {
+fn other_details_are_shown_while_a_state_waits() {
     let mut world = world_after_ten_seconds();
     world.yields("Progressing");
     world.is(json!({"moving": true, "how": "Blocked", "text": "no room"}));
@@ -108,7 +108,7 @@ fn what_else_is_said_of_a_waiting_state_is_shown_at_once() {
 }
 
 #[test]
-fn a_change_of_a_waiting_state_alone_is_no_visible_change() {
+fn a_change_of_only_the_waiting_state_is_not_visible() {
     let mut world = world_after_ten_seconds();
     world.yields("Progressing");
     world.seen();
@@ -121,7 +121,7 @@ fn a_change_of_a_waiting_state_alone_is_no_visible_change() {
 }
 
 #[test]
-fn in_a_gap_it_is_not_known_whether_a_state_has_lasted() {
+fn the_wait_of_a_state_does_not_elapse_in_a_gap() {
     let mut world = world_after_ten_seconds();
     world.yields("Blocked");
     world.feed(FeedEvent::Lost);
@@ -210,7 +210,7 @@ fn an_operation_that_ends_while_its_state_waits_has_the_state_of_its_end() {
 }
 
 #[test]
-fn another_run_waits_for_itself() {
+fn a_new_run_starts_its_own_state_wait() {
     let mut world = world_after_ten_seconds();
     let run = |run: &str| json!({"moving": true, "how": "Blocked", "run": run});
     world.is(run("1"));
@@ -273,7 +273,7 @@ fn a_state_lasts_while_its_operation_is_superseded() {
 }
 
 #[test]
-fn another_rule_set_that_speaks_goes_on_with_the_state_and_its_own_wait() {
+fn a_takeover_by_another_rule_set_keeps_the_state_and_uses_its_wait() {
     let mut world = world();
     let spec = |wait: &str| format!("rules:\n- {{operation: Moving, expression: 'true', {wait}}}");
     world.specs(&[
@@ -326,7 +326,7 @@ fn the_wait_of_an_edited_rule_counts_from_when_the_state_was_first_yielded() {
 }
 
 #[test]
-fn a_wait_goes_with_its_rule() {
+fn removing_the_rule_drops_its_state_wait() {
     let mut world = world_after_ten_seconds();
     world.yields("Blocked");
     world.spec("rules:\n- {operation: Other, expression: 'false'}");
@@ -357,7 +357,7 @@ fn started(fields: &str) -> World {
 }
 
 #[test]
-fn an_object_of_the_first_list_tells_how_long_its_state_has_lasted() {
+fn managed_fields_of_a_first_listed_object_count_towards_the_state_wait() {
     let mut world = started("stateAfter: 10s");
     world.lists_after(Duration::from_hours(1), blocked());
     assert_eq!(world.seen(), ["+Moving Blocked Moving"]);
@@ -381,7 +381,7 @@ fn an_object_of_the_first_list_tells_how_long_its_state_has_lasted() {
 }
 
 #[test]
-fn an_object_does_not_tell_how_long_a_state_has_lasted_that_depends_on_the_time() {
+fn managed_fields_do_not_count_for_a_time_dependent_state() {
     for timed in [
         "expression: object.moving && now > timestamp('2026-01-01T00:00:00Z'), state: object.how",
         "expression: object.moving, state: \"now > timestamp('2026-01-01T00:00:00Z') ? object.how : ''\"",
@@ -398,7 +398,7 @@ fn an_object_does_not_tell_how_long_a_state_has_lasted_that_depends_on_the_time(
 }
 
 #[test]
-fn a_state_that_waited_at_a_restart_does_not_wait_from_zero() {
+fn a_state_wait_continues_after_a_restart() {
     let settings = || TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
@@ -480,7 +480,7 @@ proptest! {
     /// For any order of events: a shown state has lasted for its time without interruption,
     /// Progressing is shown at once, and in the end the state that the rule yields is shown.
     #[test]
-    fn a_state_that_is_shown_has_lasted_in_any_order_of_events(steps in steps()) {
+    fn a_shown_state_has_lasted_for_its_wait_in_any_order_of_events(steps in steps()) {
         let object = |state: Option<State>| match state {
             Some(state) => json!({"moving": true, "how": state.name()}),
             None => json!({"moving": false, "how": "Progressing"}),

@@ -262,7 +262,7 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
 }
 
 #[test]
-fn the_source_of_a_start_stays_as_it_was() {
+fn a_takeover_keeps_the_source_of_the_start() {
     for source in ["Expression", "Detected", "ManagedFields", "Restored"] {
         let mut before = migrating();
         before.edit(|object| object["status"]["startTimeSource"] = source.into());
@@ -281,7 +281,7 @@ fn the_source_of_a_start_stays_as_it_was() {
 }
 
 #[test]
-fn an_end_in_a_custom_resource_wins_and_nothing_else_of_it_does() {
+fn only_the_completion_of_a_custom_resource_wins_over_the_index() {
     let over = completed().one();
     let before = {
         let mut before = world_with(retaining());
@@ -510,7 +510,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_where_the_previous_leader_put_
 }
 
 #[test]
-fn custom_resources_are_bounded_and_the_index_is_not() {
+fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
     let told = |name: &str| {
         let mut world = world();
         world.sees(subject(name), &["Migrating"]);
@@ -533,7 +533,7 @@ fn custom_resources_are_bounded_and_the_index_is_not() {
 }
 
 #[test]
-fn completed_operations_beyond_the_retained_number_are_not_shown_for_a_moment() {
+fn completed_operations_beyond_the_limit_never_appear() {
     let mut before = world_with(retaining());
     for name in ["a", "b", "c", "d"] {
         before.sees(subject(name), &["Migrating"]);
@@ -560,7 +560,7 @@ fn completed_operations_beyond_the_retained_number_are_not_shown_for_a_moment() 
 }
 
 #[test]
-fn an_object_is_owned_under_the_key_that_the_index_has_it_at() {
+fn an_object_is_tracked_under_its_index_key() {
     let mut before = migrating();
     let json = before.objects.pop_first().expect("an object").1;
     let key = Key::new("ns", "another");

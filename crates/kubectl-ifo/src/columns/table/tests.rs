@@ -17,7 +17,7 @@ fn deploying() -> ListedOperation {
 }
 
 #[test]
-fn a_table_that_begins_with_nothing_shows_all_of_what_comes() {
+fn a_table_that_starts_empty_shows_later_rows_completely() {
     let mut table = begun(&[], Some(200));
     let header = table.header();
     assert!(header.contains("MESSAGE"), "{header}");
@@ -42,7 +42,7 @@ fn a_table_that_begins_with_nothing_shows_all_of_what_comes() {
 }
 
 #[test]
-fn rows_may_exceed_their_columns_but_not_the_screen() {
+fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
     let few = [operation("a", "VM/b", "Up", 5, json!({}))];
     let long = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
     let late = operation("a-long-namespace", long, "Migrating", 65, json!({}));

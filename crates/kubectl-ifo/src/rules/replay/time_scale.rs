@@ -90,7 +90,7 @@ mod tests {
     use ifo_client::recording;
 
     #[test]
-    fn no_object_is_from_the_future() {
+    fn no_scaled_time_is_in_the_future() {
         let line = |t: f64, time: &str| {
             format!(
                 r#"{{"t":{t},"type":"ADDED","object":{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a","creationTimestamp":"{time}"}}}}}}"#

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test]
-async fn a_watch_that_broke_tells_all_there_is_when_it_is_whole_again() {
+async fn a_resumed_watch_reports_the_complete_state() {
     let watches = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&watches);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -64,7 +64,7 @@ async fn a_watch_that_broke_tells_all_there_is_when_it_is_whole_again() {
 }
 
 #[tokio::test]
-async fn no_permission_is_no_connection_to_wait_for() {
+async fn a_permission_error_is_not_retried() {
     let service = tower::service_fn(|request: Request<Body>| {
         let watch = request.uri().query().unwrap_or_default().contains("watch");
         let (code, body) = if watch {
@@ -145,7 +145,7 @@ fn told(changes: Vec<OperationChange>) -> Vec<String> {
 }
 
 #[test]
-fn what_was_listed_and_what_was_over_before_is_no_news() {
+fn listed_and_already_completed_operations_are_not_reported() {
     let mut place = listed(&[at("a", "1")]);
     let news = relist(&mut place, &[at("a", "1"), over("b", "2"), at("c", "3")]);
     assert_eq!(news, ["c Progressing"]);
@@ -164,7 +164,7 @@ fn what_was_listed_and_what_was_over_before_is_no_news() {
 }
 
 #[test]
-fn what_ends_between_the_listing_and_the_watch_is_told() {
+fn operations_that_end_between_list_and_watch_are_reported() {
     let mut place = listed(&[at("a", "1"), at("b", "1")]);
     let news = relist(&mut place, &[over("a", "2")]);
     assert_eq!(news, ["b gone", "a Succeeded"]);
@@ -172,7 +172,7 @@ fn what_ends_between_the_listing_and_the_watch_is_told() {
 }
 
 #[test]
-fn what_is_gone_is_told_once() {
+fn deleted_operations_are_reported_once() {
     let mut place = listed(&[at("a", "1")]);
     assert!(relist(&mut place, &[at("a", "1")]).is_empty());
     assert_eq!(told(place.take(Event::Delete(at("a", "1")))), ["a gone"]);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_filter_works_while_it_is_typed() {
+fn a_filter_applies_while_it_is_typed() {
     let mut seen = Seen::with(60, 9, some());
     seen.press(KeyCode::Char('/'));
     seen.type_text("virtual Q");
@@ -36,7 +36,7 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
 }
 
 #[test]
-fn a_filter_is_edited_as_in_a_shell_and_takes_a_paste() {
+fn a_filter_supports_shell_editing_keys_and_paste() {
     let mut seen = Seen::with(40, 9, some());
     let control = |c| TopEvent::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
     seen.model.update(TopEvent::Paste("q".to_owned()));
@@ -56,7 +56,7 @@ fn a_filter_is_edited_as_in_a_shell_and_takes_a_paste() {
 }
 
 #[test]
-fn the_order_goes_round_and_turns_back() {
+fn the_sort_order_cycles_and_reverses() {
     let mut seen = Seen::with(80, 24, some());
     let age = ["[worker-1]", "database-0", "disk-7", "my-operator.v2.0"];
     assert_eq!(seen.subjects(), age);
@@ -78,7 +78,7 @@ fn the_order_goes_round_and_turns_back() {
 }
 
 #[test]
-fn completed_operations_come_and_go() {
+fn completed_operations_are_toggled() {
     let mut seen = Seen::with(80, 24, some());
     assert_eq!(seen.subjects().len(), 4);
     seen.press(KeyCode::Char('c'));
@@ -89,7 +89,7 @@ fn completed_operations_come_and_go() {
 }
 
 #[test]
-fn the_cursor_stays_on_its_operation_and_at_the_top_on_what_is_first() {
+fn the_cursor_follows_its_operation_and_stays_at_the_top() {
     let mut seen = Seen::with(80, 24, some());
     let older = operation("Pod/older", "Starting", "Progressing", 9000);
     let oldest = operation("Pod/oldest", "Starting", "Progressing", 9999);
@@ -115,7 +115,7 @@ fn the_cursor_stays_on_its_operation_and_at_the_top_on_what_is_first() {
 }
 
 #[test]
-fn the_cursor_is_on_the_screen_wherever_it_goes() {
+fn the_cursor_is_always_visible() {
     let many = (0..100).map(|number| {
         operation(
             &format!("Pod/p{number:02}"),
@@ -151,7 +151,7 @@ fn the_cursor_is_on_the_screen_wherever_it_goes() {
 }
 
 #[test]
-fn help_names_all_keys_and_goes_back_to_where_it_was_called() {
+fn help_lists_all_keys_and_returns_to_the_previous_view() {
     let mut seen = Seen::with(80, 24, some());
     seen.press(KeyCode::Enter);
     seen.press(KeyCode::Char('?'));

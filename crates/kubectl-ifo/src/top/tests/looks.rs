@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_usual_screen_shows_the_oldest_first_with_bars_and_counts() {
+fn a_medium_screen_shows_the_oldest_first_with_bars_and_counts() {
     Seen::with(80, 24, some()).shows(
         "
 1 failing  1 blocked  2 progressing                                         live
@@ -104,7 +104,7 @@ q quit  ? help  Enter detail         1/1
 }
 
 #[test]
-fn an_empty_cluster_is_said_to_be_quiet_only_when_that_is_known() {
+fn an_empty_cluster_is_called_quiet_only_when_the_data_is_complete() {
     let mut seen = Seen::new(60, 6);
     seen.shows(
         "
@@ -130,7 +130,7 @@ q quit  ? help  Enter detail  / filter  s order
 }
 
 #[test]
-fn a_lost_connection_is_told_with_its_reason_until_all_is_known_again() {
+fn a_lost_connection_is_shown_with_its_reason_until_the_data_is_complete() {
     let mut seen = Seen::with(80, 9, some());
     let lost = || Problem::Unreachable {
         server: "https://127.0.0.1:6443".to_owned(),
@@ -159,7 +159,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 }
 
 #[test]
-fn an_operation_opens_with_all_that_is_known_of_it() {
+fn the_detail_view_shows_everything_known_of_an_operation() {
     let mut seen = Seen::with(80, 24, some());
     seen.press(KeyCode::Down);
     seen.press(KeyCode::Enter);
@@ -210,7 +210,7 @@ q quit  ? help  Esc back  ↑↓ scroll
 }
 
 #[test]
-fn an_open_operation_scrolls_as_far_as_it_is_long() {
+fn the_detail_view_scrolls_to_its_end() {
     let mut seen = Seen::with(40, 10, some());
     seen.press(KeyCode::Down);
     seen.press(KeyCode::Enter);
@@ -238,7 +238,7 @@ q quit  ? help  Esc back  ↑↓ scroll
 }
 
 #[test]
-fn no_size_of_the_screen_is_too_small() {
+fn no_screen_size_is_too_small() {
     for height in 1..15 {
         for width in 1..45 {
             let mut seen = Seen::with(width, height, some());
@@ -261,7 +261,7 @@ fn no_size_of_the_screen_is_too_small() {
 }
 
 #[test]
-fn states_have_colours_and_the_cursor_a_line() {
+fn states_have_colors_and_the_cursor_line_is_highlighted() {
     let mut seen = Seen::with(80, 24, some());
     seen.theme = Paint { on: true }.into();
     seen.draw();
@@ -292,7 +292,7 @@ fn states_have_colours_and_the_cursor_a_line() {
 }
 
 #[test]
-fn a_frame_of_many_operations_is_of_those_on_the_screen() {
+fn a_frame_renders_only_visible_operations() {
     let many = (0..10_000).map(|number| {
         operation(
             &format!("Pod/p{number:05}"),

@@ -46,7 +46,7 @@ kubevirt
 }
 
 #[test]
-fn a_group_is_one_of_its_namespace() {
+fn a_group_is_limited_to_its_namespace() {
     let operations = ["a", "b"].map(|namespace| {
         [
             on(namespace, "Plan", "p", "Executing").group("g", "root"),
@@ -73,7 +73,7 @@ kubevirt
 }
 
 #[test]
-fn members_of_a_group_whose_root_is_in_no_namespace_hang_there_and_tell_theirs() {
+fn members_below_a_cluster_scoped_root_show_their_namespace() {
     let operations = vec![
         on("", "Node", "n", "Draining").group("node.n", "root"),
         on("machines", "Machine", "m", "Deleting").group("node.n", "child"),
@@ -90,7 +90,7 @@ kubevirt
 }
 
 #[test]
-fn nobody_can_tell_which_of_several_roots_a_member_has_unless_it_is_owned() {
+fn with_several_roots_a_member_needs_an_owner_reference() {
     let operations = vec![
         on("a", "Plan", "p", "Executing").group("g", "root"),
         on("a", "Plan", "q", "Executing").group("g", "root"),
@@ -113,7 +113,7 @@ kubevirt
 }
 
 #[test]
-fn an_owner_in_flight_is_nearer_than_the_root_of_the_group_and_the_controller_nearest() {
+fn a_controller_wins_over_an_owner_in_flight_and_that_over_the_group_root() {
     let operations = vec![
         on("a", "Plan", "p", "Executing").group("g", "root"),
         on("a", "VM", "w", "Migrating").group("g", "child"),
@@ -143,7 +143,7 @@ kubevirt
 }
 
 #[test]
-fn an_owner_without_operations_is_shown_where_it_joins_several() {
+fn an_owner_without_operations_is_shown_if_it_joins_several_subjects() {
     let pod = |name: &str, owner: &str| on("a", "Pod", name, "Evicting").owned_by("Set", owner);
     same(
         &drawn(
@@ -215,7 +215,7 @@ kubevirt
 }
 
 #[test]
-fn an_owner_is_the_object_with_its_uid_and_not_one_with_its_name() {
+fn owners_are_matched_by_uid_and_not_by_name() {
     let mut before = on("a", "VM", "web", "Migrating");
     let instance = on("a", "VMI", "web", "Migrating").owned_by("VM", "web");
     before.subject.uid = Some("another".to_owned());
@@ -242,7 +242,7 @@ kubevirt
 }
 
 #[test]
-fn owners_in_a_circle_are_shown_once_each() {
+fn owners_in_a_cycle_are_each_shown_once() {
     let operations = vec![
         on("a", "VM", "x", "Migrating").owned_by("VM", "z"),
         on("a", "VM", "y", "Migrating").owned_by("VM", "x"),
@@ -274,7 +274,7 @@ kubevirt
 }
 
 #[test]
-fn a_circle_that_the_target_is_not_in_is_entered_by_the_nearest_way() {
+fn a_cycle_above_the_target_is_entered_by_the_shortest_path() {
     let operations = vec![
         on("a", "VM", "a", "Migrating"),
         on("a", "VM", "b", "Migrating")
@@ -298,7 +298,7 @@ kubevirt
 }
 
 #[test]
-fn one_resource_is_shown_with_all_below_and_what_is_between() {
+fn one_resource_is_shown_with_its_descendants_and_intermediate_owners() {
     let operations = vec![
         on("a", "VM", "web", "Migrating").owned_by("Pool", "p"),
         on("a", "Pod", "launcher", "Starting").owned_by("VMI", "web"),
@@ -325,7 +325,7 @@ kubevirt
 }
 
 #[test]
-fn what_is_filtered_out_still_leads_to_what_is_not() {
+fn filtered_out_resources_still_connect_their_descendants() {
     let operations = vec![
         on("a", "VM", "web", "Restarting"),
         on("a", "VMI", "web", "Booting")

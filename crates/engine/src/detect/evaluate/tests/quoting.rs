@@ -119,7 +119,7 @@ fn no_failure_of_any_field_quotes_a_value_or_names_the_object() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_not_quoted() {
+fn an_undecodable_object_is_not_quoted() {
     let book = book(&[("set", "rules:\n- {operation: Moving, expression: object.a}")]);
     for json in [
         r#"{"metadata": {"name": "zqx"}, "a": zqx}"#,
@@ -143,7 +143,7 @@ fn an_object_that_cannot_be_read_is_not_quoted() {
 }
 
 #[test]
-fn one_failure_a_minute_is_logged_of_a_rule_set() {
+fn at_most_one_failure_a_minute_is_logged_for_each_rule_set() {
     let activity = crate::rules::Activity::default();
     let may_log = |second| activity.may_log(Timestamp::from_second(second).expect("a time"));
     let logged: Vec<i64> = (1_000..1_200).filter(|second| may_log(*second)).collect();
