@@ -20,7 +20,8 @@ use crate::clock;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
 use crate::replicate::{
-    self, Covered, LeaderQueries, Leadership, Mirror, Predecessor, ReplicaTask, Standing, View,
+    self, LeaderQueries, LeaderView, Leadership, Mirror, Predecessor, ReplicaTask,
+    ReplicatedReporter, View,
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
@@ -84,7 +85,7 @@ struct App {
     pipeline: PipelineThread,
     /// Taken out when the replica is started.
     replica: Option<(Writer, LeaderQueries)>,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<LeaderView>,
     view: View,
     /// Cancelled when this replica must not lead any more.
     retire: CancellationToken,
@@ -99,7 +100,7 @@ impl App {
         let metrics = Arc::new(Metrics::of_version(&common.version));
         // No leader issues version 0, so a mirror cannot continue from it.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
-        let standing = watch::Sender::new(Standing::Unknown);
+        let standing = watch::Sender::new(LeaderView::Unknown);
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
         let (sampled, own) = (operations.clone(), view.clone());
         metrics.read_index_with(move || sample(&sampled, &own));
@@ -133,7 +134,7 @@ impl App {
     fn lead(&mut self, common: &Common, begin: BeginTerm) {
         self.health.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
-        self.standing.send_replace(Standing::Leading(alone));
+        self.standing.send_replace(LeaderView::Leading(alone));
         if let Some((writer, _)) = self.replica.take() {
             self.begin(common, writer, None, None, begin);
         }
@@ -184,7 +185,7 @@ impl App {
         direct: Option<&'static [AdvertisedResource]>,
     ) -> Server {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
-        let covered = Covered::new(reporter, self.view.clone());
+        let covered = ReplicatedReporter::new(reporter, self.view.clone());
         let own = covered.clone();
         let mut resources = vec![resource::inflight_operations(self.operations.clone())];
         resources.extend(more);

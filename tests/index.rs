@@ -3,8 +3,8 @@
 
 use futures::FutureExt;
 use ifo::index::{
-    Bounds, CommitVersion, Cursor, Gone, IndexChange, IndexEntry, IndexReader, Key, ListScope,
-    ReadVersion, Rv, Write, Writer, index,
+    Bounds, CommitVersion, Cursor, IndexChange, IndexEntry, IndexReader, Key, ListScope,
+    ReadVersion, Rv, VersionGone, Write, Writer, index,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -175,7 +175,7 @@ async fn watch(
     rv: Rv,
     scope: &ListScope,
     want: usize,
-) -> Result<Vec<Step>, Gone> {
+) -> Result<Vec<Step>, VersionGone> {
     let mut cursor = reader.follow(rv, scope.clone())?;
     let mut watched = Vec::new();
     let mut last = rv;
@@ -265,7 +265,7 @@ impl Model {
                     }
                     Err(gone) => {
                         assert!(at < oldest || at != past.rv);
-                        assert_eq!(gone, Gone { asked: at, oldest });
+                        assert_eq!(gone, VersionGone { asked: at, oldest });
                     }
                 }
                 match reader.follow(at, scope.clone()) {
@@ -275,7 +275,7 @@ impl Model {
                     }
                     Err(gone) => {
                         assert!(at < oldest || at != past.rv);
-                        assert_eq!(gone, Gone { asked: at, oldest });
+                        assert_eq!(gone, VersionGone { asked: at, oldest });
                     }
                 }
             }

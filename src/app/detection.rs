@@ -8,7 +8,7 @@ use super::replica::LeaderTerm;
 use crate::config::Common;
 use crate::detection::Supervisor;
 use crate::observe::{Feed, Resolve};
-use crate::persist::Unread;
+use crate::persist::UnreadRuleSets;
 use crate::rules::{Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
 use crate::serve::Health;
 use crate::telemetry::Metrics;
@@ -40,7 +40,7 @@ pub(super) struct PipelineInput {
     ///
     /// The value contains the rule sets whose targets have a gap. An operation of another rule set
     /// that is not in the index then has ended.
-    pub(super) settled: watch::Sender<Option<Arc<Unread>>>,
+    pub(super) settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
 }
 
 /// The settings of detection, the same in every term.
@@ -142,11 +142,11 @@ async fn first_sync(
     restored: oneshot::Receiver<()>,
     (mut caught_up, mut unread): (
         watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
-        watch::Receiver<Arc<Unread>>,
+        watch::Receiver<Arc<UnreadRuleSets>>,
     ),
     tracker: mpsc::Sender<Message>,
     health: Arc<Health>,
-    settled: watch::Sender<Option<Arc<Unread>>>,
+    settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     limit: Duration,
 ) {
     // The sender is dropped only if the process is stopping.

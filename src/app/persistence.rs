@@ -4,7 +4,7 @@ use super::replica::LeaderTerm;
 use crate::config::Common;
 use crate::observe::Connection;
 use crate::persist::{
-    self, AtStop, ClusterStore, Persist, PersistSettings, PersistVerdict, Unread,
+    self, AtStop, ClusterStore, Persist, PersistSettings, PersistVerdict, UnreadRuleSets,
 };
 use crate::telemetry::PersistenceMetrics;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl LeaderTerm {
         service: &str,
         metrics: Arc<PersistenceMetrics>,
         at_stop: AtStop,
-        settled: watch::Receiver<Option<Arc<Unread>>>,
+        settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     ) {
         let (verdict, told) = watch::channel(PersistVerdict::Unknown);
         let persist = Persist {

@@ -36,15 +36,15 @@ pub(super) struct Recent<V> {
 
 #[derive(Debug)]
 struct ReviewCache<V> {
-    entries: HashMap<Digest, (Made, V)>,
+    entries: HashMap<Digest, (InsertionOrder, V)>,
     /// The insertions in their order, at most `at_most`.
-    order: VecDeque<(Made, Digest)>,
+    order: VecDeque<(InsertionOrder, Digest)>,
     insertions: u64,
 }
 
 /// The time and the number of an insertion. Two insertions may have the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Made {
+struct InsertionOrder {
     at: Instant,
     nth: u64,
 }
@@ -106,7 +106,7 @@ impl<V> ReviewCache<V> {
 
     fn insert(&mut self, key: Digest, value: V, keep: Duration, at_most: usize) {
         self.insertions += 1;
-        let made = Made {
+        let made = InsertionOrder {
             at: Instant::now(),
             nth: self.insertions,
         };
@@ -162,22 +162,24 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     {
         let way = self.resolve(key, |known| {
             let under_way = match known {
-                Some(CachedReview::Answered(answer)) => return (Way::Answer(answer.clone()), None),
+                Some(CachedReview::Answered(answer)) => {
+                    return (ReviewLookup::Answer(answer.clone()), None);
+                }
                 Some(CachedReview::Asked(review)) => review.upgrade(),
                 None => None,
             };
             if let Some(review) = under_way
                 && !matches!(review.peek(), Some(Err(_)))
             {
-                return (Way::Wait(review), None);
+                return (ReviewLookup::Wait(review), None);
             }
             let review = patiently(ask).boxed().shared();
             let asked = review.downgrade().map(CachedReview::Asked);
-            (Way::Wait(review), asked)
+            (ReviewLookup::Wait(review), asked)
         });
         let answer = match way {
-            Way::Answer(answer) => return Ok(answer),
-            Way::Wait(review) => review.await?,
+            ReviewLookup::Answer(answer) => return Ok(answer),
+            ReviewLookup::Wait(review) => review.await?,
         };
         // The first waiting request stores the answer.
         self.resolve(key, |known| match known {
@@ -189,7 +191,7 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
 }
 
 /// The way to an answer.
-enum Way<T> {
+enum ReviewLookup<T> {
     /// The cached answer.
     Answer(T),
     /// A review in flight.

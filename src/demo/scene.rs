@@ -64,7 +64,7 @@ pub struct SceneError {
 
 /// One change of an object.
 #[derive(Debug)]
-struct Step {
+struct SceneStep {
     /// Time since the beginning of the scene.
     at: Duration,
     change: ChangeType,
@@ -93,7 +93,7 @@ struct SceneLine {
 #[derive(Debug)]
 struct Scene {
     name: &'static str,
-    steps: Vec<Step>,
+    steps: Vec<SceneStep>,
     /// UIDs of the objects that exist before the scene begins.
     lasting: BTreeSet<String>,
 }
@@ -155,7 +155,7 @@ impl Scene {
                 .ok_or_else(|| problem("an object of no known kind, or without name".to_owned()))?;
             let at =
                 Duration::try_from_secs_f64(line.t).map_err(|error| problem(error.to_string()))?;
-            if steps.last().is_some_and(|last: &Step| last.at > at) {
+            if steps.last().is_some_and(|last: &SceneStep| last.at > at) {
                 return Err(problem("earlier than the line before".to_owned()));
             }
             if at.is_zero()
@@ -163,7 +163,7 @@ impl Scene {
             {
                 lasting.insert(uid.to_owned());
             }
-            steps.push(Step {
+            steps.push(SceneStep {
                 at,
                 change: line.change,
                 id,
@@ -226,7 +226,7 @@ impl Scene {
     }
 }
 
-impl Step {
+impl SceneStep {
     fn apply(&self, store: &ObjectStore, moved: &MovedTo<'_>) {
         match self.change {
             ChangeType::Added => store.put(&self.id, moved.value(&self.object)),

@@ -53,9 +53,9 @@ impl ObjectId {
 
 /// The objects of the demo. Clones share them.
 #[derive(Clone)]
-pub struct ObjectStore(Arc<Shared>);
+pub struct ObjectStore(Arc<SharedObjects>);
 
-struct Shared {
+struct SharedObjects {
     objects: Mutex<Objects>,
     changes: broadcast::Sender<ObjectChange>,
 }
@@ -74,7 +74,7 @@ struct ObjectChange {
 
 impl ObjectStore {
     fn with_backlog(backlog: usize) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedObjects {
             objects: Mutex::default(),
             changes: broadcast::Sender::new(backlog),
         }))

@@ -2,7 +2,7 @@
 //! detector, and whether the feed is up to date.
 
 use crate::clock;
-use crate::observe::{Feed, Lost, ObjectNames, Raw};
+use crate::observe::{Feed, GapReason, ObjectNames, Raw};
 use crate::rules::Feedback;
 use crate::telemetry::Counter;
 use futures::StreamExt;
@@ -165,7 +165,7 @@ impl FeedTask {
         self.tracker.send(message).await.is_ok()
     }
 
-    async fn report(&self, lost: Option<Lost>) -> bool {
+    async fn report(&self, lost: Option<GapReason>) -> bool {
         let feedback = Feedback {
             source: self.source.clone(),
             generation: self.detector.book().generation,
@@ -177,8 +177,8 @@ impl FeedTask {
 
 /// Why a target is not watched, for the status of its rule sets. If the server lacks a right, it
 /// contains the commands that grant it.
-fn explained(lost: &Lost, target: &Gvr) -> String {
-    if !matches!(lost, Lost::Forbidden { .. }) {
+fn explained(lost: &GapReason, target: &Gvr) -> String {
+    if !matches!(lost, GapReason::Forbidden { .. }) {
         return lost.to_string();
     }
     let resource = if target.group.is_empty() {

@@ -2,7 +2,7 @@
 //! record messages.
 
 use super::*;
-use crate::observe::{Lost, Raw};
+use crate::observe::{GapReason, Raw};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -337,7 +337,7 @@ async fn failing_feed_is_reported_with_its_error_until_it_recovers() {
     world.publish(&cars, Some(working(7, &cars))).await;
     let feed = world.running_feed();
     let message = "may not list cars".to_owned();
-    feed.say(Raw::Lost(Lost::Forbidden { message }));
+    feed.say(Raw::Lost(GapReason::Forbidden { message }));
     let mut reported = world.reported().await;
     let (feed_name, generation, failure) = reported.remove(0);
     assert_eq!((&*feed_name, generation, reported.len()), ("cars", 7, 0));
@@ -354,7 +354,7 @@ async fn failing_feed_is_reported_with_its_error_until_it_recovers() {
     feed.list(&[]);
     assert_eq!(world.reported().await, [("cars".to_owned(), 7, None)]);
     // A gap without missed changes.
-    feed.say(Raw::Lost(Lost::Unreachable("reset by peer".into())));
+    feed.say(Raw::Lost(GapReason::Unreachable("reset by peer".into())));
     feed.say(Raw::Synced);
     let failure = Some("unreachable: reset by peer".to_owned());
     let reported = world.reported().await;
@@ -537,7 +537,7 @@ async fn unknown_detections_are_counted_until_the_object_is_evaluated_or_deleted
     moment().await;
     assert_eq!(unknown(&rules), (1, false));
     // A new list replaces the state when it is complete.
-    feed.say(Raw::Lost(Lost::Unreachable("x".into())));
+    feed.say(Raw::Lost(GapReason::Unreachable("x".into())));
     feed.say(Raw::Reset);
     moment().await;
     assert_eq!(unknown(&rules), (1, false));

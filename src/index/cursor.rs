@@ -3,7 +3,7 @@
 //! error.
 
 use super::reader::IndexState;
-use super::{Gone, IndexChange, ListScope, Rv};
+use super::{IndexChange, ListScope, Rv, VersionGone};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -40,9 +40,9 @@ impl Cursor {
     ///
     /// # Errors
     ///
-    /// [`Gone`] if the ring has dropped the next change, or if the state was replaced. Later calls
-    /// return it again.
-    pub async fn next(&mut self) -> Result<Vec<IndexChange>, Gone> {
+    /// [`VersionGone`] if the ring has dropped the next change, or if the state was replaced. Later
+    /// calls return it again.
+    pub async fn next(&mut self) -> Result<Vec<IndexChange>, VersionGone> {
         loop {
             // The borrow is a lock. It ends here, before the await below.
             let head = *self.head.borrow_and_update();
@@ -62,7 +62,7 @@ impl Cursor {
     }
 
     /// The next changes up to `head`. The cursor moves to the last of them, or to `head`.
-    fn until(&mut self, head: Rv) -> Result<Vec<IndexChange>, Gone> {
+    fn until(&mut self, head: Rv) -> Result<Vec<IndexChange>, VersionGone> {
         let ring = self.shared.ring();
         let mut changes: Vec<IndexChange> = Vec::new();
         let mut to = head.max(self.rv);

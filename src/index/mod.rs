@@ -116,7 +116,7 @@ pub enum ReadVersion {
 /// [`IndexReader::reached`] first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is no longer available; the oldest is {oldest}")]
-pub struct Gone {
+pub struct VersionGone {
     /// The requested version.
     pub asked: Rv,
     /// The ring's lower boundary.

@@ -9,14 +9,14 @@
 //! writer can be larger than the whole ring. So changes younger than [`Bounds::MIN_AGE`] stay, and
 //! may have up to [`Bounds::most`] bytes. A client that reads promptly then misses no change.
 
-use super::{Bounds, Gone, IndexChange, IndexEntry, ListScope, Rv};
+use super::{Bounds, IndexChange, IndexEntry, ListScope, Rv, VersionGone};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    slots: VecDeque<Slot>,
+    slots: VecDeque<RingSlot>,
     /// The lower boundary: the version of the last dropped change, or the first version of the
     /// index.
     floor: Rv,
@@ -29,13 +29,13 @@ pub(super) struct Ring {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct RingSlot {
     change: IndexChange,
     /// The local time of the change. The version is the time of another machine on a follower.
     at: Instant,
 }
 
-impl Slot {
+impl RingSlot {
     /// Bytes that are freed when the change is dropped.
     fn weight(&self) -> usize {
         let before = self.change.before.as_ref();
@@ -64,7 +64,7 @@ impl Ring {
 
     /// Adds a change. Its version is not below that of the last change.
     pub(super) fn push(&mut self, change: IndexChange, at: Instant) {
-        let slot = Slot { change, at };
+        let slot = RingSlot { change, at };
         self.bytes += slot.weight();
         self.slots.push_back(slot);
     }
@@ -94,7 +94,7 @@ impl Ring {
     }
 
     /// The changes after `rv`. None if the ring has dropped some of them.
-    pub(super) fn after(&self, rv: Rv) -> Result<impl Iterator<Item = &IndexChange>, Gone> {
+    pub(super) fn after(&self, rv: Rv) -> Result<impl Iterator<Item = &IndexChange>, VersionGone> {
         if rv < self.floor || self.retired {
             return Err(self.gone(rv));
         }
@@ -106,7 +106,11 @@ impl Ring {
     ///
     /// Such an object was current at `rv`, and the earliest later change of its key replaced or
     /// removed it. Objects that further changes replaced are newer than `rv`.
-    pub(super) fn old(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, Gone> {
+    pub(super) fn old(
+        &self,
+        scope: &ListScope,
+        rv: Rv,
+    ) -> Result<Vec<Arc<IndexEntry>>, VersionGone> {
         let old = self.after(rv)?.filter_map(|change| change.before.as_ref());
         let wanted = |old: &&Arc<IndexEntry>| old.rv() <= rv && scope.contains(old.key());
         Ok(old.filter(wanted).cloned().collect())
@@ -130,8 +134,8 @@ impl Ring {
         rv == self.floor || self.slots.get(at).is_some_and(|slot| slot.change.rv == rv)
     }
 
-    pub(super) fn gone(&self, asked: Rv) -> Gone {
-        Gone {
+    pub(super) fn gone(&self, asked: Rv) -> VersionGone {
+        VersionGone {
             asked,
             oldest: self.floor,
         }

@@ -348,7 +348,7 @@ fn a_version_that_no_change_had_is_gone() {
         assert_eq!(followed(rv), Ok(changes));
     }
     for rv in [0, 9, 11, 19, 29, 31] {
-        let gone = Gone {
+        let gone = VersionGone {
             asked: Rv(rv),
             oldest: Rv(10),
         };
@@ -687,7 +687,7 @@ fn an_unpublished_change_is_not_visible() {
     // A state in the middle of a commit.
     change.rv = Rv(7);
     reader.shared().ring_mut().push(change, Instant::now());
-    let gone = Gone {
+    let gone = VersionGone {
         asked: Rv(7),
         oldest: Rv(1),
     };

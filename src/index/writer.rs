@@ -119,8 +119,8 @@ impl Writer {
     }
 
     /// Replaces the whole state. The new version may be below the head. Readers see the old state
-    /// or the new one. Cursors on the old state get [`Gone`](super::Gone), because no change leads
-    /// from it to the new state.
+    /// or the new one. Cursors on the old state get [`VersionGone`](super::VersionGone), because no
+    /// change leads from it to the new state.
     pub fn replace(&mut self, replacement: Replacement) {
         let old = std::mem::replace(&mut self.shared, replacement.shared);
         self.current.send_replace(self.shared.clone());
@@ -140,7 +140,7 @@ impl Writer {
         stamp: CommitVersion,
     ) -> Result<Rv, Error> {
         let head = self.head();
-        let mut draft = Draft::new(self, stamp, head)?;
+        let mut draft = BatchDraft::new(self, stamp, head)?;
         for write in batch.as_ref() {
             draft.write(write)?;
         }
@@ -274,7 +274,7 @@ fn above(asked: Rv, head: Rv) -> Result<(), Error> {
 type BeforeAfter = (Option<Arc<IndexEntry>>, Option<Arc<IndexEntry>>);
 
 /// A batch that is being prepared: its changes, and the entries of changed keys after them.
-struct Draft<'a> {
+struct BatchDraft<'a> {
     shared: &'a IndexState,
     stamp: CommitVersion,
     head: Rv,
@@ -288,7 +288,7 @@ struct Draft<'a> {
     namespaces: HashSet<Arc<str>>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> BatchDraft<'a> {
     fn new(writer: &'a Writer, stamp: CommitVersion, head: Rv) -> Result<Self, Error> {
         if let CommitVersion::Exact(asked) = stamp {
             above(asked, head)?;

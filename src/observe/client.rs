@@ -10,7 +10,7 @@
 //! connection of their own.
 
 use super::read_ahead::BufferedConnector;
-use super::time_limits::{Bounded, ConnectWithin};
+use super::time_limits::{ConnectWithin, TimeLimited};
 use http::Uri;
 use hyper_util::{
     client::{
@@ -106,18 +106,19 @@ pub struct Connection {
     /// The address and credentials, for a client of another server that knows them. None if the
     /// connection was made [`Connection::through`] a client.
     pub config: Option<Config>,
-    lanes: Arc<Lanes>,
+    lanes: Arc<WatchClients>,
 }
 
 /// The clients for watches. Each has a connection of its own.
-struct Lanes {
+struct WatchClients {
     make: Box<dyn Fn() -> Client + Send + Sync>,
-    /// A client and its seat. Each [`Lane`] has a clone of the seat.
+    /// A client and a shared counter of its watches. Each [`WatchPermit`] has a clone of the
+    /// counter.
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
 /// A place for one watch. It is free again when it is dropped.
-pub(super) struct Lane {
+pub(super) struct WatchPermit {
     pub(super) client: Client,
     _seat: Arc<()>,
 }
@@ -140,7 +141,7 @@ impl Connection {
         Self {
             client,
             config: None,
-            lanes: Arc::new(Lanes {
+            lanes: Arc::new(WatchClients {
                 make,
                 open: Mutex::default(),
             }),
@@ -154,7 +155,7 @@ impl Connection {
     }
 
     /// A client for one more watch.
-    pub(super) fn lane(&self) -> Lane {
+    pub(super) fn lane(&self) -> WatchPermit {
         let mut open = self
             .lanes
             .open
@@ -170,7 +171,7 @@ impl Connection {
             open.push((client.clone(), Arc::clone(&seat)));
             (client, seat)
         };
-        Lane {
+        WatchPermit {
             client,
             _seat: seat,
         }
@@ -361,7 +362,7 @@ impl ClientLayers {
             .map_err(BoxError::from)
             .service(http);
         Client::new(
-            Bounded {
+            TimeLimited {
                 service,
                 limit: self.limit,
             },

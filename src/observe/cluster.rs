@@ -2,7 +2,7 @@
 
 use super::request::{self, Refusal};
 use super::{
-    Connection, Feed, Lost, ObjectNames, Raw, budget::ReadBudget, follow::WatchTask, inline,
+    Connection, Feed, GapReason, ObjectNames, Raw, budget::ReadBudget, follow::WatchTask, inline,
 };
 use crate::telemetry::Metrics;
 use futures::FutureExt as _;
@@ -46,7 +46,7 @@ impl Feed for ClusterFeed {
         async move {
             match request::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
-                Err(Refusal::Lost(Lost::NotFound { .. }, _)) => false,
+                Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
                 // If it is not there, it settles, and ends after all.
                 Err(_) => true,
             }

@@ -4,8 +4,8 @@
 //! server that is ready counts as "not served".
 
 use super::{
-    Connection, Lost, Resolve,
-    client::Lane,
+    Connection, GapReason, Resolve,
+    client::WatchPermit,
     request::{self, ReadError, Refusal},
 };
 use bytes::Bytes;
@@ -47,7 +47,7 @@ const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 /// Looks up resources in the discovery of a cluster.
 pub struct Discovery {
     client: Client,
-    lane: Lane,
+    lane: WatchPermit,
     retry_interval: Duration,
 }
 
@@ -103,10 +103,10 @@ impl Discovery {
         // A starting kube-apiserver answers before it has read all CRDs. The same answer counts if
         // the server is ready and gives it again.
         match self.fetch("/readyz").await {
-            Err(Refusal::Lost(Lost::Refused { code, .. }, _)) => Resolution::Unknown {
+            Err(Refusal::Lost(GapReason::Refused { code, .. }, _)) => Resolution::Unknown {
                 message: format!("the API server is not ready (/readyz: {code})"),
             },
-            Err(Refusal::Lost(lost @ Lost::Unreachable(_), _)) => Resolution::Unknown {
+            Err(Refusal::Lost(lost @ GapReason::Unreachable(_), _)) => Resolution::Unknown {
                 message: lost.to_string(),
             },
             _ => self.ask(&path, gvr).await,
@@ -116,7 +116,7 @@ impl Discovery {
     async fn ask(&self, path: &str, gvr: &Gvr) -> Resolution {
         let body = match self.fetch(path).await {
             Ok(body) => body,
-            Err(Refusal::Lost(Lost::NotFound { .. }, _)) => return self.ask_group(gvr).await,
+            Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => return self.ask_group(gvr).await,
             Err(refusal) => return unknown(refusal),
         };
         let list: ResourceList = match serde_json::from_slice(&body) {
@@ -165,7 +165,7 @@ impl Discovery {
         let group_served = gvr.group.is_empty()
             || match self.fetch(&format!("/apis/{}", gvr.group)).await {
                 Ok(_) => true,
-                Err(Refusal::Lost(Lost::NotFound { .. }, _)) => false,
+                Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
                 Err(refusal) => return unknown(refusal),
             };
         let message = if group_served {
@@ -180,7 +180,7 @@ impl Discovery {
     }
 
     async fn fetch(&self, path: &str) -> Result<Bytes, Refusal> {
-        let unreachable = |why| Refusal::Lost(Lost::Unreachable(why), None);
+        let unreachable = |why| Refusal::Lost(GapReason::Unreachable(why), None);
         let request = request::get(path).map_err(unreachable)?;
         let body = request::send(&self.lane.client, request).await?.into_body();
         request::read(body, MAX_DISCOVERY)

@@ -5,7 +5,7 @@
 //! the object is a slice between a known beginning and the last brace. Lines of another form go
 //! through a JSON parser, which only finds the beginning and the end of the object.
 
-use super::Garbled;
+use super::InvalidData;
 use bytes::Bytes;
 use serde::{
     Deserialize,
@@ -69,7 +69,7 @@ struct Envelope<'a> {
 }
 
 #[derive(Deserialize)]
-struct Marked {
+struct MarkedBookmark {
     metadata: BookmarkMetadata,
 }
 
@@ -82,7 +82,7 @@ struct BookmarkMetadata {
 }
 
 /// Decodes a line.
-pub(super) fn read(line: &Bytes) -> Result<WatchLine, Garbled> {
+pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
     for (kind, begin) in [
         ("MODIFIED", r#"{"type":"MODIFIED","object":{"#),
         ("ADDED", r#"{"type":"ADDED","object":{"#),
@@ -97,17 +97,17 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, Garbled> {
             });
         }
     }
-    let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(|e| Garbled::json(&e))?;
+    let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(|e| InvalidData::json(&e))?;
     let object = line.slice_ref(envelope.object.get().as_bytes());
     if !object.starts_with(b"{") {
-        return Err(Garbled::NoObject);
+        return Err(InvalidData::NoObject);
     }
     match envelope.r#type {
         "ADDED" | "MODIFIED" => Ok(WatchLine::Applied(object)),
         "DELETED" => Ok(WatchLine::Deleted(object)),
         "BOOKMARK" => {
-            let Marked { metadata } =
-                serde_json::from_slice(&object).map_err(|e| Garbled::json(&e))?;
+            let MarkedBookmark { metadata } =
+                serde_json::from_slice(&object).map_err(|e| InvalidData::json(&e))?;
             let initial_end = metadata
                 .annotations
                 .is_some_and(|a| a.get(INITIAL_EVENTS_END).is_some_and(|v| v == "true"));
@@ -117,16 +117,16 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, Garbled> {
             })
         }
         "ERROR" => Ok(WatchLine::Error(
-            serde_json::from_slice(&object).map_err(|e| Garbled::json(&e))?,
+            serde_json::from_slice(&object).map_err(|e| InvalidData::json(&e))?,
         )),
-        _ => Err(Garbled::UnknownEvent),
+        _ => Err(InvalidData::UnknownEvent),
     }
 }
 
 /// Decodes the beginning of a line of `length` bytes that was too long. None if the beginning does
 /// not contain the object's identity.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
-    let (kind, object) = beginning(head, Within::Line);
+    let (kind, object) = beginning(head, ParserPosition::Line);
     let object = object?;
     match kind.as_deref()? {
         "ADDED" | "MODIFIED" => Some(WatchLine::TooLarge { object, length }),
@@ -138,15 +138,15 @@ pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
 /// The identity of an object as the JSON of an object, as far as the text contains it. None without
 /// a name and a UID.
 pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
-    beginning(object, Within::Object).1
+    beginning(object, ParserPosition::Object).1
 }
 
 /// The type of an event if it precedes the object, and the object's identity.
-fn beginning(text: &[u8], within: Within) -> (Option<String>, Option<Bytes>) {
+fn beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
     let mut kind = None;
     let mut metadata = Map::new();
     // The text ends too early, as expected. Fields before the end count.
-    let _ = Beginning {
+    let _ = IdentityReader {
         within,
         kind: &mut kind,
         metadata: &mut metadata,
@@ -165,20 +165,20 @@ fn beginning(text: &[u8], within: Within) -> (Option<String>, Option<Bytes>) {
 
 /// The position of the parser in a line.
 #[derive(Clone, Copy)]
-enum Within {
+enum ParserPosition {
     Line,
     Object,
     Metadata,
 }
 
 /// Collects the identity of an object from the beginning of a text.
-struct Beginning<'a> {
-    within: Within,
+struct IdentityReader<'a> {
+    within: ParserPosition,
     kind: &'a mut Option<String>,
     metadata: &'a mut Map<String, Value>,
 }
 
-impl<'de> DeserializeSeed<'de> for Beginning<'_> {
+impl<'de> DeserializeSeed<'de> for IdentityReader<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -186,7 +186,7 @@ impl<'de> DeserializeSeed<'de> for Beginning<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Beginning<'_> {
+impl<'de> Visitor<'de> for IdentityReader<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -196,23 +196,23 @@ impl<'de> Visitor<'de> for Beginning<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             let deeper = match (self.within, &*key) {
-                (Within::Line, "type") => {
+                (ParserPosition::Line, "type") => {
                     *self.kind = Some(map.next_value()?);
                     continue;
                 }
-                (Within::Metadata, "name" | "namespace" | "uid" | "resourceVersion") => {
+                (ParserPosition::Metadata, "name" | "namespace" | "uid" | "resourceVersion") => {
                     let text: String = map.next_value()?;
                     self.metadata.insert(key.into_owned(), text.into());
                     continue;
                 }
-                (Within::Line, "object") => Within::Object,
-                (Within::Object, "metadata") => Within::Metadata,
+                (ParserPosition::Line, "object") => ParserPosition::Object,
+                (ParserPosition::Object, "metadata") => ParserPosition::Metadata,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
             };
-            map.next_value_seed(Beginning {
+            map.next_value_seed(IdentityReader {
                 within: deeper,
                 kind: &mut *self.kind,
                 metadata: &mut *self.metadata,
@@ -284,7 +284,7 @@ impl<'de> Visitor<'de> for Path<'_> {
 mod tests {
     use super::*;
 
-    fn read_str(line: &str) -> Result<WatchLine, Garbled> {
+    fn read_str(line: &str) -> Result<WatchLine, InvalidData> {
         read(&Bytes::copy_from_slice(line.as_bytes()))
     }
 

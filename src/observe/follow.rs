@@ -14,7 +14,7 @@
 //! alternative if the server refuses `WatchList`.
 
 use super::{
-    Connection, Garbled, Lost, Raw,
+    Connection, GapReason, InvalidData, Raw,
     backoff::Backoff,
     budget::ReadBudget,
     envelope::{self, WatchLine},
@@ -138,10 +138,10 @@ impl WatchTask {
                 WatchEnd::Failed(lost, retry_after) => {
                     let refused = matches!(
                         lost,
-                        Lost::Unauthorized { .. }
-                            | Lost::Forbidden { .. }
-                            | Lost::NotFound { .. }
-                            | Lost::Garbled(_)
+                        GapReason::Unauthorized { .. }
+                            | GapReason::Forbidden { .. }
+                            | GapReason::NotFound { .. }
+                            | GapReason::Garbled(_)
                     );
                     self.lost(lost).await;
                     let cap = if refused { self.retry_interval } else { away };
@@ -149,7 +149,7 @@ impl WatchTask {
                 }
             };
             if self.synced && wait > OPEN_TIMEOUT {
-                self.lost(Lost::Unreachable(
+                self.lost(GapReason::Unreachable(
                     "the server ends every watch at once".into(),
                 ))
                 .await;
@@ -231,12 +231,13 @@ impl WatchTask {
             if let Ok(answer) = timeout(OPEN_TIMEOUT, &mut answer).await {
                 return answer.map(http::Response::into_body);
             }
-            self.lost(Lost::Unreachable("no answer yet".into())).await;
+            self.lost(GapReason::Unreachable("no answer yet".into()))
+                .await;
         }
         match timeout(IDLE_TIMEOUT, answer).await {
             Ok(answer) => answer.map(http::Response::into_body),
             Err(_) => Err(Refusal::Lost(
-                Lost::Unreachable(format!("no answer within {IDLE_TIMEOUT:?}")),
+                GapReason::Unreachable(format!("no answer within {IDLE_TIMEOUT:?}")),
                 None,
             )),
         }
@@ -286,7 +287,7 @@ impl WatchTask {
                 Err(input::BodyEnd::Idle) if !heard => return WatchEnd::Expired,
                 Err(input::BodyEnd::Closed) if initial => {
                     let why = "the watch ended before its initial state was complete";
-                    return WatchEnd::Failed(Lost::Unreachable(why.into()), None);
+                    return WatchEnd::Failed(GapReason::Unreachable(why.into()), None);
                 }
                 // The content of a line that cannot be decoded is unknown, so the state is unknown,
                 // too.
@@ -295,14 +296,14 @@ impl WatchTask {
                 }
                 Err(input::BodyEnd::Idle | input::BodyEnd::Closed) => return WatchEnd::Closed,
                 Err(input::BodyEnd::Broken(why)) => {
-                    return WatchEnd::Failed(Lost::Unreachable(why), None);
+                    return WatchEnd::Failed(GapReason::Unreachable(why), None);
                 }
             };
             garbage += 1;
             warn!(source = %self.source, %problem, "a line of a watch cannot be decoded; skipped");
             if garbage > MAX_GARBAGE {
                 self.forget();
-                return WatchEnd::Failed(Lost::Garbled(problem), None);
+                return WatchEnd::Failed(GapReason::Garbled(problem), None);
             }
         }
     }
@@ -377,14 +378,14 @@ impl WatchTask {
 /// A line of a watch that cannot be decoded.
 struct Unintelligible {
     too_long: bool,
-    why: Garbled,
+    why: InvalidData,
 }
 
 /// Decodes a line.
 fn understood(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     let (event, too_long) = match line {
         BodyPart::TooLong { length, head } => (
-            envelope::read_head(head, *length).ok_or(Garbled::Line(*length)),
+            envelope::read_head(head, *length).ok_or(InvalidData::Line(*length)),
             true,
         ),
         BodyPart::Whole(line) => (envelope::read(line), false),

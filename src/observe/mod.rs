@@ -75,12 +75,12 @@ pub enum Raw {
     Synced,
     /// From now on the state may be out of date, until the next [`Raw::Synced`]. The feed keeps
     /// trying.
-    Lost(Lost),
+    Lost(GapReason),
 }
 
 /// The reason of a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum GapReason {
     /// 401: the server does not accept the credentials.
     Unauthorized {
         /// The server's message.
@@ -108,13 +108,13 @@ pub enum Lost {
     /// The whole state must be read again, and the largest number of lists is already running.
     Queued,
     /// The server repeatedly sent data that is no watch event, list or object.
-    Garbled(Garbled),
+    Garbled(InvalidData),
 }
 
 /// The error of data that a server sent. It does not contain the data, because the failure of a
 /// feed is shown in the status of rule sets, which is cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Garbled {
+pub enum InvalidData {
     /// The data is not JSON of the expected form.
     #[error(transparent)]
     Json(JsonFault),
@@ -138,13 +138,13 @@ pub enum Garbled {
     Endless,
 }
 
-impl Garbled {
+impl InvalidData {
     fn json(error: &serde_json::Error) -> Self {
         Self::Json(error.into())
     }
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for GapReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unauthorized { message } => write!(f, "unauthorized: {message}"),

@@ -6,7 +6,7 @@
 //! `metadata` before the items of built-in resources, and after the items of custom resources.
 
 use super::{
-    Garbled,
+    InvalidData,
     budget::ReadBudget,
     input::{self, BodyEnd, BodyPart, BodyReader},
 };
@@ -44,7 +44,7 @@ pub(super) enum PagePart {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PageFault {
     /// The body is not the JSON of a list.
-    Garbled(Garbled),
+    Garbled(InvalidData),
     /// The connection broke, or no part was completed within the time limit.
     Broken(String),
 }
@@ -235,7 +235,8 @@ where
                     return Err(garbled("its metadata is too long"));
                 };
                 let meta = serde_json::from_slice(&text);
-                self.meta = Some(meta.map_err(|error| PageFault::Garbled(Garbled::json(&error)))?);
+                self.meta =
+                    Some(meta.map_err(|error| PageFault::Garbled(InvalidData::json(&error)))?);
                 self.at = PagePosition::AfterValue;
                 Ok(None)
             }
@@ -250,7 +251,7 @@ fn item(part: input::BodyPart) -> Result<PagePart, PageFault> {
             // The whole page fails if an object is malformed. If the object was only left out, the
             // server would treat it as deleted.
             serde_json::from_slice::<&RawValue>(&object)
-                .map_err(|error| PageFault::Garbled(Garbled::json(&error)))?;
+                .map_err(|error| PageFault::Garbled(InvalidData::json(&error)))?;
             Ok(PagePart::Object(object))
         }
         BodyPart::Whole(_) => Ok(PagePart::NotAnObject),
@@ -258,7 +259,7 @@ fn item(part: input::BodyPart) -> Result<PagePart, PageFault> {
 }
 
 fn garbled(why: &'static str) -> PageFault {
-    PageFault::Garbled(Garbled::List(why))
+    PageFault::Garbled(InvalidData::List(why))
 }
 
 /// Finds the end of one value.

@@ -1,6 +1,6 @@
 //! The requests of feeds and of discovery, and the meaning of answers other than 200.
 
-use super::{Lost, ObjectNames, envelope::WatchStatus};
+use super::{GapReason, ObjectNames, envelope::WatchStatus};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -49,7 +49,7 @@ pub(super) enum Refusal {
     /// 400 or 422: the server does not understand the request.
     Invalid(String),
     /// Any other failure, with the wait that the server asks for.
-    Lost(Lost, Option<Duration>),
+    Lost(GapReason, Option<Duration>),
 }
 
 /// `/apis/group/version`, or `/api/version` for the core group.
@@ -76,7 +76,8 @@ pub(super) fn build(
     selection: Option<&str>,
     ask: WatchOrPage<'_>,
 ) -> Result<Request<Body>, Refusal> {
-    let path = path(source).map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))?;
+    let path =
+        path(source).map_err(|message| Refusal::Lost(GapReason::NotFound { message }, None))?;
     let query = match ask {
         WatchOrPage::WatchList { seconds } => format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={seconds}"
@@ -100,7 +101,7 @@ pub(super) fn build(
         format!("&labelSelector={}", utf8_percent_encode(selection, ESCAPED))
     });
     get(&format!("{path}?{query}{selection}"))
-        .map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))
+        .map_err(|message| Refusal::Lost(GapReason::NotFound { message }, None))
 }
 
 /// The UID of the object that now has the name of `object`. Other fields are not requested.
@@ -118,7 +119,7 @@ pub(super) async fn uid(
         let name = segment(object.name)?;
         Ok::<_, String>(format!("{path}/{}/{name}", segment(&target.resource)?))
     })();
-    let unreachable = |error: String| Refusal::Lost(Lost::Unreachable(error), None);
+    let unreachable = |error: String| Refusal::Lost(GapReason::Unreachable(error), None);
     let request = Request::get(path.map_err(unreachable)?)
         .header(
             header::ACCEPT,
@@ -166,7 +167,7 @@ pub(super) async fn send(
             kube::Error::Service(error) => chain(error.as_ref()),
             error => chain(&error),
         };
-        Refusal::Lost(Lost::Unreachable(why), None)
+        Refusal::Lost(GapReason::Unreachable(why), None)
     })?;
     if response.status() == StatusCode::OK {
         return Ok(response);
@@ -212,10 +213,10 @@ pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Durat
     };
     let lost = match code {
         400 | 422 => return Refusal::Invalid(message),
-        401 => Lost::Unauthorized { message },
-        403 => Lost::Forbidden { message },
-        404 => Lost::NotFound { message },
-        code => Lost::Refused { code, message },
+        401 => GapReason::Unauthorized { message },
+        403 => GapReason::Forbidden { message },
+        404 => GapReason::NotFound { message },
+        code => GapReason::Refused { code, message },
     };
     Refusal::Lost(lost, retry_after)
 }
@@ -366,13 +367,13 @@ mod tests {
         assert_eq!(
             refusal(403, &status(""), None),
             Refusal::Lost(
-                Lost::Forbidden {
+                GapReason::Forbidden {
                     message: "why".into()
                 },
                 None
             )
         );
-        let refused = Lost::Refused {
+        let refused = GapReason::Refused {
             code: 503,
             message: "Service Unavailable".into(),
         };

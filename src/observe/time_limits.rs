@@ -52,12 +52,12 @@ where
 
 /// Limits the time of each request except watches, with its answer. It also sets the user agent.
 #[derive(Clone, Debug)]
-pub(super) struct Bounded<S> {
+pub(super) struct TimeLimited<S> {
     pub(super) service: S,
     pub(super) limit: Duration,
 }
 
-impl<S, B> Service<Request<Body>> for Bounded<S>
+impl<S, B> Service<Request<Body>> for TimeLimited<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Error: Into<BoxError>,
@@ -173,7 +173,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_without_an_answer_times_out() {
         let never = service_fn(|_| pending::<Result<Response<Body>, Infallible>>());
-        let error = Bounded {
+        let error = TimeLimited {
             service: never,
             limit: LIMIT,
         }
@@ -185,7 +185,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stalled_body_times_out_unless_it_is_a_watch() {
-        let service = Bounded {
+        let service = TimeLimited {
             service: service_fn(async |_| Ok::<_, Infallible>(silent_body())),
             limit: LIMIT,
         };

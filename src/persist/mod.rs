@@ -36,7 +36,7 @@ pub use convert::{from_cr, to_cr};
 pub use explanation::Explanation;
 pub use failure::StoreFailure;
 pub use persisted_condition::{PersistVerdict, keep_condition};
-pub use queue::{AtStop, PersistSettings, Unread};
+pub use queue::{AtStop, PersistSettings, UnreadRuleSets};
 pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
 
 use crate::clock;
@@ -48,7 +48,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
 use persisted_condition::WriteMonitor;
-use queue::{Done, Job, ListedResource, Next, Queue, StoredState, WantedState};
+use queue::{Job, JobResult, ListedResource, Next, Queue, StoredState, WantedState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -73,7 +73,7 @@ pub struct Persist {
     /// None until the targets have been read after the start or the takeover. Then it has the names
     /// of the rule sets whose operations can still be missing in the index. All other operations
     /// that the index does not have have ended.
-    pub settled: watch::Receiver<Option<Arc<Unread>>>,
+    pub settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     /// Stops the task.
     pub stop: CancellationToken,
     /// Treatment of waiting writes at the stop.
@@ -85,7 +85,7 @@ pub struct Persist {
 /// An answer to a request.
 enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
-    Written(Arc<str>, Result<Done, StoreFailure>),
+    Written(Arc<str>, Result<JobResult, StoreFailure>),
     Listed(Result<Vec<ListedResource>, StoreFailure>),
 }
 
@@ -203,13 +203,13 @@ impl Persist {
             WriteAnswer::Written(name, result) => {
                 queue.done(&name, &result, now);
                 match result {
-                    Ok(Done::Written(found)) => {
+                    Ok(JobResult::Written(found)) => {
                         let verb = if found.is_some() { "apply" } else { "delete" };
                         self.metrics.written(verb);
                         return judge.succeeded(|| !queue.is_refused());
                     }
                     // A read can succeed while writes fail.
-                    Ok(Done::Read(_)) => return judge.succeeded(|| !queue.is_failing()),
+                    Ok(JobResult::Read(_)) => return judge.succeeded(|| !queue.is_failing()),
                     Err(failure) => {
                         // This failure is about one object. Other failures are reported by the
                         // verdict.
@@ -247,12 +247,12 @@ fn follow(queue: &mut Queue, changes: &[IndexChange]) {
 }
 
 /// Performs one job.
-async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
+async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
         (WantedState::Live(entry, look, _), StoredState::Absent) => {
             let revision = store.create(&written_state::cr_of(entry)?).await?;
-            Ok(Done::Written(Some((*look, revision))))
+            Ok(JobResult::Written(Some((*look, revision))))
         }
         (WantedState::Live(entry, look, _), StoredState::Present(old, revision, _)) => {
             let wanted = written_state::cr_of(entry)?;
@@ -264,24 +264,24 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
             }
             let patch = convert::merge_patch(&wanted, revision, &gone);
             let revision = store.patch(name, &patch).await?;
-            Ok(Done::Written(Some((*look, revision))))
+            Ok(JobResult::Written(Some((*look, revision))))
         }
         (WantedState::Live(entry, ..), StoredState::Unknown) => {
             let Some(cr) = store.get(name).await? else {
-                return Ok(Done::Read(None));
+                return Ok(JobResult::Read(None));
             };
             let live_uid = |cr: &InFlightOperation| Some(cr.status.as_ref()?.live_uid.clone());
             let is_same = live_uid(&cr) == live_uid(&written_state::cr_of(entry)?);
             match state_of(&cr).filter(|_| is_same) {
-                Some(state) => Ok(Done::Read(Some(state))),
+                Some(state) => Ok(JobResult::Read(Some(state))),
                 None => Err(StoreFailure::Invalid("another object has its name".into())),
             }
         }
         (WantedState::Gone, StoredState::Present(_, revision, _)) => {
             store.delete(name, revision).await?;
-            Ok(Done::Written(None))
+            Ok(JobResult::Written(None))
         }
-        (WantedState::Gone, _) => Ok(Done::Read(
+        (WantedState::Gone, _) => Ok(JobResult::Read(
             store.get(name).await?.as_ref().and_then(state_of),
         )),
         (WantedState::Ended, _) => {
@@ -295,9 +295,9 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
                 (Some((old, revision)), Some((look, cr))) if old.phase == Phase::Active => {
                     let patch = convert::merge_patch(&cr, &revision, &[]);
                     let revision = store.patch(name, &patch).await?;
-                    Ok(Done::Written(Some((look, revision))))
+                    Ok(JobResult::Written(Some((look, revision))))
                 }
-                (state, _) => Ok(Done::Read(state)),
+                (state, _) => Ok(JobResult::Read(state)),
             }
         }
     }
@@ -356,7 +356,9 @@ fn found(cr: &InFlightOperation) -> Option<ListedResource> {
 }
 
 /// Waits until the value is set, or has changed since.
-async fn settled(settled: &mut watch::Receiver<Option<Arc<Unread>>>) -> Arc<Unread> {
+async fn settled(
+    settled: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,
+) -> Arc<UnreadRuleSets> {
     loop {
         if settled.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -113,12 +113,12 @@ impl WriteMonitor {
 
 /// The status in the last written condition, and the time of its last change.
 #[derive(Debug, Default)]
-struct Told {
+struct WrittenCondition {
     status: &'static str,
     since: String,
 }
 
-impl Told {
+impl WrittenCondition {
     /// Returns the condition for `verdict`. Its time changes only with its status, so writing it
     /// again changes nothing. None before any request was sent.
     fn condition(&mut self, verdict: &PersistVerdict, now: Timestamp) -> Option<Value> {
@@ -156,7 +156,7 @@ pub async fn keep_condition(
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     // Server-side apply merges the condition by its type with the condition of the aggregator.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
-    let (mut said, mut told) = (false, Told::default());
+    let (mut said, mut told) = (false, WrittenCondition::default());
     loop {
         let condition = told.condition(&verdict.borrow_and_update(), clock::now());
         if let Some(condition) = condition {
@@ -326,8 +326,8 @@ mod tests {
             reason,
             message: String::new(),
         };
-        let mut told = Told::default();
-        let since = |told: &mut Told, verdict: &PersistVerdict, second: i64| {
+        let mut told = WrittenCondition::default();
+        let since = |told: &mut WrittenCondition, verdict: &PersistVerdict, second: i64| {
             told.condition(verdict, time(second)).unwrap()["lastTransitionTime"].clone()
         };
         assert_eq!(told.condition(&PersistVerdict::Unknown, time(0)), None);

@@ -49,7 +49,7 @@ const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
 
 /// Names of the rule sets whose targets have not been read, or have a gap.
-pub type Unread = BTreeSet<String>;
+pub type UnreadRuleSets = BTreeSet<String>;
 
 /// Settings that decide when and which operations are written.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ pub(super) struct Job {
 /// The result of a successful job, with the state of the custom resource after it. The state is
 /// None if the custom resource does not exist or was not created by us.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
     Written(Option<(WrittenFacts, Revision)>),
     /// The custom resource was only read.
@@ -136,7 +136,7 @@ pub(super) struct Queue {
     compare_at: Option<Instant>,
     /// The time at which the targets had been read, and the rule sets whose operations can still be
     /// missing in the index.
-    settled: Option<(Instant, Arc<Unread>)>,
+    settled: Option<(Instant, Arc<UnreadRuleSets>)>,
     /// True if the last comparison did not touch orphans of such rule sets.
     has_undecided: bool,
     born: Timestamp,
@@ -215,7 +215,7 @@ impl Queue {
 
     /// Records that the targets have been read, except those of the rule sets in `unread`. From now
     /// on, a custom resource without a live object belongs to an operation that has ended.
-    pub fn settle(&mut self, unread: Arc<Unread>, now: Instant) {
+    pub fn settle(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
         let is_first = self.settled.is_none();
         let since = self.settled.take().map_or(now, |(since, _)| since);
         self.settled = Some((since, unread));
@@ -294,7 +294,12 @@ impl Queue {
     }
 
     /// Processes the end of a job.
-    pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, StoreFailure>, now: Instant) {
+    pub fn done(
+        &mut self,
+        name: &Arc<str>,
+        result: &Result<JobResult, StoreFailure>,
+        now: Instant,
+    ) {
         self.writing -= 1;
         match result {
             Ok(_) => self.pace.succeeded(),

@@ -55,7 +55,7 @@ struct Bench {
     writer: Writer,
     reader: IndexReader,
     fake: Fake,
-    settled: watch::Sender<Option<Arc<Unread>>>,
+    settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     retain: bool,
 }
 

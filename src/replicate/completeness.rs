@@ -12,12 +12,12 @@ use ifo_api::completeness::{Completeness, Gaps};
 /// If this replica leads and has read its own rule sets, it uses their report.
 /// Otherwise it uses the leader's report.
 #[derive(Clone, Debug)]
-pub struct Covered {
+pub struct ReplicatedReporter {
     own: Reporter,
     view: View,
 }
 
-impl Covered {
+impl ReplicatedReporter {
     /// Joins `own`, the report of this replica, with the leader's report in `view`.
     pub fn new(own: Reporter, view: View) -> Self {
         Self { own, view }
@@ -29,7 +29,7 @@ impl Covered {
     }
 }
 
-impl Completeness for Covered {
+impl Completeness for ReplicatedReporter {
     fn gaps(&self, namespace: &str) -> Gaps {
         let own = self.own.gaps(namespace);
         if own.read {

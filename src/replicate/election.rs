@@ -1,7 +1,7 @@
 //! The leader election.
 //!
 //! Input: the Lease, and the version up to which this replica has mirrored. Output: the
-//! [`Standing`] of this replica.
+//! [`LeaderView`] of this replica.
 //!
 //! | the Lease | who may take it, and when |
 //! | --- | --- |
@@ -26,10 +26,10 @@ mod wait;
 use self::decision::ElectionDecision;
 use self::lease_knowledge::{RESERVED_AHEAD, SeenLease, micros, wall};
 use self::wait::ElectionEvent;
-use super::leadership::Grant;
+use super::leadership::LeadershipGrant;
 use super::record::LeaseRecord;
 use super::view::ClusterContact;
-use super::{Leader, Leadership, LeaseError, LeaseStore, Standing, Term, Timing};
+use super::{Leader, LeaderView, Leadership, LeaseError, LeaseStore, Term, Timing};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
@@ -107,7 +107,7 @@ pub struct Election<S> {
 struct OwnLeadership {
     leader: Leader,
     leadership: Leadership,
-    grant: watch::Sender<Grant>,
+    grant: watch::Sender<LeadershipGrant>,
     acquired: Acquired,
 }
 
@@ -162,7 +162,11 @@ impl<S: LeaseStore> Election<S> {
     ///
     /// `release` gives up the leadership. It contains the last version that was issued. After that,
     /// this replica only observes the Lease and never leads again.
-    pub async fn run(mut self, standing: watch::Sender<Standing>, release: oneshot::Receiver<Rv>) {
+    pub async fn run(
+        mut self,
+        standing: watch::Sender<LeaderView>,
+        release: oneshot::Receiver<Rv>,
+    ) {
         let mut release = Some(release);
         loop {
             let pause = self.turn().await;
@@ -268,7 +272,7 @@ impl<S: LeaseStore> Election<S> {
         if clock::boot() < before.until
             && let Some(leading) = &self.leading
         {
-            leading.grant.send_replace(Grant {
+            leading.grant.send_replace(LeadershipGrant {
                 reserved,
                 until: sent + self.timing.renew_deadline,
                 lost: false,
@@ -351,7 +355,7 @@ impl<S: LeaseStore> Election<S> {
         if clock::boot() >= until {
             return Ok(());
         }
-        let grant = Grant {
+        let grant = LeadershipGrant {
             reserved,
             until,
             lost: false,

@@ -10,7 +10,7 @@
 
 use super::Leader;
 use super::peer::{
-    self, Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart, PeerAnswer,
+    self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::index::{Key, Rv};
 use bytes::Bytes;
@@ -195,7 +195,7 @@ impl HttpLinks {
     }
 }
 
-impl Links for HttpLinks {
+impl LinkFactory for HttpLinks {
     fn connect<'a>(
         &'a self,
         leader: &'a Leader,

@@ -41,7 +41,7 @@ pub struct Leader {
 
 /// The role of this replica.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Standing {
+pub enum LeaderView {
     /// The Lease has not been read yet.
     Unknown,
     /// No replica leads.
@@ -65,7 +65,7 @@ pub struct Leadership {
     pub term: Term,
     /// The first version of the term.
     pub start: Rv,
-    grant: watch::Receiver<Grant>,
+    grant: watch::Receiver<LeadershipGrant>,
 }
 
 /// Compares the terms of two leaderships.
@@ -77,7 +77,7 @@ impl PartialEq for Leadership {
 
 /// The rights from the last acknowledged renewal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grant {
+pub(super) struct LeadershipGrant {
     /// The highest version that may be issued.
     pub reserved: Rv,
     /// Time at which the leadership ends without another renewal.
@@ -90,7 +90,7 @@ impl Leadership {
     /// The leadership of a server without an election. It is never lost, and all versions from
     /// `start` on are reserved.
     pub fn alone(start: Rv) -> Self {
-        let granted = Grant {
+        let granted = LeadershipGrant {
             reserved: Rv(Rv::MAX.0 - 1),
             until: BootTime::MAX,
             lost: false,
@@ -103,7 +103,11 @@ impl Leadership {
     }
 
     /// Creates a leadership, and the sender that renews it.
-    pub(super) fn new(term: Term, start: Rv, grant: Grant) -> (watch::Sender<Grant>, Self) {
+    pub(super) fn new(
+        term: Term,
+        start: Rv,
+        grant: LeadershipGrant,
+    ) -> (watch::Sender<LeadershipGrant>, Self) {
         let (sender, grant) = watch::channel(grant);
         (sender, Self { term, start, grant })
     }

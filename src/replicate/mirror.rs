@@ -7,7 +7,7 @@
 //! each other. If the leader does not have the version of the copy, the whole state is copied
 //! again. So changes that only a lost leader had do not stay in the copy.
 
-use super::peer::{Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart};
+use super::peer::{Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart};
 use super::view::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{CommitVersion, Error, Rv, Write, Writer};
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 /// Pause before the leader is contacted again after a failure.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-impl From<Error> for Interruption {
+impl From<Error> for MirrorError {
     fn from(error: Error) -> Self {
         Self::Diverged(error.to_string())
     }
@@ -27,7 +27,7 @@ impl From<Error> for Interruption {
 
 /// Keeps the index of this replica equal to the leader's index.
 pub struct Mirror {
-    links: Arc<dyn Links>,
+    links: Arc<dyn LinkFactory>,
     begin: CopyStart,
     in_sync: watch::Sender<Option<Term>>,
     wake: Arc<Notify>,
@@ -47,7 +47,7 @@ enum CopyStart {
 
 /// The reason for which a copy does not continue.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Interruption {
+pub(super) enum MirrorError {
     #[error(transparent)]
     Link(#[from] LinkError),
     #[error("a change of the leader does not fit to the mirror: {0}")]
@@ -60,7 +60,7 @@ impl Mirror {
     /// `in_sync` is set to the leader's term when the copy has reached the leader's head version.
     /// `wake` is notified when the stream from the leader ends, because its term may be over.
     pub fn new(
-        links: Arc<dyn Links>,
+        links: Arc<dyn LinkFactory>,
         in_sync: watch::Sender<Option<Term>>,
         wake: Arc<Notify>,
         contact: LeaderQueries,
@@ -96,7 +96,7 @@ impl Mirror {
     }
 
     /// Copies until a request fails or the stream ends.
-    async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> Interruption {
+    async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> MirrorError {
         let connecting = self.links.connect(leader);
         let link = match self.contact.without_link(connecting).await {
             Ok(link) => link,
@@ -121,8 +121,8 @@ impl Mirror {
         tokio::select! {
             biased;
             ended = stream(writer, link, first.oldest, begin, &known) => ended,
-            () = self.contact.questions(link, &leader.term) => Interruption::Silent,
-            () = synced => Interruption::Silent,
+            () = self.contact.questions(link, &leader.term) => MirrorError::Silent,
+            () = synced => MirrorError::Silent,
         }
     }
 }
@@ -135,7 +135,7 @@ async fn stream(
     oldest: Rv,
     begin: &mut CopyStart,
     known: &watch::Sender<bool>,
-) -> Interruption {
+) -> MirrorError {
     let from = *begin;
     let copied = async {
         match from {
@@ -158,25 +158,24 @@ async fn stream(
         Err(interruption) => interruption,
     };
     match (&interruption, from) {
-        (Interruption::Link(LinkError::Gone), CopyStart::Resume)
-        | (Interruption::Diverged(_), _) => {
+        (MirrorError::Link(LinkError::Gone), CopyStart::Resume) | (MirrorError::Diverged(_), _) => {
             *begin = CopyStart::Oldest;
         }
         // The leader is dropping its oldest changes. The newest ones stay for some time.
-        (Interruption::Link(LinkError::Gone), _) => *begin = CopyStart::Latest,
+        (MirrorError::Link(LinkError::Gone), _) => *begin = CopyStart::Latest,
         _ => {}
     }
     interruption
 }
 
 /// Replaces the index by the state of the leader at one version.
-async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<(), Interruption> {
+async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<(), MirrorError> {
     let page = link.page(start).await?;
     fill(writer, link, page).await
 }
 
 /// Replaces the index by the newest state, unless the index has it already.
-pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), Interruption> {
+pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), MirrorError> {
     let page = link.page(PageStart::Latest).await?;
     if page.rv > writer.head() {
         fill(writer, link, page).await?;
@@ -189,7 +188,7 @@ async fn fill(
     writer: &mut Writer,
     link: &dyn Link,
     mut page: ObjectPage,
-) -> Result<(), Interruption> {
+) -> Result<(), MirrorError> {
     let mut replacement = writer.replacement(page.rv);
     loop {
         for (key, rv, json) in page.objects {
@@ -209,7 +208,7 @@ async fn apply(
     writer: &mut Writer,
     mut events: Events,
     known: &watch::Sender<bool>,
-) -> Result<(), Interruption> {
+) -> Result<(), MirrorError> {
     while let Some(event) = events.next().await {
         let event = event?;
         known.send_replace(true);
@@ -219,7 +218,7 @@ async fn apply(
             }
             LeaderEvent::Delete { rv, key } => {
                 if writer.get(&key).is_none() {
-                    return Err(Interruption::Diverged(format!("{key} is not there")));
+                    return Err(MirrorError::Diverged(format!("{key} is not there")));
                 }
                 writer.commit(vec![Write::Delete { key }], CommitVersion::Exact(rv))?;
             }

@@ -1,7 +1,7 @@
 //! Elects a leader among the replicas and mirrors the leader's index on the followers.
 //!
 //! Input: the Lease of the replicas, and the leader's list and watch.
-//! Output: the [`Standing`] of this replica and the versions that it may issue. On a follower,
+//! Output: the [`LeaderView`] of this replica and the versions that it may issue. On a follower,
 //! also the leader's objects in the follower's own index.
 //!
 //! At most one replica leads. The leader detects operations and numbers the changes.
@@ -27,10 +27,10 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use completeness::Covered;
+pub use completeness::ReplicatedReporter;
 pub use election::{Election, Replica};
 pub use http::{HttpLinks, PeerCredentials};
-pub use leadership::{Leader, Leadership, Standing, Term};
+pub use leadership::{Leader, LeaderView, Leadership, Term};
 pub use lease::{ClusterLeases, LeaseError, LeaseStore, Timing};
 pub use mirror::Mirror;
 pub use predecessor::{Predecessor, Succession};

@@ -145,7 +145,7 @@ pub trait Link: Send + Sync {
 }
 
 /// Creates links.
-pub trait Links: Send + Sync + 'static {
+pub trait LinkFactory: Send + Sync + 'static {
     /// Returns a link to `leader`. The link can be created without a request to the leader.
     fn connect<'a>(&'a self, leader: &'a Leader)
     -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;

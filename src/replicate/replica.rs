@@ -5,7 +5,7 @@
 //!
 //! A server without an election leads from its start to its end.
 
-use super::{Leader, Leadership, Mirror, Predecessor, Standing, View};
+use super::{Leader, LeaderView, Leadership, Mirror, Predecessor, View};
 use crate::index::{IndexReader, Rv, Writer};
 use futures::future::BoxFuture;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct ReplicaTask<P> {
     /// The reader of the index.
     pub operations: IndexReader,
     /// The result of the election.
-    pub standing: watch::Receiver<Standing>,
+    pub standing: watch::Receiver<LeaderView>,
     /// The election. None for a server without an election.
     pub mirror: Option<Mirror>,
     /// Loads the operations of a server without a Lease. None if there can be no such server.
@@ -63,13 +63,13 @@ impl<P: Pipeline> ReplicaTask<P> {
         loop {
             let standing = self.standing.borrow_and_update().clone();
             let ended = match standing {
-                Standing::Leading(leadership) => self.lead(leadership).await,
-                Standing::Following(leader) => {
+                LeaderView::Leading(leadership) => self.lead(leadership).await,
+                LeaderView::Following(leader) => {
                     self.follow(&leader).await;
                     None
                 }
                 // The last leader still serves its operations.
-                Standing::Vacant {
+                LeaderView::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
                 } if self.operations.head() < last => {
@@ -77,11 +77,11 @@ impl<P: Pipeline> ReplicaTask<P> {
                     None
                 }
                 // No replica has led yet, so a server of a release without a Lease may be running.
-                Standing::Vacant { last: None, .. } => {
+                LeaderView::Vacant { last: None, .. } => {
                     self.succeed().await;
                     None
                 }
-                Standing::Vacant { .. } | Standing::Unknown => {
+                LeaderView::Vacant { .. } | LeaderView::Unknown => {
                     self.standing_changes().await;
                     None
                 }
@@ -107,13 +107,13 @@ impl<P: Pipeline> ReplicaTask<P> {
         let Some(mirror) = &mut self.mirror else {
             return self.standing_changes().await;
         };
-        let other = |standing: &Standing| match standing {
-            Standing::Following(other) => other != leader,
-            Standing::Vacant {
+        let other = |standing: &LeaderView| match standing {
+            LeaderView::Following(other) => other != leader,
+            LeaderView::Vacant {
                 last,
                 final_version,
             } => last.as_ref() != Some(leader) || final_version.is_none(),
-            Standing::Leading(_) | Standing::Unknown => true,
+            LeaderView::Leading(_) | LeaderView::Unknown => true,
         };
         tokio::select! {
             biased;
@@ -128,7 +128,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         let Some(predecessor) = &mut self.predecessor else {
             return self.standing_changes().await;
         };
-        let other = |standing: &Standing| !matches!(standing, Standing::Vacant { last: None, .. });
+        let other =
+            |standing: &LeaderView| !matches!(standing, LeaderView::Vacant { last: None, .. });
         tokio::select! {
             biased;
             _ = self.standing.wait_for(other) => {}
@@ -188,6 +189,6 @@ impl<P: Pipeline> ReplicaTask<P> {
 }
 
 /// Returns true if this replica leads in the term of `leadership`.
-fn leads(standing: &Standing, leadership: &Leadership) -> bool {
-    matches!(standing, Standing::Leading(now) if now.term == leadership.term)
+fn leads(standing: &LeaderView, leadership: &Leadership) -> bool {
+    matches!(standing, LeaderView::Leading(now) if now.term == leadership.term)
 }

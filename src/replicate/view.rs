@@ -5,7 +5,7 @@
 //! of other replicas.
 
 use super::peer::{Link, LinkError, PeerAnswer};
-use super::{Leadership, Standing, Succession, Term};
+use super::{LeaderView, Leadership, Succession, Term};
 use crate::index::{IndexReader, Rv};
 use crate::rules::Coverage;
 use std::fmt;
@@ -68,7 +68,7 @@ pub struct View(Arc<ViewState>);
 
 struct ViewState {
     reader: IndexReader,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<LeaderView>,
     questions: mpsc::Sender<oneshot::Sender<Rv>>,
     /// Time at which the index was last known to have everything that the leader had.
     current: watch::Sender<Instant>,
@@ -94,7 +94,7 @@ impl fmt::Debug for View {
 }
 
 /// The part of the view that the mirror updates.
-pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, LeaderQueries) {
+pub fn view(reader: IndexReader, standing: watch::Receiver<LeaderView>) -> (View, LeaderQueries) {
     let (questions, asked) = mpsc::channel(MAX_WAITING_READS);
     let state = Arc::new(ViewState {
         reader: reader.clone(),
@@ -120,7 +120,7 @@ impl View {
     /// The view of a server without an election.
     pub fn alone(reader: IndexReader) -> Self {
         let start = reader.head();
-        let standing = watch::Sender::new(Standing::Leading(Leadership::alone(start)));
+        let standing = watch::Sender::new(LeaderView::Leading(Leadership::alone(start)));
         view(reader, standing.subscribe()).0
     }
 
@@ -128,7 +128,7 @@ impl View {
     ///
     /// If the leader does not answer in time, the read is answered from the local index.
     pub async fn confirm(&self) {
-        if !matches!(&*self.0.standing.borrow(), Standing::Following(_)) {
+        if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
             return;
         }
         let (answer, head) = oneshot::channel();
@@ -144,7 +144,7 @@ impl View {
     /// leader.
     pub fn lag(&self) -> Duration {
         match &*self.0.standing.borrow() {
-            Standing::Leading(leadership) if leadership.is_valid() => {
+            LeaderView::Leading(leadership) if leadership.is_valid() => {
                 self.0.current.send_replace(Instant::now());
                 Duration::ZERO
             }
@@ -162,7 +162,7 @@ impl View {
     /// if another replica leads, and this replica reaches neither the leader nor the
     /// kube-apiserver.
     pub fn impairment(&self) -> Option<&'static str> {
-        if !matches!(&*self.0.standing.borrow(), Standing::Following(_)) {
+        if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
             return None;
         }
         let silent = self.0.reached.borrow().elapsed();
@@ -184,7 +184,7 @@ impl View {
 
     /// Returns true if this replica leads.
     pub fn leads(&self) -> bool {
-        matches!(&*self.0.standing.borrow(), Standing::Leading(leadership) if leadership.is_valid())
+        matches!(&*self.0.standing.borrow(), LeaderView::Leading(leadership) if leadership.is_valid())
     }
 
     /// Returns true if this replica may answer although no replica leads.
@@ -194,10 +194,10 @@ impl View {
     /// container that was just restarted has none, and another replica may have them.
     pub fn is_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.standing.borrow() {
-            Standing::Leading(_) => true,
-            Standing::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
-            Standing::Vacant { last: None, .. } => succession != Succession::Pending,
-            Standing::Following(_) | Standing::Unknown => false,
+            LeaderView::Leading(_) => true,
+            LeaderView::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
+            LeaderView::Vacant { last: None, .. } => succession != Succession::Pending,
+            LeaderView::Following(_) | LeaderView::Unknown => false,
         }
     }
 

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{Invalid, RuleSet, RuleSetsWithoutBook, compile};
+use ifo_engine::rules::{RuleSet, RuleSetError, RuleSetsWithoutBook, compile};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,11 +78,11 @@ pub struct Controller {
     told: Option<HashSet<String>>,
     first: First,
     /// The next time to publish books and to write statuses.
-    publish: Alarm,
+    publish: EarliestTime,
     /// The next time to write statuses.
-    review: Alarm,
+    review: EarliestTime,
     /// The next time to report the state of the rule sets.
-    report: Alarm,
+    report: EarliestTime,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -104,9 +104,9 @@ impl Controller {
             requeue,
             told: None,
             first: First::Reading,
-            publish: Alarm::default(),
-            review: Alarm::default(),
-            report: Alarm::default(),
+            publish: EarliestTime::default(),
+            review: EarliestTime::default(),
+            report: EarliestTime::default(),
         }
     }
 
@@ -270,7 +270,7 @@ impl Controller {
 }
 
 /// Compiles on a thread for blocking work, because a hostile rule set takes seconds.
-async fn compiled(object: &OperationRuleSet) -> Result<RuleSet, Vec<Invalid>> {
+async fn compiled(object: &OperationRuleSet) -> Result<RuleSet, Vec<RuleSetError>> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let spec = object.spec.clone();
     tokio::task::spawn_blocking(move || compile(&name, &spec))
@@ -280,7 +280,7 @@ async fn compiled(object: &OperationRuleSet) -> Result<RuleSet, Vec<Invalid>> {
             if error.is_panic() {
                 tracing::error!(%error, "a rule set could not be compiled");
             }
-            Err(vec![Invalid::Spec("the compiler failed".to_owned())])
+            Err(vec![RuleSetError::Spec("the compiler failed".to_owned())])
         })
 }
 
@@ -301,9 +301,9 @@ fn every(period: Duration) -> tokio::time::Interval {
 
 /// The earliest of several times to wait for.
 #[derive(Debug, Default)]
-struct Alarm(Option<Instant>);
+struct EarliestTime(Option<Instant>);
 
-impl Alarm {
+impl EarliestTime {
     fn check_within(&mut self, wait: Duration) {
         self.at(Instant::now() + wait);
     }

@@ -15,13 +15,13 @@ pub struct Coverage {
     /// Number of rule sets.
     pub total: usize,
     /// The rule sets that may miss operations.
-    pub(super) rule_sets: Vec<Uncovered>,
+    pub(super) rule_sets: Vec<IncompleteRuleSet>,
 }
 
 /// A rule set that may miss operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Uncovered {
+pub(super) struct IncompleteRuleSet {
     pub(super) rule_set: String,
     pub(super) reason: String,
     pub(super) component: String,
@@ -33,7 +33,7 @@ pub(super) struct Uncovered {
     pub(super) cluster_scoped: bool,
 }
 
-impl Uncovered {
+impl IncompleteRuleSet {
     fn covers(&self, wanted: ObjectScope<'_>) -> bool {
         let here = match (&self.namespaces, wanted.namespace) {
             (Some(own), Some(namespace)) => own.contains(namespace),
@@ -65,7 +65,7 @@ impl Coverage {
         Gaps {
             read: self.read,
             total: self.total,
-            rule_sets: affected.map(Uncovered::gap).collect(),
+            rule_sets: affected.map(IncompleteRuleSet::gap).collect(),
         }
     }
 }
@@ -74,8 +74,8 @@ impl Coverage {
 mod tests {
     use super::*;
 
-    fn uncovered(namespaces: Option<&[&str]>, cluster_scoped: bool) -> Uncovered {
-        Uncovered {
+    fn uncovered(namespaces: Option<&[&str]>, cluster_scoped: bool) -> IncompleteRuleSet {
+        IncompleteRuleSet {
             rule_set: "a".to_owned(),
             reason: "does not compile".to_owned(),
             component: "kubevirt".to_owned(),

@@ -8,7 +8,7 @@ use super::status_cache::HeldStatus;
 use super::target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::rules::{Invalid, RuleBook, RuleSet, RuleSetsWithoutBook};
+use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ struct RegisteredRuleSet {
     generation: Option<i64>,
     spec: OperationRuleSetSpec,
     target: Arc<Gvr>,
-    compiled: Result<Arc<RuleSet>, Vec<Invalid>>,
+    compiled: Result<Arc<RuleSet>, Vec<RuleSetError>>,
     refused: Option<String>,
     held: HeldStatus,
 }
@@ -108,7 +108,7 @@ impl Registry {
     pub(super) fn apply(
         &mut self,
         object: OperationRuleSet,
-        compiled: Result<RuleSet, Vec<Invalid>>,
+        compiled: Result<RuleSet, Vec<RuleSetError>>,
     ) {
         let name = object.metadata.name.unwrap_or_default();
         self.unreadable.remove(&name);

@@ -1,7 +1,7 @@
 //! Rule sets that may miss operations. Input: the state of each rule set. Output: the answers for
 //! the warning on lists, at any time and for any namespace.
 
-use super::coverage::{Coverage, Uncovered};
+use super::coverage::{Coverage, IncompleteRuleSet};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{ObjectScope, RuleSet};
@@ -166,7 +166,7 @@ impl Reported {
     }
 
     /// All operations that may be missing, with their namespaces.
-    fn uncovered(&self) -> Option<Uncovered> {
+    fn uncovered(&self) -> Option<IncompleteRuleSet> {
         let gap = self.gap(ObjectScope::ALL)?;
         let is_namespaced = self.kind.as_ref().map(|(_, is_namespaced)| *is_namespaced);
         let (mut namespaces, mut cluster_scoped) = match is_namespaced {
@@ -182,7 +182,7 @@ impl Reported {
             let named = unknown.iter().flatten();
             namespaces = Some(named.map(ToString::to_string).collect());
         }
-        Some(Uncovered {
+        Some(IncompleteRuleSet {
             rule_set: gap.rule_set.to_string(),
             reason: gap.reason,
             component: gap.component.to_string(),

@@ -3,7 +3,7 @@
 use super::report;
 use ifo_api::ruleset::{EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{Activity, EvaluationFailure, Invalid, ObjectScope, RuleSet};
+use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const THROTTLED: (&str, &str) = (
 #[derive(Debug)]
 pub(super) struct RuleSetHealth<'a> {
     pub(super) generation: Option<i64>,
-    pub(super) compiled: Result<&'a Arc<RuleSet>, &'a [Invalid]>,
+    pub(super) compiled: Result<&'a Arc<RuleSet>, &'a [RuleSetError]>,
     pub(super) target: &'a Gvr,
     pub(super) refused: Option<&'a str>,
     pub(super) resolution: Option<&'a Resolution>,

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The place of a watch, held while the watch lasts.
-pub type Seat = Arc<dyn Any + Send + Sync>;
+pub type WatchPlace = Arc<dyn Any + Send + Sync>;
 
 /// The request as its handler sees it.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Admitted {
     /// The options of the request.
     pub query: Arc<Query>,
     /// The place for a watch. The handler takes it if the request is a watch.
-    pub seat: Option<Seat>,
+    pub seat: Option<WatchPlace>,
     /// The user. None for public paths.
     pub user: Option<User>,
 }
@@ -92,13 +92,13 @@ pub async fn admit(
     }
     let (kept, within) = match running {
         Some(running) if !running.open => {
-            let kept = Kept {
+            let kept = HeldPermits {
                 _place: Some(running),
                 _small: None,
             };
             (kept, Some(REQUEST_TIMEOUT))
         }
-        None if watch && response.status().is_success() => (Kept::default(), None),
+        None if watch && response.status().is_success() => (HeldPermits::default(), None),
         other => (
             small(&shared, &mut response, other),
             Some(SMALL_ANSWER_TIMEOUT),
@@ -115,7 +115,7 @@ pub async fn admit(
 /// The permits that an answer holds until its client has read it. The stream of a watch holds the
 /// place of the watch.
 #[derive(Default)]
-struct Kept {
+struct HeldPermits {
     /// The place of the request.
     _place: Option<RunningRequest>,
     /// A permit for an answer without a place.
@@ -125,7 +125,11 @@ struct Kept {
 /// Limits the number of answers to requests without a place: requests for public paths, and refused
 /// requests. Above the limit, the answer has only a status code. A status code is sent at once,
 /// because HTTP/2 flow control does not apply to headers.
-fn small(shared: &ServerState, response: &mut Response, running: Option<RunningRequest>) -> Kept {
+fn small(
+    shared: &ServerState,
+    response: &mut Response,
+    running: Option<RunningRequest>,
+) -> HeldPermits {
     let refused = !response.status().is_success() && !response.status().is_redirection();
     let bound = if refused {
         &shared.refusals
@@ -133,7 +137,7 @@ fn small(shared: &ServerState, response: &mut Response, running: Option<RunningR
         &shared.open
     };
     if let Ok(permit) = Arc::clone(bound).try_acquire_owned() {
-        return Kept {
+        return HeldPermits {
             _place: running,
             _small: Some(permit),
         };
@@ -146,7 +150,7 @@ fn small(shared: &ServerState, response: &mut Response, running: Option<RunningR
     headers.remove(header::CONTENT_TYPE);
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::CONTENT_ENCODING);
-    Kept::default()
+    HeldPermits::default()
 }
 
 /// A refusal in the syntax that the client accepts.

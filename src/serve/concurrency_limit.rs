@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A limit for each name, without a limit for all names together.
 #[derive(Debug)]
-pub struct Shares {
+pub struct PerNameLimit {
     each: usize,
     /// The number of used slots, for each name that uses any.
     taken: Mutex<HashMap<String, usize>>,
@@ -16,12 +16,12 @@ pub struct Shares {
 
 /// A slot in the share of a name.
 #[derive(Debug)]
-pub struct Share {
-    shares: Arc<Shares>,
+pub struct NamePermit {
+    shares: Arc<PerNameLimit>,
     name: String,
 }
 
-impl Shares {
+impl PerNameLimit {
     /// Allows `each` slots for each name.
     pub fn new(each: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -31,7 +31,7 @@ impl Shares {
     }
 
     /// Takes a slot for `name`. None if all slots of the name are in use.
-    pub fn take(self: &Arc<Self>, name: &str) -> Option<Share> {
+    pub fn take(self: &Arc<Self>, name: &str) -> Option<NamePermit> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.get_mut(name) {
             Some(count) if *count >= self.each => return None,
@@ -41,14 +41,14 @@ impl Shares {
                 taken.insert(name.to_owned(), 1);
             }
         }
-        Some(Share {
+        Some(NamePermit {
             shares: Arc::clone(self),
             name: name.to_owned(),
         })
     }
 }
 
-impl Drop for Share {
+impl Drop for NamePermit {
     fn drop(&mut self) {
         let mut taken = self
             .shares
@@ -68,14 +68,14 @@ impl Drop for Share {
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     all: Arc<Semaphore>,
-    shares: Arc<Shares>,
+    shares: Arc<PerNameLimit>,
 }
 
 /// A slot of a [`ConcurrencyLimit`].
 #[derive(Debug)]
 pub struct RequestSlot {
     _of_all: OwnedSemaphorePermit,
-    _of_share: Option<Share>,
+    _of_share: Option<NamePermit>,
 }
 
 impl ConcurrencyLimit {
@@ -83,7 +83,7 @@ impl ConcurrencyLimit {
     pub fn new(all: usize, each: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(all.min(Semaphore::MAX_PERMITS))),
-            shares: Shares::new(each),
+            shares: PerNameLimit::new(each),
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! A new connection is a newcomer and always gets a place. If there is no free place, an older
 //! newcomer is evicted. The first request other than health moves the connection to the class of
-//! its user or of the front proxy ([`Class`]). If that class has no place, the request is answered
-//! with 429, and the connection is closed. The module `access` determines the user, and
+//! its user or of the front proxy ([`ConnectionClass`]). If that class has no place, the request is
+//! answered with 429, and the connection is closed. The module `access` determines the user, and
 //! [`eviction`] contains the rules.
 
 mod activity;
@@ -14,10 +14,10 @@ mod eviction;
 mod tests;
 
 pub use activity::RequestInFlight;
-pub use class::Class;
+pub use class::ConnectionClass;
 
 use activity::RequestActivity;
-use eviction::{ConnectionRecord, Room};
+use eviction::{AdmissionResult, ConnectionRecord};
 use http::request::Parts;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -48,7 +48,7 @@ struct OpenConnections {
 }
 
 struct OpenConnection {
-    class: Class,
+    class: ConnectionClass,
     connection: Arc<ClientConnection>,
 }
 
@@ -88,12 +88,12 @@ impl Connections {
             refused: CancellationToken::new(),
         });
         let entry = OpenConnection {
-            class: Class::Newcomer,
+            class: ConnectionClass::Newcomer,
             connection: Arc::clone(&connection),
         };
         let room = registry.room(self.places, &entry.record());
         // There is always a place: if none is free, a newcomer can be evicted.
-        if let Room::After(evicted) = room {
+        if let AdmissionResult::After(evicted) = room {
             registry.evict(evicted);
         }
         registry.open.insert(number, entry);
@@ -108,7 +108,7 @@ impl Connections {
     pub fn turn_away(&self) {
         let registry = self.registry();
         let clients = registry.open.values();
-        for client in clients.filter(|it| it.class != Class::Newcomer) {
+        for client in clients.filter(|it| it.class != ConnectionClass::Newcomer) {
             client.connection.refused.cancel();
         }
     }
@@ -121,7 +121,7 @@ impl Connections {
 impl OpenConnections {
     /// Returns whether there is a place for a connection with this record. The current place of the
     /// connection counts as free.
-    fn room(&self, places: usize, entering: &ConnectionRecord) -> Room {
+    fn room(&self, places: usize, entering: &ConnectionRecord) -> AdmissionResult {
         let others = self.open.values().map(OpenConnection::record);
         let others: Vec<_> = others.filter(|it| it.number != entering.number).collect();
         eviction::room(places, &others, entering)
@@ -206,11 +206,11 @@ impl ClientConnection {
     pub fn is_newcomer(&self) -> bool {
         let registry = self.connections.registry();
         let entry = registry.open.get(&self.number);
-        entry.is_none_or(|entry| entry.class == Class::Newcomer)
+        entry.is_none_or(|entry| entry.class == ConnectionClass::Newcomer)
     }
 
     /// Moves the connection to `class`, unless it has a higher class.
-    fn admit(&self, class: Class) -> Result<(), ConnectionRefused> {
+    fn admit(&self, class: ConnectionClass) -> Result<(), ConnectionRefused> {
         let mut registry = self.connections.registry();
         // An evicted connection is being closed.
         let Some(entry) = registry.open.get(&self.number) else {
@@ -224,9 +224,9 @@ impl ClientConnection {
             ..entry.record()
         };
         match registry.room(self.connections.places, &entering) {
-            Room::Free => {}
-            Room::After(evicted) => registry.evict(evicted),
-            Room::Full => {
+            AdmissionResult::Free => {}
+            AdmissionResult::After(evicted) => registry.evict(evicted),
+            AdmissionResult::Full => {
                 self.refused.cancel();
                 return Err(ConnectionRefused);
             }
@@ -244,7 +244,7 @@ pub struct ConnectionRefused;
 
 /// Moves the connection of a request to `class`. Requests of tests have no connection, because
 /// their routers have no listener.
-pub fn admit(request: &Parts, class: Class) -> Result<(), ConnectionRefused> {
+pub fn admit(request: &Parts, class: ConnectionClass) -> Result<(), ConnectionRefused> {
     let connection = request.extensions.get::<Arc<ClientConnection>>();
     connection.map_or(Ok(()), |connection| connection.admit(class))
 }

@@ -27,12 +27,12 @@ pub const STALL_TIMEOUT: Duration = Duration::from_mins(2);
 
 tokio::task_local! {
     /// The exchange of the current task.
-    static EXCHANGE: Arc<Exchange>;
+    static EXCHANGE: Arc<AbortableExchange>;
 }
 
 /// A unit that can be cut off: an HTTP/2 stream, or an HTTP/1.1 connection with its answers.
 #[derive(Debug, Default)]
-pub struct Exchange(Mutex<DeliveryState>);
+pub struct AbortableExchange(Mutex<DeliveryState>);
 
 #[derive(Debug, Default)]
 struct DeliveryState {
@@ -48,7 +48,7 @@ enum DeliveryDeadline {
     WhileMoving(Arc<BytesInFlight>),
 }
 
-impl Exchange {
+impl AbortableExchange {
     /// The exchange of the running task. None in a router without a listener.
     fn current() -> Option<Arc<Self>> {
         EXCHANGE.try_with(Arc::clone).ok()
@@ -117,20 +117,20 @@ impl Exchange {
 /// The bytes of one body that have not been sent.
 #[derive(Debug)]
 struct BytesInFlight {
-    tally: Mutex<Tally>,
+    tally: Mutex<SentProgress>,
     /// The waker of the body, which waits until its last bytes have been sent.
     waker: AtomicWaker,
 }
 
 #[derive(Debug)]
-struct Tally {
+struct SentProgress {
     chunks: usize,
     /// The time at which the last byte was sent, or the first one arrived.
     moved: Instant,
 }
 
 impl BytesInFlight {
-    fn tally(&self) -> MutexGuard<'_, Tally> {
+    fn tally(&self) -> MutexGuard<'_, SentProgress> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -184,7 +184,7 @@ pub struct Delivery<K> {
     body: Body,
     /// True if the body has ended.
     over: bool,
-    exchange: Option<Arc<Exchange>>,
+    exchange: Option<Arc<AbortableExchange>>,
     ledger: Arc<BytesInFlight>,
     /// Called if the exchange is cut off.
     on_cut: Option<Box<dyn FnOnce() + Send>>,
@@ -201,13 +201,13 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
         on_cut: impl FnOnce() + Send + 'static,
     ) -> Body {
         let ledger = Arc::new(BytesInFlight {
-            tally: Mutex::new(Tally {
+            tally: Mutex::new(SentProgress {
                 chunks: 0,
                 moved: Instant::now(),
             }),
             waker: AtomicWaker::new(),
         });
-        let exchange = Exchange::current();
+        let exchange = AbortableExchange::current();
         if let Some(exchange) = &exchange {
             exchange.set(match within {
                 Some(time) => DeliveryDeadline::Until(Instant::now() + time),

@@ -1,7 +1,7 @@
 //! Encodes objects, lists and events in the negotiated form. Input: the JSON and the facts of the
 //! index. Output: the bytes of the answer. No object is decoded.
 
-use super::negotiate::{Form, Include};
+use super::negotiate::{Include, ObjectForm};
 use super::resource::Resource;
 use super::table;
 use crate::index::{IndexEntry, OpenEntry, Rv};
@@ -10,14 +10,14 @@ use std::io::Write as _;
 
 /// An object with the version to show: its own version, or the version of its deletion.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a> {
+pub struct VersionedEntry<'a> {
     /// The object.
     pub entry: &'a IndexEntry,
     /// The version to show.
     pub rv: Rv,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> VersionedEntry<'a> {
     /// The object at its own version.
     pub fn own(entry: &'a IndexEntry) -> Self {
         Self {
@@ -57,15 +57,15 @@ pub struct Encoder<'a> {
     /// The resource.
     pub resource: &'a Resource,
     /// The form.
-    pub form: Form,
+    pub form: ObjectForm,
     /// The time to which ages are computed.
     pub now: Timestamp,
 }
 
 impl Encoder<'_> {
     /// Writes the answer to a get, or the object of an event.
-    pub fn object(&self, shown: Shown<'_>, columns: bool, out: &mut Vec<u8>) {
-        if let Form::Table { version, .. } = self.form {
+    pub fn object(&self, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
+        if let ObjectForm::Table { version, .. } = self.form {
             self.table(version, shown.rv, columns, out);
             self.item(shown, out);
             out.extend_from_slice(b"]}");
@@ -75,13 +75,13 @@ impl Encoder<'_> {
     }
 
     /// Writes one item of a list.
-    pub fn item(&self, shown: Shown<'_>, out: &mut Vec<u8>) {
-        let Shown { entry, rv } = shown;
+    pub fn item(&self, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
+        let VersionedEntry { entry, rv } = shown;
         match self.form {
-            Form::Whole if rv == entry.rv() => entry.append_json(out),
-            Form::Whole => entry.open().append_at(rv, out),
-            Form::Metadata { version } => partial(&entry.open(), rv, version, out),
-            Form::Table { version, include } => {
+            ObjectForm::Whole if rv == entry.rv() => entry.append_json(out),
+            ObjectForm::Whole => entry.open().append_at(rv, out),
+            ObjectForm::Metadata { version } => partial(&entry.open(), rv, version, out),
+            ObjectForm::Table { version, include } => {
                 table::row(
                     self.resource.columns,
                     shown,
@@ -97,18 +97,18 @@ impl Encoder<'_> {
     /// Writes what comes before the items of a list.
     pub fn list_head(&self, meta: &ListMeta, out: &mut Vec<u8>) {
         match self.form {
-            Form::Whole => write!(
+            ObjectForm::Whole => write!(
                 out,
                 "{{\"apiVersion\":\"{}\",\"items\":[",
                 self.resource.api_version()
             ),
-            Form::Metadata { version } => write!(
+            ObjectForm::Metadata { version } => write!(
                 out,
                 "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\
                  \"metadata\":{},\"items\":[",
                 meta_json(meta)
             ),
-            Form::Table { version, .. } => {
+            ObjectForm::Table { version, .. } => {
                 write!(
                     out,
                     "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{},\
@@ -126,7 +126,7 @@ impl Encoder<'_> {
     /// Writes what comes after the items of a list, end of line included.
     pub fn list_tail(&self, meta: &ListMeta, out: &mut Vec<u8>) {
         match self.form {
-            Form::Whole => {
+            ObjectForm::Whole => {
                 let remaining = meta
                     .remaining
                     .map(|count| format!("\"remainingItemCount\":{count},"))
@@ -139,13 +139,13 @@ impl Encoder<'_> {
                 )
                 .expect("writing to a Vec cannot fail");
             }
-            Form::Metadata { .. } | Form::Table { .. } => out.extend_from_slice(b"]}"),
+            ObjectForm::Metadata { .. } | ObjectForm::Table { .. } => out.extend_from_slice(b"]}"),
         }
         out.push(b'\n');
     }
 
     /// Writes the line of one event. Only the first event of a table has the column definitions.
-    pub fn event(&self, kind: &str, shown: Shown<'_>, columns: bool, out: &mut Vec<u8>) {
+    pub fn event(&self, kind: &str, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
         write!(out, "{{\"type\":\"{kind}\",\"object\":").expect("writing to a Vec cannot fail");
         self.object(shown, columns, out);
         out.extend_from_slice(b"}\n");
@@ -161,18 +161,18 @@ impl Encoder<'_> {
         let metadata = format!("{{{annotations}\"resourceVersion\":\"{}\"}}", rv.0);
         out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
         match self.form {
-            Form::Whole => write!(
+            ObjectForm::Whole => write!(
                 out,
                 "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata}}}",
                 self.resource.kind,
                 self.resource.api_version()
             ),
-            Form::Metadata { version } => write!(
+            ObjectForm::Metadata { version } => write!(
                 out,
                 "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\
                  \"metadata\":{metadata}}}"
             ),
-            Form::Table { version, include } => {
+            ObjectForm::Table { version, include } => {
                 self.table(version, rv, columns, out);
                 // An annotation marks the end of the initial events. So this bookmark has an object
                 // even if rows are requested without objects.

@@ -1,8 +1,8 @@
 //! Get: the current state of one object.
 
-use super::encode::{Encoder, Shown};
+use super::encode::{Encoder, VersionedEntry};
 use super::list::FRESHNESS_TIMEOUT;
-use super::negotiate::{Chosen, Shape};
+use super::negotiate::{ChosenClause, Shape};
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
@@ -21,7 +21,7 @@ pub async fn get(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {
-    let chosen = Chosen::of(headers, query)?;
+    let chosen = ChosenClause::of(headers, query)?;
     if query.flag("export") {
         return Err(ErrorStatus::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
@@ -45,7 +45,7 @@ pub async fn get(
         form: wanted.form,
         now: clock::now(),
     };
-    encoder.object(Shown::own(&entry), true, &mut body);
+    encoder.object(VersionedEntry::own(&entry), true, &mut body);
     body.push(b'\n');
     Ok(respond::whole(body, wanted.syntax))
 }

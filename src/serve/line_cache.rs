@@ -4,8 +4,8 @@
 //!
 //! A line that is not in the cache is encoded again. This happens to watchers that are far behind.
 
-use super::encode::Shown;
-use super::negotiate::Form;
+use super::encode::VersionedEntry;
+use super::negotiate::ObjectForm;
 use crate::clock;
 use crate::index::{IndexEntry, Rv};
 use bytes::Bytes;
@@ -37,7 +37,7 @@ struct EncodedLine {
 struct LineKey {
     kind: &'static str,
     rv: Rv,
-    form: Form,
+    form: ObjectForm,
     columns: bool,
     /// The current second, because tables show ages.
     second: Option<i64>,
@@ -58,9 +58,9 @@ impl LineCache {
         kind: &'static str,
         entry: &Arc<IndexEntry>,
         at: Option<Rv>,
-        form: Form,
+        form: ObjectForm,
         columns: bool,
-        encode: impl FnOnce(Shown<'_>, Timestamp) -> Bytes,
+        encode: impl FnOnce(VersionedEntry<'_>, Timestamp) -> Bytes,
     ) -> Bytes {
         let now = clock::now();
         let key = LineKey {
@@ -68,7 +68,7 @@ impl LineCache {
             rv: at.unwrap_or(entry.rv()),
             form,
             columns,
-            second: matches!(form, Form::Table { .. }).then(|| now.as_second()),
+            second: matches!(form, ObjectForm::Table { .. }).then(|| now.as_second()),
         };
         // The lock is held while encoding, so that only one of several watchers encodes the line.
         let mut slot = self.slots[key.slot()]
@@ -80,7 +80,7 @@ impl LineCache {
         {
             return line.bytes.clone();
         }
-        let shown = Shown { entry, rv: key.rv };
+        let shown = VersionedEntry { entry, rv: key.rv };
         let bytes = encode(shown, now);
         *slot = Some(EncodedLine {
             key,
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn each_version_and_form_of_an_object_is_encoded_once() {
         let (lines, entries) = (LineCache::new(), entries());
-        let partial = Form::Metadata { version: "v1" };
+        let partial = ObjectForm::Metadata { version: "v1" };
         let encoded = Cell::new(0_u8);
         let line = |kind, entry, at, form, columns| {
             lines.line(kind, entry, at, form, columns, |_, _| {
@@ -143,12 +143,12 @@ mod tests {
             })
         };
         let others = [
-            ("ADDED", &entries[0], None, Form::Whole, false),
-            ("ADDED", &entries[1], None, Form::Whole, false),
-            ("MODIFIED", &entries[0], None, Form::Whole, false),
-            ("ADDED", &entries[0], Some(Rv(8)), Form::Whole, false),
+            ("ADDED", &entries[0], None, ObjectForm::Whole, false),
+            ("ADDED", &entries[1], None, ObjectForm::Whole, false),
+            ("MODIFIED", &entries[0], None, ObjectForm::Whole, false),
+            ("ADDED", &entries[0], Some(Rv(8)), ObjectForm::Whole, false),
             ("ADDED", &entries[0], None, partial, false),
-            ("ADDED", &entries[0], None, Form::Whole, true),
+            ("ADDED", &entries[0], None, ObjectForm::Whole, true),
         ];
         for (number, (kind, entry, at, form, columns)) in (1..).zip(others) {
             for _ in 0..3 {

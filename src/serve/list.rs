@@ -8,8 +8,8 @@ mod fuzzing;
 #[cfg(test)]
 pub mod tests;
 
-use super::encode::{Encoder, ListMeta, Shown};
-use super::negotiate::{Chosen, Form, Shape, Syntax};
+use super::encode::{Encoder, ListMeta, VersionedEntry};
+use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
@@ -200,7 +200,7 @@ pub async fn list(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {
-    let chosen = Chosen::of(headers, query)?;
+    let chosen = ChosenClause::of(headers, query)?;
     let options = Options::of_list(query, resource)?;
     let scope = options
         .selector
@@ -286,7 +286,7 @@ async fn selected(
 /// The body of a list, chunk by chunk, in any syntax. It is never in memory as a whole.
 struct Chunks {
     resource: Arc<Resource>,
-    form: Form,
+    form: ObjectForm,
     syntax: Syntax,
     now: Timestamp,
     meta: ListMeta,
@@ -328,7 +328,7 @@ impl Chunks {
                 out.push(b',');
             }
             self.state = ListState::Rest;
-            encoder.item(Shown::own(&entry), out);
+            encoder.item(VersionedEntry::own(&entry), out);
         }
     }
 
@@ -355,7 +355,7 @@ impl Chunks {
                 break;
             };
             json.clear();
-            encoder.item(Shown::own(&entry), &mut json);
+            encoder.item(VersionedEntry::own(&entry), &mut json);
             yaml::item(&json, out);
         }
     }

@@ -4,7 +4,7 @@
 //! one if necessary (`connections` has the rules).
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
-use super::delivery::{Exchange, STALL_TIMEOUT};
+use super::delivery::{AbortableExchange, STALL_TIMEOUT};
 use super::request_log::ClientAddress;
 use crate::auth::PeerCertificates;
 use axum::Router;
@@ -161,7 +161,7 @@ struct Streams;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        tokio::spawn(Arc::new(Exchange::default()).run(stream));
+        tokio::spawn(Arc::new(AbortableExchange::default()).run(stream));
     }
 }
 
@@ -272,7 +272,7 @@ async fn connection(
         connection.await
     } else {
         // All of it is one exchange after the other.
-        let exchange = Arc::new(Exchange::default());
+        let exchange = Arc::new(AbortableExchange::default());
         exchange
             .run(connection)
             .await

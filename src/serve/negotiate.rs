@@ -26,7 +26,7 @@ pub enum Shape {
 
 /// The form of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum ObjectForm {
     /// The objects themselves.
     Whole,
     /// As rows of a `Table`.
@@ -69,7 +69,7 @@ pub enum Syntax {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedForm {
     /// The form of objects.
-    pub form: Form,
+    pub form: ObjectForm,
     /// The syntax of the answer.
     pub syntax: Syntax,
 }
@@ -77,13 +77,13 @@ pub struct WantedForm {
 /// The clause of `Accept` that an answer follows. There are two steps, because upstream reports
 /// errors in the options and missing objects before it checks whether the form is possible.
 #[derive(Debug)]
-pub struct Chosen<'a> {
+pub struct ChosenClause<'a> {
     headers: &'a HeaderMap,
     query: &'a Query,
     clause: AcceptClause<'a>,
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> ChosenClause<'a> {
     /// The first possible clause in the order of [`clauses`]. Otherwise a 406.
     pub fn of(headers: &'a HeaderMap, query: &'a Query) -> Result<Self, ErrorStatus> {
         let mut clauses = clauses(headers).into_iter();
@@ -109,7 +109,7 @@ pub fn negotiate(
     shape: Shape,
     list_kind: &str,
 ) -> Result<WantedForm, ErrorStatus> {
-    Chosen::of(headers, query)?.form(shape, list_kind)
+    ChosenClause::of(headers, query)?.form(shape, list_kind)
 }
 
 /// The syntax of a `Status`: one that the client accepts, or indented JSON if the client accepts
@@ -162,7 +162,7 @@ fn finish(
     }
     let version = clause.meta_version().unwrap_or("v1");
     let form = match (clause.target, shape) {
-        ("Table", _) => Form::Table {
+        ("Table", _) => ObjectForm::Table {
             version,
             include: include(query)?,
         },
@@ -177,8 +177,10 @@ fn finish(
                 "you requested PartialObjectMetadataList, but the requested object is not a list",
             ));
         }
-        ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => Form::Metadata { version },
-        _ => Form::Whole,
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => {
+            ObjectForm::Metadata { version }
+        }
+        _ => ObjectForm::Whole,
     };
     let syntax = match shape {
         Shape::Watch => Syntax::Compact,
@@ -235,21 +237,21 @@ mod tests {
 
     #[test]
     fn the_first_supported_accept_clause_wins() {
-        let table = Form::Table {
+        let table = ObjectForm::Table {
             version: "v1",
             include: Include::Metadata,
         };
         for (accept, form) in [
-            ("", Form::Whole),
-            ("*/*", Form::Whole),
-            ("application/*", Form::Whole),
+            ("", ObjectForm::Whole),
+            ("*/*", ObjectForm::Whole),
+            ("application/*", ObjectForm::Whole),
             (
                 "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8",
-                Form::Whole,
+                ObjectForm::Whole,
             ),
             (
                 "application/vnd.kubernetes.protobuf,application/json",
-                Form::Whole,
+                ObjectForm::Whole,
             ),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -257,16 +259,16 @@ mod tests {
             ),
             (
                 "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
-                Form::Whole,
+                ObjectForm::Whole,
             ),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.2,application/json;q=0.3",
-                Form::Whole,
+                ObjectForm::Whole,
             ),
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                  application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-                Form::Metadata { version: "v1" },
+                ObjectForm::Metadata { version: "v1" },
             ),
         ] {
             assert_eq!(ask(accept, Shape::List).unwrap().form, form, "{accept}");

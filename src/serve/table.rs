@@ -2,7 +2,7 @@
 //! and of rows. Cells are made from the facts and the JSON of the entry. Ages are computed for each
 //! request.
 
-use super::encode::{Shown, partial};
+use super::encode::{VersionedEntry, partial};
 use super::negotiate::Include;
 use super::resource::{Cell, Column, write_literal, write_text};
 use crate::index::ObjectTexts;
@@ -37,7 +37,7 @@ pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
 /// Writes one row.
 pub fn row(
     columns: &[Column],
-    shown: Shown<'_>,
+    shown: VersionedEntry<'_>,
     version: &str,
     include: Include,
     now: Timestamp,

@@ -12,10 +12,10 @@ mod tests;
 
 use self::lifetime::{WatchLifetime, WatchStart};
 use super::REQUEST_TIMEOUT;
-use super::access::Seat;
-use super::encode::{Encoder, Shown};
+use super::access::WatchPlace;
+use super::encode::{Encoder, VersionedEntry};
 use super::list::{FRESHNESS_TIMEOUT, ListPace};
-use super::negotiate::{Chosen, Form, Shape, Syntax};
+use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
@@ -58,9 +58,9 @@ pub fn watch(
     query: &Query,
     headers: &HeaderMap,
     (stop, is_replica): (CancellationToken, bool),
-    seat: Option<Seat>,
+    seat: Option<WatchPlace>,
 ) -> Result<Response, ErrorStatus> {
-    let chosen = Chosen::of(headers, query)?;
+    let chosen = ChosenClause::of(headers, query)?;
     // As in kube-apiserver, the old watch paths take the options of a list, unless the query
     // contains `watch`.
     let by_path = request.legacy_watch && !query.flag("watch");
@@ -108,7 +108,7 @@ pub fn watch(
 /// One watch.
 struct Watcher {
     resource: Arc<Resource>,
-    form: Form,
+    form: ObjectForm,
     selector: Selector,
     scope: ListScope,
     course: WatchLifetime,
@@ -120,7 +120,7 @@ struct Watcher {
     is_replica: bool,
     stop: CancellationToken,
     /// Counts the watch while it lasts.
-    _seat: Option<Seat>,
+    _seat: Option<WatchPlace>,
 }
 
 enum WatchStep {
@@ -188,8 +188,9 @@ impl Watcher {
 
     async fn open(&self, start: WatchStart) -> Result<WatchStep, ErrorStatus> {
         let reader = &self.resource.reader;
-        let gone =
-            |gone: crate::index::Gone| ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
+        let gone = |gone: crate::index::VersionGone| {
+            ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0)
+        };
         match start {
             WatchStart::After(rv) => {
                 // A version in the future can belong to another history, so the watch does not wait
@@ -230,7 +231,7 @@ impl Watcher {
     /// meantime.
     fn retry(
         &self,
-        open: impl Fn() -> Result<WatchStep, crate::index::Gone>,
+        open: impl Fn() -> Result<WatchStep, crate::index::VersionGone>,
     ) -> Result<WatchStep, ErrorStatus> {
         for _ in 0..MAX_START_ATTEMPTS {
             if let Ok(step) = open() {
@@ -259,7 +260,7 @@ impl Watcher {
                 return out;
             };
             if self.selector.matches(&entry) {
-                self.event("ADDED", Shown::own(&entry), &mut out);
+                self.event("ADDED", VersionedEntry::own(&entry), &mut out);
             }
             if self.pace.looked(1).await {
                 break;
@@ -357,7 +358,7 @@ impl Watcher {
     }
 
     /// Returns the line of an initial event, which only this watch needs.
-    fn event(&mut self, kind: &str, shown: Shown<'_>, out: &mut Vec<u8>) {
+    fn event(&mut self, kind: &str, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);
     }

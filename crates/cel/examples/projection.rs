@@ -7,8 +7,8 @@
 use std::error::Error;
 
 use ifo_cel::{
-    Budget, Doc, Environment, EvaluationScope, Origins, PathStep, Projection, ResultKind, compile,
-    fields,
+    Budget, Doc, Environment, EvaluationScope, NameOrigins, PathStep, Projection, ResultKind,
+    compile, fields,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn paths() -> Result<Vec<String>, Box<dyn Error>> {
     let mut paths = Vec::new();
     for source in EXPRESSIONS {
-        for field in fields(source, &Origins::default())?.named {
+        for field in fields(source, &NameOrigins::default())?.named {
             let mut path = "object".to_owned();
             for step in field.path {
                 match step {

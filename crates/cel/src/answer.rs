@@ -11,7 +11,7 @@ use super::{Budget, EvaluationFault, ResultKind};
 
 /// A value of any type, for tools that show what an expression yields.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct TypedValue {
     /// The name of its CEL type, such as `int` or `google.protobuf.Timestamp`.
     pub type_name: String,
     /// The value as JSON: bytes in base64, what JSON has no type for as `string(..)`

@@ -68,14 +68,14 @@ pub(super) enum Clause {
 }
 
 /// A piece of a format string.
-pub(super) enum Piece<'t> {
+pub(super) enum FormatPart<'t> {
     Text(&'t str),
     Clause(Clause),
 }
 
 /// Parses a format string up to its first error. `args` is the number of values, and `seen` counts
 /// the values that the clauses use.
-pub(super) struct Pieces<'t> {
+pub(super) struct FormatParts<'t> {
     rest: &'t str,
     args: usize,
     pub seen: usize,
@@ -83,7 +83,7 @@ pub(super) struct Pieces<'t> {
     evaluating: bool,
 }
 
-impl<'t> Pieces<'t> {
+impl<'t> FormatParts<'t> {
     pub(super) fn of(text: &'t str, args: usize, evaluating: bool) -> Self {
         Self {
             rest: text,
@@ -132,8 +132,8 @@ impl<'t> Pieces<'t> {
     }
 }
 
-impl<'t> Iterator for Pieces<'t> {
-    type Item = Result<Piece<'t>, Misformat>;
+impl<'t> Iterator for FormatParts<'t> {
+    type Item = Result<FormatPart<'t>, Misformat>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -141,15 +141,15 @@ impl<'t> Iterator for Pieces<'t> {
         }
         if let Some(rest) = self.rest.strip_prefix("%%") {
             self.rest = rest;
-            return Some(Ok(Piece::Text("%")));
+            return Some(Ok(FormatPart::Text("%")));
         }
         if self.rest.starts_with('%') {
-            return Some(self.clause().map(Piece::Clause));
+            return Some(self.clause().map(FormatPart::Clause));
         }
         let end = self.rest.find('%').unwrap_or(self.rest.len());
         let (text, rest) = self.rest.split_at(end);
         self.rest = rest;
-        Some(Ok(Piece::Text(text)))
+        Some(Ok(FormatPart::Text(text)))
     }
 }
 

@@ -9,9 +9,9 @@ use cel::common::ast::{EntryExpr, Expr, SourceInfo};
 use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
 use super::check::Ty;
-use super::lower::{Complaint, lower};
+use super::lower::{NodeError, lower};
 use super::op::Op;
-use super::project::Need;
+use super::project::NeededPart;
 use super::{CompileError, Environment, Projection, ResultKind};
 
 /// Largest size of an expression in bytes. The stack below is sized for it.
@@ -41,7 +41,7 @@ pub(super) struct Compiled {
     pub reads_item: bool,
     pub projection: Projection,
     /// The paths of `item` that it can read.
-    pub item: Need,
+    pub item: NeededPart,
 }
 
 /// Compiles `source`. The result must be of `kind`.
@@ -91,7 +91,7 @@ pub(super) fn on_this_stack(
     let mut lowered = lower(&root, environment);
     if !kind.takes(&lowered.ty) {
         let message = format!("expected type '{kind}' but found '{}'", lowered.ty);
-        lowered.mistyped.push(Complaint {
+        lowered.mistyped.push(NodeError {
             node: root.id,
             message,
         });
@@ -111,7 +111,7 @@ pub(super) fn on_this_stack(
     if lowered.depth > MAX_DEPTH {
         return Err(too_deep());
     }
-    let (projection, item) = environment.projection(&lowered.op, Need::whole());
+    let (projection, item) = environment.projection(&lowered.op, NeededPart::whole());
     Ok(Compiled {
         source: source.to_owned(),
         op: lowered.op,
@@ -151,7 +151,7 @@ fn too_deep() -> CompileError {
     error(format!("expression recursion limit exceeded: {MAX_DEPTH}"))
 }
 
-pub(super) fn located(complaint: Complaint, info: &SourceInfo) -> CompileError {
+pub(super) fn located(complaint: NodeError, info: &SourceInfo) -> CompileError {
     let offset = info
         .offset_for(complaint.node)
         .and_then(|(start, _)| usize::try_from(start).ok())

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde::{Serialize, Serializer};
 use serde_json::error::Category;
 
-use super::project::{Need, Projection};
+use super::project::{NeededPart, Projection};
 use crate::JsonFault;
 
 /// Largest size of the JSON in bytes. It is twenty times etcd's default limit for an object.
@@ -270,7 +270,7 @@ impl<'d> Node<'d> {
     }
 }
 
-fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
+fn decode<'a>(json: &'a [u8], need: &NeededPart) -> Result<Doc<'a>, DocError> {
     // Typical capacities for the fields that expressions read, so each needs one allocation.
     let mut arena = Arena {
         closed: Vec::with_capacity(32),
@@ -344,7 +344,7 @@ impl<'a> Arena<'a> {
 
 struct Value<'b, 'a, 'p> {
     arena: &'b mut Arena<'a>,
-    need: &'p Need,
+    need: &'p NeededPart,
 }
 
 impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
@@ -429,10 +429,10 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
 }
 
 /// Decodes a key. Returns the key with the needed part below it.
-struct NeededKey<'p>(&'p Need);
+struct NeededKey<'p>(&'p NeededPart);
 
 impl<'a, 'p> DeserializeSeed<'a> for NeededKey<'p> {
-    type Value = Option<(Cow<'a, str>, &'p Need)>;
+    type Value = Option<(Cow<'a, str>, &'p NeededPart)>;
 
     fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<Self::Value, D::Error> {
         input.deserialize_str(self)
@@ -440,7 +440,7 @@ impl<'a, 'p> DeserializeSeed<'a> for NeededKey<'p> {
 }
 
 impl<'a, 'p> Visitor<'a> for NeededKey<'p> {
-    type Value = Option<(Cow<'a, str>, &'p Need)>;
+    type Value = Option<(Cow<'a, str>, &'p NeededPart)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")

@@ -4,7 +4,7 @@
 //! and evaluation.
 
 use super::op::Op;
-use super::project::Need;
+use super::project::NeededPart;
 use super::{Program, Projection};
 
 /// Reserved words of CEL, which cannot be identifiers.
@@ -112,7 +112,7 @@ impl Environment {
 
     /// Returns the paths that `op` can read of `object`, also through variables, and of `item`.
     /// `want` is the needed part of its result.
-    pub(super) fn projection(&self, op: &Op, want: Need) -> (Projection, Need) {
+    pub(super) fn projection(&self, op: &Op, want: NeededPart) -> (Projection, NeededPart) {
         let variables: Vec<_> = self.variables.iter().map(|(_, var)| &var.0.op).collect();
         Projection::of(op, want, &variables)
     }

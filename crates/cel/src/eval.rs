@@ -7,7 +7,7 @@
 use super::EvaluationScope;
 use super::convert::{arithmetic, convert};
 use super::failure::FixedText;
-use super::op::{Const, Fold, FoldKind, Function, Op, Order, TimePart};
+use super::op::{Comprehension, ComprehensionKind, Const, Function, Op, Order, TimePart};
 use super::pattern::{Pattern, remembered};
 use super::quantity;
 use super::strings;
@@ -418,7 +418,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
-    fn fold(&mut self, fold: &'e Fold) -> Outcome<'e> {
+    fn fold(&mut self, fold: &'e Comprehension) -> Outcome<'e> {
         let range = self.eval(&fold.range)?;
         if !range.is_list() && !range.is_map() {
             let found = range.type_name();
@@ -426,10 +426,10 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
         let depth = self.vars.len();
         let result = match fold.kind {
-            FoldKind::All => self.quantify(fold, &range, false),
-            FoldKind::Exists => self.quantify(fold, &range, true),
-            FoldKind::ExistsOne => self.exists_one(fold, &range),
-            FoldKind::Filter | FoldKind::Map => self.collect(fold, &range),
+            ComprehensionKind::All => self.quantify(fold, &range, false),
+            ComprehensionKind::Exists => self.quantify(fold, &range, true),
+            ComprehensionKind::ExistsOne => self.exists_one(fold, &range),
+            ComprehensionKind::Filter | ComprehensionKind::Map => self.collect(fold, &range),
         };
         self.vars.truncate(depth);
         result
@@ -438,7 +438,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     /// Binds the item at `index` of the range at `depth`, and charges for it.
     fn bind(
         &mut self,
-        fold: &Fold,
+        fold: &Comprehension,
         range: &V<'e>,
         depth: usize,
         index: usize,
@@ -451,7 +451,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     /// Evaluates `exists`, decided by the first true, or `all`, decided by the first false.
     #[inline(never)]
-    fn quantify(&mut self, fold: &'e Fold, range: &V<'e>, decides: bool) -> Outcome<'e> {
+    fn quantify(&mut self, fold: &'e Comprehension, range: &V<'e>, decides: bool) -> Outcome<'e> {
         let depth = self.vars.len();
         let mut failed = None;
         for index in 0..range.len() {
@@ -475,7 +475,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
-    fn exists_one(&mut self, fold: &'e Fold, range: &V<'e>) -> Outcome<'e> {
+    fn exists_one(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
         let depth = self.vars.len();
         let mut found = 0;
         for index in 0..range.len() {
@@ -486,7 +486,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
-    fn collect(&mut self, fold: &'e Fold, range: &V<'e>) -> Outcome<'e> {
+    fn collect(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
         let depth = self.vars.len();
         let mut items = Vec::new();
         for index in 0..range.len() {
@@ -496,7 +496,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             {
                 continue;
             }
-            if fold.kind == FoldKind::Map {
+            if fold.kind == ComprehensionKind::Map {
                 items.push(self.eval(&fold.body)?);
             } else if self.test(&fold.body)? {
                 items.extend(range.item(index));

@@ -12,7 +12,7 @@ use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
 
 use super::CompileError;
 use super::compile::{located, parse, with_stack};
-use super::lower::Complaint;
+use super::lower::NodeError;
 
 /// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub struct NamedFields {
 
 /// The origins of the names that an expression can use in addition to `object`.
 #[derive(Clone, Debug, Default)]
-pub struct Origins {
+pub struct NameOrigins {
     /// The origin of `item`.
     pub item: ValueOrigin,
     /// The origins of the variables, by name.
@@ -136,7 +136,7 @@ pub struct Origins {
 ///
 /// # Errors
 /// The syntax of `source` is wrong.
-pub fn fields(source: &str, origins: &Origins) -> Result<NamedFields, CompileError> {
+pub fn fields(source: &str, origins: &NameOrigins) -> Result<NamedFields, CompileError> {
     with_stack(|| {
         let (root, info) = parse(source)?;
         let mut reader = FieldReader {
@@ -157,7 +157,7 @@ pub fn fields(source: &str, origins: &Origins) -> Result<NamedFields, CompileErr
 struct FieldReader<'s> {
     source: &'s str,
     info: &'s SourceInfo,
-    origins: &'s Origins,
+    origins: &'s NameOrigins,
     /// The comprehension variables in scope.
     vars: Vec<(String, ValueOrigin)>,
     named: Vec<NamedField>,
@@ -250,7 +250,7 @@ impl FieldReader<'_> {
         });
         let Some(at) = at else {
             let message = String::new();
-            let place = located(Complaint { node, message }, self.info);
+            let place = located(NodeError { node, message }, self.info);
             return (place.line, place.column);
         };
         let before = &self.source[..at];
@@ -335,7 +335,7 @@ fn is_comprehension(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn told(source: &str, origins: &Origins) -> Vec<String> {
+    fn told(source: &str, origins: &NameOrigins) -> Vec<String> {
         let fields = fields(source, origins).expect("it has no syntax error");
         let tell = |field: &NamedField| {
             let path: String = field
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn each_field_selection_is_reported_with_its_position() {
-        let none = Origins::default();
+        let none = NameOrigins::default();
         assert_eq!(
             told("has(object.a.b) &&\n  object.a['c'] == 'a'", &none),
             ["1:12 .a", "1:14 .a.b", "2:10 .a", "2:13 .a.c"]
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn field_selections_are_followed_through_variables() {
-        let none = Origins::default();
+        let none = NameOrigins::default();
         assert_eq!(
             told("object.l.filter(e, e.a).map(e, e.b).exists(b, b.c)", &none),
             ["1:8 .l", "1:22 .l[*].a", "1:34 .l[*].b", "1:49 .l[*].b.c"]
@@ -387,7 +387,7 @@ mod tests {
             ["1:8 .a", "1:32 .a[*].b", "1:45 .c"]
         );
         let list = fields("[object.a] + object.b", &none).expect("it has no syntax error");
-        let origins = Origins {
+        let origins = NameOrigins {
             item: list.origin.elements(),
             variables: vec![("v".to_owned(), list.origin)],
         };

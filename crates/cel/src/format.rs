@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::Budget;
-use super::clause::{Clause, FORMATTING, GIVEN, Piece, Pieces};
+use super::clause::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
 use super::convert::{COPY_BYTES_PER_STEP, to_string};
 use super::value::{Fault, V, charge, steps};
 
@@ -32,11 +32,11 @@ pub(super) fn format<'e>(
         text: String::new(),
         budget,
     };
-    let mut pieces = Pieces::of(text, list.len(), true);
+    let mut pieces = FormatParts::of(text, list.len(), true);
     while let Some(piece) = pieces.next() {
         match piece.map_err(|wrong| Fault::error(wrong.kind()))? {
-            Piece::Text(text) => out.push(text)?,
-            Piece::Clause(clause) => {
+            FormatPart::Text(text) => out.push(text)?,
+            FormatPart::Clause(clause) => {
                 let value = list
                     .element(pieces.seen - 1)
                     .ok_or(Fault::error("index out of range"))?;

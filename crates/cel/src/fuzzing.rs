@@ -3,8 +3,8 @@
 //! and for the tests, which check their corpus.
 
 use super::{
-    Answer, Budget, Doc, Environment, EvaluationFault, EvaluationScope, Origins, Program,
-    Projection, ResultKind, STEPS_PER_OBJECT, compile, fields,
+    Budget, Doc, Environment, EvaluationFault, EvaluationScope, NameOrigins, Program, Projection,
+    ResultKind, STEPS_PER_OBJECT, TypedValue, compile, fields,
 };
 use jiff::Timestamp;
 
@@ -86,7 +86,7 @@ pub fn expression(input: &[u8]) {
 fn check(source: &str, names: &Names) {
     let environment = &names.environment;
     // The search for names also works on a text that does not compile.
-    let mentioned = fields(source, &Origins::default());
+    let mentioned = fields(source, &NameOrigins::default());
     let any = match compile(source, ResultKind::Any, environment) {
         Ok(any) => any,
         Err(error) => {
@@ -157,7 +157,7 @@ fn run(
     projection: &Projection,
     seconds: i64,
     steps: u64,
-) -> (Result<Answer, EvaluationFault>, u64) {
+) -> (Result<TypedValue, EvaluationFault>, u64) {
     in_scope(names, projection, seconds, steps, |scope| {
         program.value(scope)
     })

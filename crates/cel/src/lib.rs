@@ -65,11 +65,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use self::answer::Answer;
+pub use self::answer::TypedValue;
 pub use self::doc::{Doc, DocError, Node};
 pub use self::environment::{DeclareError, Environment};
 pub use self::failure::{EvaluationFault, FixedText, MissingKey};
-pub use self::fields::{NamedField, NamedFields, Origins, PathStep, ValueOrigin, fields};
+pub use self::fields::{NameOrigins, NamedField, NamedFields, PathStep, ValueOrigin, fields};
 pub use self::json::JsonFault;
 pub use self::kind::ResultKind;
 pub use self::project::Projection;
@@ -79,7 +79,7 @@ use self::answer::unexpected;
 use self::compile::Compiled;
 use self::eval::Context;
 use self::op::{Const, Op};
-use self::project::Need;
+use self::project::NeededPart;
 use self::value::{V, charge, steps};
 
 /// A compiled expression. Cheap to clone.
@@ -128,11 +128,13 @@ impl Program {
         environment: &Environment,
         readers: impl IntoIterator<Item = &'p Program>,
     ) -> Projection {
-        let mut item = Need::default();
+        let mut item = NeededPart::default();
         for reader in readers {
             item.merge(reader.0.item.clone());
         }
-        environment.projection(&self.0.op, Need::every(item)).0
+        environment
+            .projection(&self.0.op, NeededPart::every(item))
+            .0
     }
 
     /// Returns the string if the whole expression is a string literal.
@@ -220,9 +222,9 @@ impl Program {
     ///
     /// # Errors
     /// As [`Self::test`].
-    pub fn value(&self, scope: &mut EvaluationScope<'_>) -> Result<Answer, EvaluationFault> {
+    pub fn value(&self, scope: &mut EvaluationScope<'_>) -> Result<TypedValue, EvaluationFault> {
         let value = self.run(scope)?;
-        Ok(Answer {
+        Ok(TypedValue {
             type_name: value.type_name().to_owned(),
             value: answer::json(&value, scope.budget)?,
         })

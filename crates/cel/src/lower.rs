@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::Environment;
 use super::check::{Ty, resolve};
 use super::failure::FixedText;
-use super::op::{Arith, Const, Fold, FoldKind, Function, Op, Order};
+use super::op::{Arith, Comprehension, ComprehensionKind, Const, Function, Op, Order};
 use super::pattern::Pattern;
 
 /// Number of ops that cost one step. A step then takes at most about 300 ns.
@@ -20,7 +20,7 @@ const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
 /// An error at a node of the parser's tree.
 #[derive(Debug)]
-pub(super) struct Complaint {
+pub(super) struct NodeError {
     pub node: u64,
     pub message: String,
 }
@@ -33,10 +33,10 @@ pub(super) struct Lowered {
     pub weight: u64,
     /// Errors in calls of macros. They are reported before other errors, because the types of such
     /// calls are unknown.
-    pub misused: Vec<Complaint>,
-    pub mistyped: Vec<Complaint>,
+    pub misused: Vec<NodeError>,
+    pub mistyped: Vec<NodeError>,
     /// Other errors in a text whose types are correct.
-    pub misformatted: Vec<Complaint>,
+    pub misformatted: Vec<NodeError>,
     /// Depth, including the depth of the variables that the expression uses.
     pub depth: usize,
     /// True if the expression, or a variable that it uses, can read `now`.
@@ -87,9 +87,9 @@ pub(super) struct Lowering<'v> {
     depth: usize,
     reads_now: bool,
     reads_item: bool,
-    misused: Vec<Complaint>,
-    mistyped: Vec<Complaint>,
-    pub misformatted: Vec<Complaint>,
+    misused: Vec<NodeError>,
+    mistyped: Vec<NodeError>,
+    pub misformatted: Vec<NodeError>,
     /// The number of `format` calls around the current node, and the types of the nodes inside
     /// them.
     formats: usize,
@@ -103,12 +103,12 @@ fn nothing() -> (Op, Ty) {
 
 impl Lowering<'_> {
     fn mistyped(&mut self, node: u64, message: String) -> (Op, Ty) {
-        self.mistyped.push(Complaint { node, message });
+        self.mistyped.push(NodeError { node, message });
         nothing()
     }
 
     fn misused(&mut self, node: u64, message: &str) -> (Op, Ty) {
-        self.misused.push(Complaint {
+        self.misused.push(NodeError {
             node,
             message: message.to_owned(),
         });
@@ -390,7 +390,7 @@ impl Lowering<'_> {
     fn fold(
         &mut self,
         node: u64,
-        kind: FoldKind,
+        kind: ComprehensionKind,
         target: &IdedExpr,
         args: &[IdedExpr],
     ) -> (Op, Ty) {
@@ -424,7 +424,7 @@ impl Lowering<'_> {
         let before = self.ops;
         self.vars.push((name.clone(), element.clone()));
         let test = tests.first().map(|test| self.expr(test));
-        let quantified = matches!(kind, FoldKind::All | FoldKind::Exists);
+        let quantified = matches!(kind, ComprehensionKind::All | ComprehensionKind::Exists);
         let (body, body_ty) = if quantified {
             (self.boolean(body), Ty::Bool)
         } else {
@@ -433,13 +433,13 @@ impl Lowering<'_> {
         self.vars.pop();
         // `filter`, `exists_one` and the test of `map` expand to a conditional.
         let (tested, result) = match kind {
-            FoldKind::All | FoldKind::Exists => (None, Ty::Bool),
-            FoldKind::ExistsOne => (Some((&body_ty, Ty::Int)), Ty::Bool),
-            FoldKind::Filter => (
+            ComprehensionKind::All | ComprehensionKind::Exists => (None, Ty::Bool),
+            ComprehensionKind::ExistsOne => (Some((&body_ty, Ty::Int)), Ty::Bool),
+            ComprehensionKind::Filter => (
                 Some((&body_ty, Ty::list(element.clone()))),
                 Ty::list(element),
             ),
-            FoldKind::Map => (
+            ComprehensionKind::Map => (
                 test.as_ref().map(|(_, ty)| (ty, Ty::list(body_ty.clone()))),
                 Ty::list(body_ty.clone()),
             ),
@@ -450,7 +450,7 @@ impl Lowering<'_> {
                 self.mistyped(node, message);
             }
         }
-        let op = Op::Fold(Box::new(Fold {
+        let op = Op::Fold(Box::new(Comprehension {
             kind,
             range,
             test: test.map(|(op, _)| op),
@@ -461,13 +461,13 @@ impl Lowering<'_> {
     }
 }
 
-fn quantifier(name: &str, args: usize) -> Option<FoldKind> {
+fn quantifier(name: &str, args: usize) -> Option<ComprehensionKind> {
     match (name, args) {
-        (operators::ALL, 2) => Some(FoldKind::All),
-        (operators::EXISTS, 2) => Some(FoldKind::Exists),
-        (operators::EXISTS_ONE, 2) => Some(FoldKind::ExistsOne),
-        (operators::FILTER, 2) => Some(FoldKind::Filter),
-        (operators::MAP, 2 | 3) => Some(FoldKind::Map),
+        (operators::ALL, 2) => Some(ComprehensionKind::All),
+        (operators::EXISTS, 2) => Some(ComprehensionKind::Exists),
+        (operators::EXISTS_ONE, 2) => Some(ComprehensionKind::ExistsOne),
+        (operators::FILTER, 2) => Some(ComprehensionKind::Filter),
+        (operators::MAP, 2 | 3) => Some(ComprehensionKind::Map),
         _ => None,
     }
 }

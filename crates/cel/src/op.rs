@@ -37,7 +37,7 @@ pub(super) enum Op {
     /// `matches` with a literal pattern. An invalid pattern is an error at evaluation.
     Matches(Box<Op>, Result<Pattern, FixedText>),
     Call(Function, Vec<Op>),
-    Fold(Box<Fold>),
+    Fold(Box<Comprehension>),
 }
 
 #[derive(Debug)]
@@ -103,8 +103,8 @@ pub(super) enum Arith {
 
 /// A comprehension.
 #[derive(Debug, PartialEq)]
-pub(super) struct Fold {
-    pub kind: FoldKind,
+pub(super) struct Comprehension {
+    pub kind: ComprehensionKind,
     pub range: Op,
     /// The filter of `map` with three arguments.
     pub test: Option<Op>,
@@ -114,7 +114,7 @@ pub(super) struct Fold {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FoldKind {
+pub(super) enum ComprehensionKind {
     All,
     Exists,
     ExistsOne,

@@ -3,23 +3,23 @@
 //! Input: an op tree, or paths. Output: the [`Projection`] for decoding. It contains at least all
 //! fields that an evaluation can read.
 
-use super::op::{Fold, FoldKind, Function, Op};
+use super::op::{Comprehension, ComprehensionKind, Function, Op};
 
 /// A union of field paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Projection {
-    pub(super) root: Need,
+    pub(super) root: NeededPart,
 }
 
 impl Projection {
     /// Adds a path of field names with the whole subtree below it. `"*"` means every element of a
     /// list and every member of an object.
     pub fn add(&mut self, path: &[&str]) {
-        let need = path.iter().rev().fold(Need::whole(), |need, name| {
+        let need = path.iter().rev().fold(NeededPart::whole(), |need, name| {
             if *name == "*" {
-                Need::every(need)
+                NeededPart::every(need)
             } else {
-                Need::named(name, need)
+                NeededPart::named(name, need)
             }
         });
         self.root.merge(need);
@@ -32,7 +32,7 @@ impl Projection {
 
     /// Returns the paths that `op` can read of `object`, also through variables, and of `item`.
     /// `want` is the needed part of the result.
-    pub(super) fn of(op: &Op, want: Need, variables: &[&Op]) -> (Self, Need) {
+    pub(super) fn of(op: &Op, want: NeededPart, variables: &[&Op]) -> (Self, NeededPart) {
         let mut reader = NeedCollector {
             variables: vec![None; variables.len()],
             ..NeedCollector::default()
@@ -53,31 +53,31 @@ impl Projection {
 
 /// The needed part of one value. Without any part, only its existence is needed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Need {
+pub(super) struct NeededPart {
     whole: bool,
-    named: Vec<(Box<str>, Need)>,
-    every: Option<Box<Need>>,
+    named: Vec<(Box<str>, NeededPart)>,
+    every: Option<Box<NeededPart>>,
 }
 
-static WHOLE: Need = Need {
+static WHOLE: NeededPart = NeededPart {
     whole: true,
     named: Vec::new(),
     every: None,
 };
 
-impl Need {
+impl NeededPart {
     pub(super) fn whole() -> Self {
         WHOLE.clone()
     }
 
-    fn named(name: &str, need: Need) -> Self {
+    fn named(name: &str, need: NeededPart) -> Self {
         Self {
             named: vec![(name.into(), need)],
             ..Self::default()
         }
     }
 
-    pub(super) fn every(need: Need) -> Self {
+    pub(super) fn every(need: NeededPart) -> Self {
         Self {
             every: Some(Box::new(need)),
             ..Self::default()
@@ -90,7 +90,7 @@ impl Need {
     }
 
     /// Returns the needed part of the member `name`.
-    pub(super) fn member(&self, name: &str) -> Option<&Need> {
+    pub(super) fn member(&self, name: &str) -> Option<&NeededPart> {
         if self.whole {
             return Some(&WHOLE);
         }
@@ -101,7 +101,7 @@ impl Need {
     }
 
     /// Returns the needed part of each element of a list.
-    pub(super) fn element(&self) -> Option<&Need> {
+    pub(super) fn element(&self) -> Option<&NeededPart> {
         if self.whole {
             Some(&WHOLE)
         } else {
@@ -109,14 +109,14 @@ impl Need {
         }
     }
 
-    fn into_element(mut self) -> Need {
+    fn into_element(mut self) -> NeededPart {
         if self.whole {
             return Self::whole();
         }
         self.every.take().map(|need| *need).unwrap_or_default()
     }
 
-    pub(super) fn merge(&mut self, other: Need) {
+    pub(super) fn merge(&mut self, other: NeededPart) {
         if self.whole {
             return;
         }
@@ -144,16 +144,16 @@ impl Need {
 /// Collects the needed parts from the root of an op tree to its leaves.
 #[derive(Default)]
 struct NeedCollector {
-    object: Need,
-    item: Need,
+    object: NeededPart,
+    item: NeededPart,
     /// The needed part of each variable of the environment. None for a variable that is not used.
-    variables: Vec<Option<Need>>,
+    variables: Vec<Option<NeededPart>>,
     /// The needed part of each comprehension variable in scope.
-    vars: Vec<Need>,
+    vars: Vec<NeededPart>,
 }
 
 impl NeedCollector {
-    fn read(&mut self, op: &Op, want: Need) {
+    fn read(&mut self, op: &Op, want: NeededPart) {
         match op {
             Op::Const(_) | Op::Now => {}
             Op::Object => self.object.merge(want),
@@ -172,13 +172,15 @@ impl NeedCollector {
                 let need = fields
                     .iter()
                     .rev()
-                    .fold(want, |need, field| Need::named(field, need));
+                    .fold(want, |need, field| NeededPart::named(field, need));
                 self.read(base, need);
             }
-            Op::Has(base, field) => self.read(base, Need::named(field, Need::default())),
+            Op::Has(base, field) => {
+                self.read(base, NeededPart::named(field, NeededPart::default()));
+            }
             Op::Index(pair) => {
-                self.read(&pair.0, Need::every(want));
-                self.read(&pair.1, Need::whole());
+                self.read(&pair.0, NeededPart::every(want));
+                self.read(&pair.1, NeededPart::whole());
             }
             Op::List(items) => {
                 let element = want.into_element();
@@ -188,27 +190,27 @@ impl NeedCollector {
             }
             Op::Map(entries) => {
                 for (key, value) in entries {
-                    self.read(key, Need::whole());
-                    self.read(value, Need::whole());
+                    self.read(key, NeededPart::whole());
+                    self.read(value, NeededPart::whole());
                 }
             }
             Op::Not(operand) | Op::Neg(operand) | Op::InSet(operand, _) => {
-                self.read(operand, Need::whole());
+                self.read(operand, NeededPart::whole());
             }
-            Op::Matches(operand, _) => self.read(operand, Need::whole()),
+            Op::Matches(operand, _) => self.read(operand, NeededPart::whole()),
             Op::And(terms) | Op::Or(terms) => self.all(terms),
             Op::Cond(parts) => {
-                self.read(&parts.0, Need::whole());
+                self.read(&parts.0, NeededPart::whole());
                 self.read(&parts.1, want.clone());
                 self.read(&parts.2, want);
             }
             Op::Equal(pair, _) | Op::Order(pair, _) | Op::Arith(pair, _) | Op::In(pair) => {
-                self.read(&pair.0, Need::whole());
-                self.read(&pair.1, Need::whole());
+                self.read(&pair.0, NeededPart::whole());
+                self.read(&pair.1, NeededPart::whole());
             }
             Op::Call(Function::Size, args) => {
                 for arg in args {
-                    self.read(arg, Need::every(Need::default()));
+                    self.read(arg, NeededPart::every(NeededPart::default()));
                 }
             }
             Op::Call(Function::Dyn, args) => {
@@ -223,29 +225,29 @@ impl NeedCollector {
 
     fn all(&mut self, ops: &[Op]) {
         for op in ops {
-            self.read(op, Need::whole());
+            self.read(op, NeededPart::whole());
         }
     }
 
-    fn fold(&mut self, fold: &Fold, want: Need) {
+    fn fold(&mut self, fold: &Comprehension, want: NeededPart) {
         let element = want.into_element();
-        self.vars.push(Need::default());
+        self.vars.push(NeededPart::default());
         if let Some(test) = &fold.test {
-            self.read(test, Need::whole());
+            self.read(test, NeededPart::whole());
         }
         match fold.kind {
-            FoldKind::Map => self.read(&fold.body, element),
-            FoldKind::Filter => {
-                self.read(&fold.body, Need::whole());
+            ComprehensionKind::Map => self.read(&fold.body, element),
+            ComprehensionKind::Filter => {
+                self.read(&fold.body, NeededPart::whole());
                 if let Some(var) = self.vars.last_mut() {
                     var.merge(element);
                 }
             }
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => {
-                self.read(&fold.body, Need::whole());
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                self.read(&fold.body, NeededPart::whole());
             }
         }
         let var = self.vars.pop().unwrap_or_default();
-        self.read(&fold.range, Need::every(var));
+        self.read(&fold.range, NeededPart::every(var));
     }
 }

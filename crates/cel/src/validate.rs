@@ -5,8 +5,8 @@ use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue};
 
 use super::check::Ty;
-use super::clause::{Clause, Piece, Pieces};
-use super::lower::{Complaint, Lowering};
+use super::clause::{Clause, FormatPart, FormatParts};
+use super::lower::{Lowering, NodeError};
 
 impl Lowering<'_> {
     /// Checks a literal format against a literal list, as cel-go's validator does.
@@ -25,17 +25,17 @@ impl Lowering<'_> {
             .misformatted(text.inner(), args)
             .map(|(at, message)| (at.unwrap_or(node), message));
         if let Some((node, message)) = complaint {
-            self.misformatted.push(Complaint { node, message });
+            self.misformatted.push(NodeError { node, message });
         }
     }
 
     /// An error in a format, with the argument that causes it.
     fn misformatted(&self, text: &str, args: &[IdedExpr]) -> Option<(Option<u64>, String)> {
-        let mut pieces = Pieces::of(text, args.len(), false);
+        let mut pieces = FormatParts::of(text, args.len(), false);
         while let Some(piece) = pieces.next() {
             let clause = match piece {
-                Ok(Piece::Text(_)) => continue,
-                Ok(Piece::Clause(clause)) => clause,
+                Ok(FormatPart::Text(_)) => continue,
+                Ok(FormatPart::Clause(clause)) => clause,
                 Err(wrong) => return Some((None, wrong.to_string())),
             };
             if let Some(arg) = args.get(pieces.seen - 1)

@@ -25,14 +25,14 @@ use tokio::sync::OnceCell;
 
 /// A remark about a value that is no error.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Remark {
+pub(super) enum FilterWarning {
     /// The value exists, but no rule set detects such operations.
     NoRuleSet(String),
     /// The existence of the value cannot be checked.
     Unchecked(String),
 }
 
-impl Remark {
+impl FilterWarning {
     /// Prints the remark to standard error.
     pub(super) fn say(&self) {
         match self {
@@ -47,7 +47,7 @@ pub(super) async fn check(
     filters: &Filters,
     source: &OperationSource,
     listed: &[ListedOperation],
-) -> Result<Vec<Remark>, Problem> {
+) -> Result<Vec<FilterWarning>, Problem> {
     let is_seen = |value: &FilterValue<'_>| {
         let alone = value.alone();
         listed.iter().any(|it| alone.matches(it))
@@ -77,7 +77,11 @@ pub(super) async fn check(
             .map(|value| value.put_into(filters.clone()))
             .find_map(|filters| rule_sets.unseen(&filters));
         let unlabelled = || rule_sets.unlabelled(filters).filter(|_| !is_selector_seen);
-        remarks.extend(in_question.or_else(unlabelled).map(Remark::NoRuleSet));
+        remarks.extend(
+            in_question
+                .or_else(unlabelled)
+                .map(FilterWarning::NoRuleSet),
+        );
     }
     Ok(remarks)
 }
@@ -89,7 +93,7 @@ pub(super) async fn check_aloud(
     listed: &[ListedOperation],
 ) -> Result<(), Problem> {
     let remarks = check(filters, source, listed).await?;
-    remarks.iter().for_each(Remark::say);
+    remarks.iter().for_each(FilterWarning::say);
     Ok(())
 }
 
@@ -103,7 +107,7 @@ struct FilterCheck<'a> {
 }
 
 impl FilterCheck<'_> {
-    async fn check(&self, value: FilterValue<'_>) -> Result<Option<Remark>, Problem> {
+    async fn check(&self, value: FilterValue<'_>) -> Result<Option<FilterWarning>, Problem> {
         match value {
             FilterValue::Component(name) | FilterValue::Operation(name) => {
                 self.check_name(value, name).await
@@ -138,7 +142,7 @@ impl FilterCheck<'_> {
         &self,
         value: FilterValue<'_>,
         name: &str,
-    ) -> Result<Option<Remark>, Problem> {
+    ) -> Result<Option<FilterWarning>, Problem> {
         let alone = value.alone();
         let rule_sets = self.rule_sets.as_ref();
         if rule_sets.is_ok_and(|it| it.look_for(&alone)) || self.has_operation(value).await {
@@ -193,7 +197,7 @@ impl FilterCheck<'_> {
         &self,
         value: FilterValue<'_>,
         kind: &ChosenKind,
-    ) -> Result<Option<Remark>, Problem> {
+    ) -> Result<Option<FilterWarning>, Problem> {
         let rule_sets = self.rule_sets.as_ref();
         let is_known = kind.is_served()
             || rule_sets.is_ok_and(|it| it.watch(kind))
@@ -222,7 +226,7 @@ impl FilterCheck<'_> {
         &self,
         value: FilterValue<'_>,
         name: &str,
-    ) -> Result<Option<Remark>, Problem> {
+    ) -> Result<Option<FilterWarning>, Problem> {
         let server = &self.source.server;
         let path = format!("/api/v1/namespaces/{}", escape(name));
         let why = match server.answer(&path, "namespaces", None).await {
@@ -250,8 +254,8 @@ impl FilterCheck<'_> {
     }
 }
 
-fn unchecked(value: FilterValue<'_>, why: &str) -> Remark {
-    Remark::Unchecked(format!("cannot check {value}: {why}"))
+fn unchecked(value: FilterValue<'_>, why: &str) -> FilterWarning {
+    FilterWarning::Unchecked(format!("cannot check {value}: {why}"))
 }
 
 /// Returns the end of a message about an unknown value.

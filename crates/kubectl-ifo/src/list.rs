@@ -284,7 +284,7 @@ struct ListView {
 #[serde(rename_all = "camelCase")]
 struct List<'a> {
     api_version: &'static str,
-    items: Vec<Laid<'a>>,
+    items: Vec<FormattedObject<'a>>,
     kind: &'static str,
     metadata: PrintedListMeta,
 }
@@ -297,9 +297,9 @@ struct PrintedListMeta {
 
 /// An object that is formatted when it is printed. A list of parsed objects would need several
 /// times the memory of their text.
-struct Laid<'a>(&'a RawValue);
+struct FormattedObject<'a>(&'a RawValue);
 
-impl Serialize for Laid<'_> {
+impl Serialize for FormattedObject<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let value: Value = serde_json::from_str(self.0.get()).map_err(serde::ser::Error::custom)?;
         value.serialize(serializer)
@@ -345,10 +345,11 @@ impl ListView {
         match (self.shape, &operation.raw) {
             (OutputShape::Table | OutputShape::Wide, _) => Ok(table.grow(operation, now)),
             (OutputShape::Name, _) => Ok(self.name(operation)),
-            (OutputShape::Yaml, Some(raw)) => {
-                Ok(format!("---\n{}", document(&Laid(raw), self.shape)?))
-            }
-            (OutputShape::Json, Some(raw)) => document(&Laid(raw), self.shape),
+            (OutputShape::Yaml, Some(raw)) => Ok(format!(
+                "---\n{}",
+                document(&FormattedObject(raw), self.shape)?
+            )),
+            (OutputShape::Json, Some(raw)) => document(&FormattedObject(raw), self.shape),
             (OutputShape::Json | OutputShape::Yaml, None) => Ok(String::new()),
         }
     }
@@ -365,7 +366,7 @@ pub(super) fn objects(
     single: bool,
 ) -> Result<String, Problem> {
     let raw = operations.iter().filter_map(|it| it.raw.as_deref());
-    let items: Vec<Laid<'_>> = raw.map(Laid).collect();
+    let items: Vec<FormattedObject<'_>> = raw.map(FormattedObject).collect();
     match items.as_slice() {
         [item] if single => document(item, shape),
         _ => document(

@@ -96,7 +96,7 @@ async fn a_cursor_behind_the_ring_gets_an_error_each_time() {
     }
     assert!(quick.next().now_or_never().is_none());
     writer.trim(Instant::now() + BOUNDS.age * 2);
-    let gone = Gone {
+    let gone = VersionGone {
         asked: start,
         oldest,
     };

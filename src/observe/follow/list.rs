@@ -2,7 +2,7 @@
 
 use super::{IDLE_TIMEOUT, OPEN_TIMEOUT, WatchEnd, WatchTask};
 use crate::observe::{
-    Garbled, Lost,
+    GapReason, InvalidData,
     budget::ListPermit,
     envelope,
     input::MAX_OBJECT,
@@ -56,10 +56,10 @@ impl WatchTask {
             };
             let last = self.read_page(body, &mut begun).await.map_err(|fault| {
                 let lost = match fault {
-                    PageFault::Garbled(why) => Lost::Garbled(why),
+                    PageFault::Garbled(why) => GapReason::Garbled(why),
                     PageFault::Broken(why) => {
                         self.page = (self.page / GROWTH_FACTOR).max(MIN_PAGE);
-                        Lost::Unreachable(why)
+                        GapReason::Unreachable(why)
                     }
                 };
                 WatchEnd::Failed(lost, None)
@@ -67,7 +67,10 @@ impl WatchTask {
             if last.next.is_some() && last.next != token {
                 token = last.next;
             } else if last.next.is_some() || last.version.is_empty() {
-                return Err(WatchEnd::Failed(Lost::Garbled(Garbled::Endless), None));
+                return Err(WatchEnd::Failed(
+                    GapReason::Garbled(InvalidData::Endless),
+                    None,
+                ));
             } else {
                 self.version = Some(last.version);
                 drop(turn);
@@ -85,7 +88,7 @@ impl WatchTask {
             if let Ok(turn) = timeout(OPEN_TIMEOUT, &mut turn).await {
                 return turn;
             }
-            self.lost(Lost::Queued).await;
+            self.lost(GapReason::Queued).await;
         }
         turn.await
     }
@@ -103,7 +106,7 @@ impl WatchTask {
                 PagePart::Object(object) => self.applied(object).await,
                 PagePart::TooLong { length, head } => {
                     let Some(object) = envelope::identity(&head) else {
-                        return Err(PageFault::Garbled(Garbled::Nameless(length)));
+                        return Err(PageFault::Garbled(InvalidData::Nameless(length)));
                     };
                     drop(head);
                     self.too_large(object, length).await;

@@ -2,7 +2,7 @@
 //! counted and logged here.
 
 use super::WatchTask;
-use crate::observe::{Lost, Raw};
+use crate::observe::{GapReason, Raw};
 use bytes::Bytes;
 use futures::SinkExt as _;
 use tracing::{info, warn};
@@ -29,7 +29,7 @@ impl WatchTask {
         self.send(Raw::Synced).await;
     }
 
-    pub(super) async fn lost(&mut self, lost: Lost) {
+    pub(super) async fn lost(&mut self, lost: GapReason) {
         self.synced = false;
         self.metrics.feed_state(&self.target, "lost");
         warn!(source = %self.source, reason = %lost, "gap");

@@ -1,6 +1,6 @@
 //! The end of a watch, or of an attempt to open one, which decides the next request.
 
-use crate::observe::Lost;
+use crate::observe::GapReason;
 use crate::observe::request::Refusal;
 use std::time::Duration;
 
@@ -14,14 +14,16 @@ pub(super) enum WatchEnd {
     /// A `WatchList` does not work. `for_good` if the server refused it.
     NoWatchList { for_good: bool },
     /// Any other failure, with the wait that the server asks for (`Retry-After`).
-    Failed(Lost, Option<Duration>),
+    Failed(GapReason, Option<Duration>),
 }
 
 impl From<Refusal> for WatchEnd {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Expired => Self::Expired,
-            Refusal::Invalid(message) => Self::Failed(Lost::Refused { code: 400, message }, None),
+            Refusal::Invalid(message) => {
+                Self::Failed(GapReason::Refused { code: 400, message }, None)
+            }
             Refusal::Lost(lost, retry_after) => Self::Failed(lost, retry_after),
         }
     }

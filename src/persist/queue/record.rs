@@ -1,7 +1,7 @@
 //! One operation in the queue: its wanted state, the known state of its custom resource, and the
 //! due time of its next write.
 
-use super::{AtStop, Done, PersistSettings};
+use super::{AtStop, JobResult, PersistSettings};
 use crate::index::IndexEntry;
 use crate::persist::failure::StoreFailure;
 use crate::persist::rate_limit;
@@ -104,14 +104,14 @@ impl Record {
     }
 
     /// Records a successful job.
-    pub fn succeeded(&mut self, done: &Done, now: Instant) {
+    pub fn succeeded(&mut self, done: &JobResult, now: Instant) {
         self.not_before = None;
         let (found, at) = match done {
-            Done::Written(found) => {
+            JobResult::Written(found) => {
                 (self.failures, self.is_refused, self.due) = (0, false, None);
                 (found, Some(now))
             }
-            Done::Read(found) => (found, None),
+            JobResult::Read(found) => (found, None),
         };
         self.stored = found
             .clone()

@@ -169,7 +169,7 @@ impl Bench {
     }
 
     fn succeed(&mut self, job: &Job) {
-        let written = |look, version| Done::Written(Some((look, revision(version))));
+        let written = |look, version| JobResult::Written(Some((look, revision(version))));
         let look = match &job.wanted {
             WantedState::Live(_, look, _) => *look,
             _ => completed(99),
@@ -179,8 +179,8 @@ impl Bench {
             "create" => written(look, 1),
             "change" => written(look, 2),
             "end" => written(look, 3),
-            "delete" => Done::Written(None),
-            _ => Done::Read(None),
+            "delete" => JobResult::Written(None),
+            _ => JobResult::Read(None),
         };
         if verb != "read" {
             self.written.push((job.name.to_string(), verb));
@@ -830,7 +830,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
         let job = bench.job().unwrap();
         assert_eq!(verb(&job), "read");
         // The creation has succeeded although its answer was lost.
-        let found = Done::Read(Some((active(1), revision(7))));
+        let found = JobResult::Read(Some((active(1), revision(7))));
         bench.queue.done(&job.name, &Ok(found), bench.now);
         assert_eq!(bench.pass(seconds(59)), 0);
 
@@ -846,7 +846,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
         bench.now += seconds(1);
         let job = bench.job().unwrap();
         assert_eq!(verb(&job), "read");
-        let found = Done::Read(Some((completed(3), revision(8))));
+        let found = JobResult::Read(Some((completed(3), revision(8))));
         bench.queue.done(&job.name, &Ok(found), bench.now);
         let job = bench.job().unwrap();
         assert_eq!(
@@ -905,7 +905,7 @@ async fn a_conflicting_orphan_is_read_and_then_completed() {
             assert_eq!(verb(&job), "read");
             active(2)
         };
-        let found = Done::Read(Some((phase, revision(9))));
+        let found = JobResult::Read(Some((phase, revision(9))));
         bench.queue.done(&job.name, &Ok(found), bench.now);
         bench.pass(seconds(59));
         let deleted = [("op-1".to_owned(), "delete")];

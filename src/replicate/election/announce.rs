@@ -1,21 +1,21 @@
 //! Publishes the result of the election.
 //!
-//! Input: the state of the election. Output: the [`Standing`] of this replica, and one log line for
-//! each problem with the Lease.
+//! Input: the state of the election. Output: the [`LeaderView`] of this replica, and one log line
+//! for each problem with the Lease.
 
 use super::super::record::LeaseRecord;
-use super::super::{LeaseStore, Standing};
+use super::super::{LeaderView, LeaseStore};
 use super::Election;
 use tokio::sync::watch;
 
 impl<S: LeaseStore> Election<S> {
     /// Returns the standing of this replica.
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> LeaderView {
         if let Some(leading) = &self.leading {
-            return Standing::Leading(leading.leadership.clone());
+            return LeaderView::Leading(leading.leadership.clone());
         }
         if !self.has_read {
-            return Standing::Unknown;
+            return LeaderView::Unknown;
         }
         let record = self.seen.as_ref().map(|seen| &seen.record);
         let holder = record.and_then(LeaseRecord::holder);
@@ -24,9 +24,9 @@ impl<S: LeaseStore> Election<S> {
             Some(last)
                 if holder == Some(&last.term) && !has_expired && !self.is_own(&last.term) =>
             {
-                Standing::Following(last.clone())
+                LeaderView::Following(last.clone())
             }
-            last => Standing::Vacant {
+            last => LeaderView::Vacant {
                 last: last.clone(),
                 final_version: if holder == self.led.as_ref() && holder.is_some() {
                     self.retired
@@ -38,13 +38,13 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Publishes the standing, if it has changed.
-    pub(super) fn publish(&self, standing: &watch::Sender<Standing>) {
+    pub(super) fn publish(&self, standing: &watch::Sender<LeaderView>) {
         let now = self.standing();
-        self.metrics.leader(matches!(now, Standing::Leading(_)));
+        self.metrics.leader(matches!(now, LeaderView::Leading(_)));
         standing.send_if_modified(|before| {
             let is_new = *before != now;
             if is_new {
-                if let Standing::Following(leader) = &now {
+                if let LeaderView::Following(leader) = &now {
                     tracing::info!(term = %leader.term, address = %leader.address, "this replica follows");
                 }
                 *before = now;

@@ -3,7 +3,7 @@
 use super::Process;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::peer::{
-    Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart, PeerAnswer,
+    Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{Leader, Term, View};
 use crate::rules::Coverage;
@@ -130,7 +130,7 @@ impl SimulatedLinks {
     }
 }
 
-impl Links for SimulatedLinks {
+impl LinkFactory for SimulatedLinks {
     fn connect<'a>(
         &'a self,
         leader: &'a Leader,

@@ -8,7 +8,7 @@ use super::{LeaseClient, Process, SimulatedLeases};
 use crate::clock::simulated::Skew;
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake::Fake;
-use crate::replicate::{Election, Mirror, Replica, ReplicaTask, Standing, Term, Timing, view};
+use crate::replicate::{Election, LeaderView, Mirror, Replica, ReplicaTask, Term, Timing, view};
 use crate::telemetry::Metrics;
 use ifo_engine::track::Retention;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct WholeReplica {
     pub is_cut: Arc<AtomicBool>,
     pub reader: IndexReader,
     pub observer: Observer,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<LeaderView>,
     retire: CancellationToken,
     network: Network,
     address: String,
@@ -63,7 +63,7 @@ impl WholeReplica {
         let (leases, is_cut) = (around.leases.client(), Arc::<AtomicBool>::default());
         let address = format!("{pod}:8443");
         let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));
-        let (standing_sender, standing) = watch::channel(Standing::Unknown);
+        let (standing_sender, standing) = watch::channel(LeaderView::Unknown);
         let (view, contact) = view(reader.clone(), standing.clone());
         let (in_sync, synced) = watch::channel::<Option<Term>>(None);
         let may_begin = watch::Sender::new(true);
@@ -151,7 +151,7 @@ impl WholeReplica {
     /// Returns true if it leads, by its own clock.
     pub fn leads(&self) -> bool {
         let standing = self.standing.borrow();
-        matches!(&*standing, Standing::Leading(it) if self.process.within(|| it.is_valid()))
+        matches!(&*standing, LeaderView::Leading(it) if self.process.within(|| it.is_valid()))
     }
 
     /// Simulates SIGTERM.

@@ -189,7 +189,7 @@ impl Pipeline for SimulatedPipeline {
 impl SimulatedPipeline {
     fn persist(
         &self,
-        settled: watch::Receiver<Option<Arc<persist::Unread>>>,
+        settled: watch::Receiver<Option<Arc<persist::UnreadRuleSets>>>,
     ) -> Option<(CancellationToken, BoxFuture<'static, ()>)> {
         let store = self.store.clone()?;
         let stop = CancellationToken::new();
@@ -226,7 +226,7 @@ struct Feed {
 }
 
 impl Feed {
-    async fn run(mut self, settled: watch::Sender<Option<Arc<persist::Unread>>>) {
+    async fn run(mut self, settled: watch::Sender<Option<Arc<persist::UnreadRuleSets>>>) {
         let state = self.initial_state().await;
         self.send(Message::Resume(Box::new(state))).await;
         let target = Arc::new(Gvr {

@@ -4,7 +4,7 @@
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
 use crate::replicate::simulation::{LeaseClient, Process, SimulatedLeases};
-use crate::replicate::{Election, Leader, Leadership, Replica, Standing, Term, Timing};
+use crate::replicate::{Election, Leader, LeaderView, Leadership, Replica, Term, Timing};
 use crate::telemetry::Metrics;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ pub struct Simulation {
     pub process: Process,
     pub client: LeaseClient,
     pub head: Arc<AtomicU64>,
-    pub standing: watch::Receiver<Standing>,
+    pub standing: watch::Receiver<LeaderView>,
     pub may_begin: watch::Sender<bool>,
     pub metrics: Arc<Metrics>,
     pub wake: Arc<Notify>,
@@ -211,7 +211,7 @@ impl Simulation {
         let process = Process::new(skew);
         let client = cluster.leases.client();
         let head = Arc::new(AtomicU64::new(0));
-        let (standing_sender, standing) = watch::channel(Standing::Unknown);
+        let (standing_sender, standing) = watch::channel(LeaderView::Unknown);
         let (in_sync, in_sync_receiver) = watch::channel(None);
         let (may_begin, may_begin_receiver) = watch::channel(true);
         let (release, released) = oneshot::channel();
@@ -276,15 +276,15 @@ impl Simulation {
     /// Returns true if it leads, by its own clock.
     pub fn leads(&self) -> bool {
         let standing = self.standing.borrow();
-        matches!(&*standing, Standing::Leading(it) if self.process.within(|| it.is_valid()))
+        matches!(&*standing, LeaderView::Leading(it) if self.process.within(|| it.is_valid()))
     }
 
     /// Returns the term in which it leads or follows.
     pub fn term(&self) -> Option<Term> {
         match &*self.standing.borrow() {
-            Standing::Leading(leadership) => Some(leadership.term.clone()),
-            Standing::Following(leader) => Some(leader.term.clone()),
-            Standing::Unknown | Standing::Vacant { .. } => None,
+            LeaderView::Leading(leadership) => Some(leadership.term.clone()),
+            LeaderView::Following(leader) => Some(leader.term.clone()),
+            LeaderView::Unknown | LeaderView::Vacant { .. } => None,
         }
     }
 
@@ -303,13 +303,13 @@ impl Simulation {
 async fn write(
     facts: Arc<Mutex<ObjectFacts>>,
     own: Peer,
-    mut standing: watch::Receiver<Standing>,
+    mut standing: watch::Receiver<LeaderView>,
     stop: watch::Receiver<bool>,
     mut random: fastrand::Rng,
 ) {
     loop {
         let now = standing.borrow_and_update().clone();
-        if let Standing::Leading(leadership) = now {
+        if let LeaderView::Leading(leadership) = now {
             *own.led.lock().unwrap() = Some(leadership.term.clone());
             let known = (own.process.clone(), leadership.clone());
             facts.lock().unwrap().terms.push(known);
@@ -365,14 +365,14 @@ async fn lead(
 async fn mirror(
     facts: Arc<Mutex<ObjectFacts>>,
     head: Arc<AtomicU64>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<LeaderView>,
     in_sync: watch::Sender<Option<Term>>,
 ) {
     loop {
         let source: Option<Leader> = match &*standing.borrow() {
-            Standing::Following(leader) => Some(leader.clone()),
-            Standing::Vacant { last, .. } => last.clone(),
-            Standing::Unknown | Standing::Leading(_) => None,
+            LeaderView::Following(leader) => Some(leader.clone()),
+            LeaderView::Vacant { last, .. } => last.clone(),
+            LeaderView::Unknown | LeaderView::Leading(_) => None,
         };
         if let Some(leader) = source {
             let peer = facts.lock().unwrap().peers.get(&leader.address).cloned();

@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use crate::clock::simulated::Skew;
 use crate::index::Rv;
 use crate::replicate::simulation::Faults;
-use crate::replicate::{Leadership, Standing};
+use crate::replicate::{LeaderView, Leadership};
 use k8s_openapi::api::coordination::v1::Lease;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn milliseconds(milliseconds: u64) -> Duration {
 
 fn leadership(cluster: &Cluster, index: usize) -> Leadership {
     match &*cluster.replicas[index].standing.borrow() {
-        Standing::Leading(leadership) => leadership.clone(),
+        LeaderView::Leading(leadership) => leadership.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -89,7 +89,7 @@ async fn first_leader_waits_for_permission_to_begin() {
         None
     );
     let standing = cluster.replicas[0].standing.borrow().clone();
-    let vacant = Standing::Vacant {
+    let vacant = LeaderView::Vacant {
         last: None,
         final_version: None,
     };
@@ -177,7 +177,7 @@ async fn release_hands_over_at_once_and_at_the_final_version() {
     // The replica that has released the Lease observes it, and never leads again.
     assert!(matches!(
         &*cluster.replicas[old].standing.borrow(),
-        Standing::Following(_)
+        LeaderView::Following(_)
     ));
     let others: Vec<usize> = (0..3).rev().filter(|&it| it != old).collect();
     for other in others {
@@ -209,7 +209,7 @@ async fn successor_waits_for_the_final_version_for_at_most_10_s() {
         None
     );
     let standing = cluster.replicas[0].standing.borrow().clone();
-    let Standing::Vacant {
+    let LeaderView::Vacant {
         last,
         final_version,
     } = standing

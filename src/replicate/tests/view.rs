@@ -2,10 +2,10 @@
 
 use crate::index::{Bounds, CommitVersion, IndexReader, Key, Rv, Write, Writer, index_from};
 use crate::replicate::peer::{
-    Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart, PeerAnswer,
+    Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{
-    ClusterContact, Leader, Leadership, Mirror, Standing, Succession, Term, View, view,
+    ClusterContact, Leader, LeaderView, Leadership, Mirror, Succession, Term, View, view,
 };
 use crate::rules::Coverage;
 use futures::future::BoxFuture;
@@ -127,7 +127,7 @@ impl Link for FakeLink {
     }
 }
 
-impl Links for Arc<FakeLeader> {
+impl LinkFactory for Arc<FakeLeader> {
     fn connect<'a>(&'a self, _: &'a Leader) -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>> {
         let link: Box<dyn Link> = Box::new(FakeLink(Arc::clone(self)));
         std::future::ready(Ok(link)).boxed()
@@ -141,7 +141,7 @@ struct Pair {
     reader: IndexReader,
     view: View,
     in_sync: watch::Receiver<Option<Term>>,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<LeaderView>,
 }
 
 fn put(name: &str, number: u64) -> Write {
@@ -184,7 +184,7 @@ impl Pair {
             term,
             address: "leader:1".to_owned(),
         };
-        let standing = watch::Sender::new(Standing::Following(named.clone()));
+        let standing = watch::Sender::new(LeaderView::Following(named.clone()));
         let (view, contact) = view(reader.clone(), standing.subscribe());
         let (synced, in_sync) = watch::channel(None);
         let links = Arc::new(leader.clone());
@@ -323,7 +323,7 @@ async fn a_replica_reports_how_current_it_is() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(!pair.view.is_stale() && pair.view.impairment().is_none());
     let alone = Leadership::alone(Rv(1));
-    pair.standing.send_replace(Standing::Leading(alone));
+    pair.standing.send_replace(LeaderView::Leading(alone));
     assert_eq!(pair.view.lag(), Duration::ZERO);
 }
 
@@ -391,7 +391,7 @@ async fn mirrors_are_served_only_during_the_own_term() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_leader_a_replica_is_ready_only_with_a_mirrored_state() {
-    let vacant = Standing::Vacant {
+    let vacant = LeaderView::Vacant {
         last: Some(Leader {
             term: Term::new("pod_1"),
             address: "leader:1".to_owned(),

@@ -1,10 +1,10 @@
 //! Admission of requests. Input: a request. Output: its user and its place, or the refusal.
 
-use super::{Seat, method_name, refusal};
+use super::{WatchPlace, method_name, refusal};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
 use crate::serve::concurrency_limit::RequestSlot;
-use crate::serve::connections::{self, Class, ConnectionRefused};
+use crate::serve::connections::{self, ConnectionClass, ConnectionRefused};
 use crate::serve::peer_requests;
 use crate::serve::quoted::{Quoted, clip};
 use crate::serve::request::{Query, Request as ResourceRequest, RequestTarget};
@@ -24,7 +24,7 @@ const MAX_PATH: usize = 512;
 #[derive(Default)]
 pub(super) struct Admission {
     /// The place of a watch.
-    pub(super) seat: Option<Seat>,
+    pub(super) seat: Option<WatchPlace>,
     /// The place of another request. Requests of administrators have none.
     pub(super) place: Option<RequestSlot>,
     /// True if the request is for a public path and has no place.
@@ -54,8 +54,9 @@ pub(super) async fn enter(
     let token = parts.headers.contains_key(header::AUTHORIZATION);
     let certificates = parts.extensions.get().cloned().unwrap_or_default();
     // A kube-apiserver has connections that are used for discovery only.
-    let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
-    if holder == Class::FrontProxy || (open && !token) {
+    let holder =
+        ConnectionClass::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
+    if holder == ConnectionClass::FrontProxy || (open && !token) {
         connections::admit(parts, holder).map_err(|ConnectionRefused| overload())?;
     }
     // A bad token is a 401 on every path. Public paths need no token.
@@ -72,7 +73,7 @@ pub(super) async fn enter(
     let user = authenticate.authenticate(&certificates, &parts.headers);
     let user = user.await.map_err(|Unauthenticated| {
         // From here on, the connection may not use a place that is reserved for newcomers.
-        let _ = connections::admit(parts, Class::anonymous());
+        let _ = connections::admit(parts, ConnectionClass::anonymous());
         refusal(ErrorStatus::unauthorized(), &parts.headers, query)
     })?;
     line.sent_by(&user);
@@ -84,9 +85,9 @@ pub(super) async fn enter(
     }
     if !probe {
         let class = if replica {
-            Class::FrontProxy
+            ConnectionClass::FrontProxy
         } else {
-            Class::of_user(&user)
+            ConnectionClass::of_user(&user)
         };
         connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
     }
@@ -106,7 +107,7 @@ pub(super) async fn enter(
     let place = places.take((!master).then_some(&user.name));
     let (seat, place) = match place {
         Some(place) if watch => {
-            let seat: Seat = Arc::new((shared.server.metrics.watcher(), place));
+            let seat: WatchPlace = Arc::new((shared.server.metrics.watcher(), place));
             (Some(seat), None)
         }
         None if watch || !master => return Err(overload()),

@@ -5,7 +5,7 @@ use crate::auth::{ANONYMOUS_USER, CertificateHolder, User};
 /// The class of a connection. It only changes to a class with a higher
 /// [precedence](Class::precedence).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum ConnectionClass {
     /// All requests were for health, so the user is not known yet. Probes stay in this class.
     Newcomer,
     /// The requests are those of one user.
@@ -37,8 +37,8 @@ pub enum ClassKind {
 }
 
 impl ClassKind {
-    /// All classes. A new class needs a variant here and in [`Class`], its reserved places, and its
-    /// detection in `access`.
+    /// All classes. A new class needs a variant here and in [`ConnectionClass`], its reserved
+    /// places, and its detection in `access`.
     pub const ALL: [Self; 3] = [Self::Newcomer, Self::User, Self::FrontProxy];
 
     /// Number of the `places` that only this class may use. Users have the rest.
@@ -55,7 +55,7 @@ impl ClassKind {
     }
 }
 
-impl Class {
+impl ConnectionClass {
     /// The user of a request.
     pub fn of_user(user: &User) -> Self {
         let name = user.name.clone();

@@ -6,7 +6,7 @@
 //! sum over all classes never exceeds the number of places. So other classes cannot take a reserved
 //! place.
 
-use super::class::{Class, ClassKind, Owner};
+use super::class::{ClassKind, ConnectionClass, Owner};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,7 +18,7 @@ pub struct ConnectionRecord {
     /// The number of the connection, in the order of arrival.
     pub number: u64,
     /// The class.
-    pub class: Class,
+    pub class: ConnectionClass,
     /// The address of the peer.
     pub network: IpAddr,
     /// True if the connection has had an answer and has no request in flight.
@@ -27,7 +27,7 @@ pub struct ConnectionRecord {
 
 /// The result of [`room`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum AdmissionResult {
     /// There is a free place.
     Free,
     /// The connection with this number must be evicted first.
@@ -44,7 +44,11 @@ fn share(places: usize) -> usize {
 
 /// Returns whether there is a place for `entering` among `others`, which are sorted by their
 /// numbers.
-pub fn room(places: usize, others: &[ConnectionRecord], entering: &ConnectionRecord) -> Room {
+pub fn room(
+    places: usize,
+    others: &[ConnectionRecord],
+    entering: &ConnectionRecord,
+) -> AdmissionResult {
     if exceeds_share(places, others, entering) {
         let of_pair = |it: &&ConnectionRecord| same_pair(it, entering);
         return after(others.iter().filter(of_pair).find(|it| it.idle));
@@ -53,21 +57,27 @@ pub fn room(places: usize, others: &[ConnectionRecord], entering: &ConnectionRec
     let taken = |kind: ClassKind| all().filter(|it| it.class.kind() == kind).count();
     let needed = |kind: ClassKind| taken(kind).max(kind.reserve(places));
     if ClassKind::ALL.into_iter().map(needed).sum::<usize>() <= places {
-        return Room::Free;
+        return AdmissionResult::Free;
     }
     after(match &entering.class {
-        Class::Newcomer => newcomer(others),
-        Class::User(owner) => user(others, entering, owner),
-        Class::FrontProxy => {
-            let proxies = || others.iter().filter(|it| it.class == Class::FrontProxy);
+        ConnectionClass::Newcomer => newcomer(others),
+        ConnectionClass::User(owner) => user(others, entering, owner),
+        ConnectionClass::FrontProxy => {
+            let proxies = || {
+                others
+                    .iter()
+                    .filter(|it| it.class == ConnectionClass::FrontProxy)
+            };
             let first = least(others, &Loads::of(others), |_, _, _| true);
             first.or_else(|| proxies().find(|it| it.idle))
         }
     })
 }
 
-fn after(evicted: Option<&ConnectionRecord>) -> Room {
-    evicted.map_or(Room::Full, |it| Room::After(it.number))
+fn after(evicted: Option<&ConnectionRecord>) -> AdmissionResult {
+    evicted.map_or(AdmissionResult::Full, |it| {
+        AdmissionResult::After(it.number)
+    })
 }
 
 /// Returns true if the user would exceed its number of connections from its address. Administrators
@@ -75,7 +85,7 @@ fn after(evicted: Option<&ConnectionRecord>) -> Room {
 fn exceeds_share(places: usize, others: &[ConnectionRecord], entering: &ConnectionRecord) -> bool {
     let limited = matches!(
         entering.class,
-        Class::User(Owner::Anonymous | Owner::Known(_))
+        ConnectionClass::User(Owner::Anonymous | Owner::Known(_))
     );
     let pair = others.iter().filter(|it| same_pair(it, entering));
     limited && pair.count() >= share(places)
@@ -89,7 +99,11 @@ fn same_pair(one: &ConnectionRecord, other: &ConnectionRecord) -> bool {
 /// The newcomer to evict for another newcomer. It comes from the address with most newcomers. The
 /// oldest newcomer with an answer is evicted, otherwise the oldest newcomer.
 fn newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
-    let newcomers = || others.iter().filter(|it| it.class == Class::Newcomer);
+    let newcomers = || {
+        others
+            .iter()
+            .filter(|it| it.class == ConnectionClass::Newcomer)
+    };
     let networks = counts(newcomers().map(|it| it.network));
     newcomers().min_by_key(|it| (Reverse(networks[&it.network]), !it.idle))
 }

@@ -10,12 +10,12 @@ fn address(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-fn user(name: &str) -> Class {
-    Class::User(Owner::Known(name.to_owned()))
+fn user(name: &str) -> ConnectionClass {
+    ConnectionClass::User(Owner::Known(name.to_owned()))
 }
 
-fn administrator() -> Class {
-    Class::User(Owner::Administrator("admin".to_owned()))
+fn administrator() -> ConnectionClass {
+    ConnectionClass::User(Owner::Administrator("admin".to_owned()))
 }
 
 /// A new connection from this address.
@@ -24,7 +24,11 @@ async fn enter(all: &Arc<Connections>, last: u8) -> OpenSlot {
 }
 
 /// Checks that a connection gets this class, or that it is refused.
-async fn ask(all: &Arc<Connections>, last: u8, class: Class) -> (OpenSlot, RequestInFlight, bool) {
+async fn ask(
+    all: &Arc<Connections>,
+    last: u8,
+    class: ConnectionClass,
+) -> (OpenSlot, RequestInFlight, bool) {
     let slot = enter(all, last).await;
     let in_flight = RequestInFlight::of(&slot.connection);
     let admitted = slot.connection.admit(class).is_ok();
@@ -32,7 +36,11 @@ async fn ask(all: &Arc<Connections>, last: u8, class: Class) -> (OpenSlot, Reque
 }
 
 /// A connection of this class with a request in flight.
-async fn busy(all: &Arc<Connections>, last: u8, class: Class) -> (OpenSlot, RequestInFlight) {
+async fn busy(
+    all: &Arc<Connections>,
+    last: u8,
+    class: ConnectionClass,
+) -> (OpenSlot, RequestInFlight) {
     let (slot, in_flight, admitted) = ask(all, last, class).await;
     assert!(admitted);
     (slot, in_flight)
@@ -80,7 +88,11 @@ async fn users_cannot_use_the_reserves_of_newcomers_and_the_front_proxy() {
     drop(refused);
     let mut others = Vec::new();
     for number in 0..2 {
-        others.push(busy(&all, 100 + number, Class::FrontProxy).await.0);
+        others.push(
+            busy(&all, 100 + number, ConnectionClass::FrontProxy)
+                .await
+                .0,
+        );
     }
     for number in 0..4 {
         others.push(enter(&all, 110 + number).await);
@@ -103,16 +115,16 @@ async fn the_front_proxy_may_exceed_its_reserve_by_evicting_users() {
     users.push(busy(&all, 9, administrator()).await);
     let mut proxies = Vec::new();
     for _ in 0..12 {
-        proxies.push(busy(&all, 200, Class::FrontProxy).await);
+        proxies.push(busy(&all, 200, ConnectionClass::FrontProxy).await);
     }
     assert_eq!(evicted(&users), (0..10).collect::<Vec<_>>());
     assert_eq!(evicted(&proxies), [] as [usize; 0]);
     // Only proxies are left, and an idle one is evicted.
-    let (_refused, _flight, admitted) = ask(&all, 200, Class::FrontProxy).await;
+    let (_refused, _flight, admitted) = ask(&all, 200, ConnectionClass::FrontProxy).await;
     assert!(!admitted);
     let (slot, flight) = proxies.remove(5);
     drop(flight);
-    let _next = busy(&all, 200, Class::FrontProxy).await;
+    let _next = busy(&all, 200, ConnectionClass::FrontProxy).await;
     assert!(is_evicted(&slot));
 }
 
@@ -186,18 +198,21 @@ async fn an_idle_connection_is_evicted_for_a_user_without_connections() {
 async fn anonymous_connections_are_evicted_first_and_may_become_user_connections() {
     let all = Connections::new(PLACES);
     let mut users = Vec::new();
-    let stranger = busy(&all, 90, Class::anonymous()).await;
+    let stranger = busy(&all, 90, ConnectionClass::anonymous()).await;
     for number in 0..9 {
         users.push(busy(&all, number, user(&number.to_string())).await);
     }
     let second = busy(&all, 91, user("bob")).await;
     assert!(is_evicted(&stranger.0) && evicted(&users).is_empty());
-    let (_refused, _flight, admitted) = ask(&all, 92, Class::anonymous()).await;
+    let (_refused, _flight, admitted) = ask(&all, 92, ConnectionClass::anonymous()).await;
     assert!(!admitted);
     drop(second);
-    let third = busy(&all, 93, Class::anonymous()).await;
+    let third = busy(&all, 93, ConnectionClass::anonymous()).await;
     assert_eq!(third.0.connection.admit(user("jane")), Ok(()));
-    assert_eq!(third.0.connection.admit(Class::anonymous()), Ok(()));
+    assert_eq!(
+        third.0.connection.admit(ConnectionClass::anonymous()),
+        Ok(())
+    );
     let (_refused, _flight, admitted) = ask(&all, 94, user("joe")).await;
     assert!(!admitted && !is_evicted(&third.0));
 }
@@ -249,15 +264,15 @@ fn addresses_are_grouped_by_host() {
 #[derive(Clone, Debug)]
 enum Step {
     Enter(u8),
-    Admit(usize, Class),
+    Admit(usize, ConnectionClass),
     Answered(usize),
     Leave(usize),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
     let class = prop_oneof![
-        Just(Class::anonymous()),
-        Just(Class::FrontProxy),
+        Just(ConnectionClass::anonymous()),
+        Just(ConnectionClass::FrontProxy),
         Just(administrator()),
         "[a-c]".prop_map(|name| user(&name)),
     ];

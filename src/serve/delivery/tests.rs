@@ -47,7 +47,7 @@ impl Wire {
                 wire.send(frame.unwrap().into_data().unwrap()).unwrap();
             }
         };
-        let run = Arc::new(Exchange::default()).run(exchange);
+        let run = Arc::new(AbortableExchange::default()).run(exchange);
         Self {
             chunks,
             exchange: tokio::spawn(async { run.await.is_some() }),
@@ -123,7 +123,12 @@ async fn a_response_whose_body_is_never_polled_is_aborted() {
         std::future::pending::<()>().await;
     };
     let begun = Instant::now();
-    assert!(Arc::new(Exchange::default()).run(exchange).await.is_none());
+    assert!(
+        Arc::new(AbortableExchange::default())
+            .run(exchange)
+            .await
+            .is_none()
+    );
     assert!(begun.elapsed() >= REQUEST_TIMEOUT);
     assert!(begun.elapsed() < REQUEST_TIMEOUT + MOMENT);
 }
@@ -176,7 +181,7 @@ async fn a_connection_with_unsent_buffered_data_is_closed() {
         drop(chunk);
     };
     assert!(
-        Arc::new(Exchange::default())
+        Arc::new(AbortableExchange::default())
             .run(connection)
             .await
             .is_none()

@@ -1,6 +1,6 @@
 //! Checks for every `Accept` header.
 
-use super::{Form, Shape, Syntax, WantedForm, negotiate};
+use super::{ObjectForm, Shape, Syntax, WantedForm, negotiate};
 use crate::serve::accept::MAX_CLAUSES;
 use crate::serve::fuzzing::refused;
 use crate::serve::request::Query;
@@ -20,7 +20,7 @@ pub fn check(accept: &HeaderValue) {
             Ok(wanted) => {
                 assert!(shape != Shape::Watch || wanted.syntax == Syntax::Compact);
                 if text.trim().is_empty() {
-                    assert_eq!(wanted.form, Form::Whole);
+                    assert_eq!(wanted.form, ObjectForm::Whole);
                     continue;
                 }
                 let had_alone = |clause: &str| {
@@ -44,7 +44,10 @@ pub fn check(accept: &HeaderValue) {
                     let more = HeaderValue::from_str(&format!("{text},application/*"));
                     let more = more.expect("both halves are header values");
                     let wanted = ask(&more, shape).expect("JSON can always be had");
-                    assert_eq!((wanted.form, wanted.syntax), (Form::Whole, Syntax::Compact));
+                    assert_eq!(
+                        (wanted.form, wanted.syntax),
+                        (ObjectForm::Whole, Syntax::Compact)
+                    );
                 }
             }
         }
@@ -80,9 +83,9 @@ fn asks_for(clause: &str, wanted: WantedForm) -> bool {
     };
     let meta = |version| named("g") == "meta.k8s.io" && named("v") == version;
     let transform = match (wanted.form, named("as")) {
-        (Form::Whole, target) => [target, named("g"), named("v")] == [""; 3],
-        (Form::Table { version, .. }, target) => target == "Table" && meta(version),
-        (Form::Metadata { version }, target) => {
+        (ObjectForm::Whole, target) => [target, named("g"), named("v")] == [""; 3],
+        (ObjectForm::Table { version, .. }, target) => target == "Table" && meta(version),
+        (ObjectForm::Metadata { version }, target) => {
             matches!(
                 target,
                 "PartialObjectMetadata" | "PartialObjectMetadataList"

@@ -25,7 +25,7 @@ pub struct FieldRequirement {
 
 /// The place of a field's value.
 #[derive(Clone, Copy, Debug)]
-pub enum Which {
+pub enum FieldSource {
     /// `metadata.name`.
     Name,
     /// `metadata.namespace`.
@@ -37,7 +37,7 @@ pub enum Which {
 /// One requirement on a resource that has the field.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    which: Which,
+    which: FieldSource,
     equal: bool,
     value: String,
 }
@@ -128,13 +128,13 @@ impl FieldRequirement {
     /// Looks up the field. Returns a 400 if the resource has no such selectable field.
     pub fn resolve(self, resource: &Resource) -> Result<Resolved, ErrorStatus> {
         let which = match self.field.as_str() {
-            "metadata.name" => Which::Name,
-            "metadata.namespace" if resource.namespaced => Which::Namespace,
+            "metadata.name" => FieldSource::Name,
+            "metadata.namespace" if resource.namespaced => FieldSource::Namespace,
             field => resource
                 .fields
                 .iter()
                 .find(|(name, _)| *name == field)
-                .map(|(_, field)| Which::Text(*field))
+                .map(|(_, field)| FieldSource::Text(*field))
                 .ok_or_else(|| {
                     ErrorStatus::bad_request(format!("field label not supported: {field}"))
                 })?,
@@ -151,7 +151,7 @@ impl Resolved {
     /// `metadata.name=name`.
     pub fn name(name: &str) -> Self {
         Self {
-            which: Which::Name,
+            which: FieldSource::Name,
             equal: true,
             value: name.to_owned(),
         }
@@ -160,16 +160,16 @@ impl Resolved {
     /// Returns true if the object fulfils the requirement. An absent field has an empty value.
     pub fn matches(&self, key: &Key, texts: &ObjectTexts<'_>) -> bool {
         let same = match self.which {
-            Which::Name => *key.name == *self.value,
-            Which::Namespace => *key.namespace == *self.value,
-            Which::Text(field) => texts.text(field).unwrap_or_default() == self.value,
+            FieldSource::Name => *key.name == *self.value,
+            FieldSource::Namespace => *key.namespace == *self.value,
+            FieldSource::Text(field) => texts.text(field).unwrap_or_default() == self.value,
         };
         same == self.equal
     }
 
     /// The required value, if this requirement is about `wanted`. An empty value cannot be looked
     /// up in the index.
-    pub fn exactly(&self, wanted: Which) -> Option<&str> {
+    pub fn exactly(&self, wanted: FieldSource) -> Option<&str> {
         let is_wanted = discriminant(&self.which) == discriminant(&wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
     }

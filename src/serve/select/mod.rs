@@ -66,7 +66,8 @@ impl Selector {
     /// Also requires a name, as the old watch paths do. A field selector must require the same
     /// name.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
-        let asked = |field: &fields::Resolved| field.exactly(fields::Which::Name) == Some(name);
+        let asked =
+            |field: &fields::Resolved| field.exactly(fields::FieldSource::Name) == Some(name);
         if !self.fields.is_empty() && !self.fields.iter().any(asked) {
             return Err(ErrorStatus::bad_request(
                 "fieldSelector metadata.name doesn't match requested name",
@@ -101,11 +102,11 @@ impl Selector {
                 .find_map(|field| field.exactly(wanted).map(str::to_owned))
         };
         let namespace = if namespace.is_empty() && namespaced {
-            field(fields::Which::Namespace)
+            field(fields::FieldSource::Namespace)
         } else {
             Some(namespace.to_owned())
         };
-        match (namespace, field(fields::Which::Name)) {
+        match (namespace, field(fields::FieldSource::Name)) {
             (Some(namespace), Some(name)) => ListScope::Object(Key {
                 namespace: Arc::from(namespace),
                 name: Arc::from(name),

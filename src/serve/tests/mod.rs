@@ -22,7 +22,7 @@ use crate::auth::{
     Unauthenticated, Undecided, User,
 };
 use crate::index::{Bounds, CommitVersion, Key, Rv, Write, Writer, index_from};
-use crate::replicate::{LeaderQueries, Leadership, Standing, View, view};
+use crate::replicate::{LeaderQueries, LeaderView, Leadership, View, view};
 use crate::rules::Coverage;
 use crate::telemetry::Metrics;
 use axum::Router;
@@ -142,7 +142,7 @@ pub struct Fixture {
     pub metrics: Arc<Metrics>,
     pub view: View,
     /// The standing of the replica. At first it leads.
-    pub standing: watch::Sender<Standing>,
+    pub standing: watch::Sender<LeaderView>,
     /// The part of the view that the mirror updates. It answers no query.
     _contact: LeaderQueries,
 }
@@ -196,7 +196,7 @@ impl Fixture {
         let shutdown = CancellationToken::new();
         let metrics = Arc::new(Metrics::new());
         let alone = Leadership::alone(reader.head());
-        let standing = watch::Sender::new(Standing::Leading(alone));
+        let standing = watch::Sender::new(LeaderView::Leading(alone));
         let (view, contact) = view(reader.clone(), standing.subscribe());
         let router = router(Server {
             view: view.clone(),

@@ -12,8 +12,8 @@ const WATCH: &str =
 /// The headers of another replica's request.
 const REPLICA: &[(&str, &str)] = &[("x-user", "replica"), ("ifo-term", "pod_1")];
 
-fn following() -> Standing {
-    Standing::Following(Leader {
+fn following() -> LeaderView {
+    LeaderView::Following(Leader {
         term: Term::new("pod_2"),
         address: "leader:1".to_owned(),
     })

@@ -36,7 +36,7 @@ pub struct Detector {
     listing: bool,
     /// Objects with a detection now or within [`SETTLING_PERIOD`]. Evaluations of other objects
     /// without a detection are not sent to the tracker.
-    interesting: HashMap<Arc<str>, Interest>,
+    interesting: HashMap<Arc<str>, ObjectDetections>,
     /// The fields, as JSON, of objects whose evaluation read `now`. Sorted, so that the same events
     /// give the same messages.
     timed: BTreeMap<Arc<str>, Arc<[u8]>>,
@@ -48,7 +48,7 @@ pub struct Detector {
 
 /// The detections of one object.
 #[derive(Clone, Copy, Debug)]
-struct Interest {
+struct ObjectDetections {
     /// The time since which there is no detection.
     fading: Option<Instant>,
     /// A hash of the detected and continued runs. While it stays the same, no operation starts, and
@@ -315,7 +315,7 @@ impl Detector {
         };
         match interest {
             Some(fading) => {
-                let interest = Interest { fading, detected };
+                let interest = ObjectDetections { fading, detected };
                 self.interesting.insert(identity, interest);
             }
             None => {

@@ -28,7 +28,7 @@ pub(crate) use evaluate::labels_of_json;
 #[cfg(test)]
 pub(crate) use evaluate::unselected;
 pub use evaluate::{DetectedOutcome, Evaluation, FieldFailure, Finding, RuleValues, evaluate};
-pub use subject::{Nameless, Subject};
+pub use subject::{MissingName, Subject};
 
 use std::time::Instant;
 use tokio::sync::oneshot;

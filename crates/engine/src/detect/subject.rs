@@ -40,12 +40,12 @@ pub struct Subject {
 /// The object has no name, so it has no identity.
 #[derive(Debug, thiserror::Error)]
 #[error("the object has no metadata.name")]
-pub struct Nameless;
+pub struct MissingName;
 
 impl Subject {
     /// Reads the identity of `doc`.
-    pub fn read(doc: &Doc<'_>) -> Result<Self, Nameless> {
-        let metadata = doc.root().get("metadata").ok_or(Nameless)?;
+    pub fn read(doc: &Doc<'_>) -> Result<Self, MissingName> {
+        let metadata = doc.root().get("metadata").ok_or(MissingName)?;
         let text = |name: &str| {
             metadata
                 .get(name)
@@ -53,7 +53,7 @@ impl Subject {
                 .filter(|text| !text.is_empty())
         };
         Ok(Self {
-            name: text("name").ok_or(Nameless)?.into(),
+            name: text("name").ok_or(MissingName)?.into(),
             uid: text("uid").map(Into::into),
             namespace: text("namespace").map(Into::into),
             generation: metadata.get("generation").and_then(Node::as_i64),

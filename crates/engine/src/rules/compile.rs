@@ -14,7 +14,7 @@ const MAX_SELECTOR: usize = 4096;
 
 /// Why a rule set cannot be used, in words for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum RuleSetError {
     /// An expression that does not compile.
     #[error("{field}: {error}")]
     Expression {
@@ -29,7 +29,7 @@ pub enum Invalid {
 }
 
 /// Compiles a rule set. Reports all errors and not only the first one.
-pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<Invalid>> {
+pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
     let mut compiler = Compiler {
         invalid: validate(spec),
     };
@@ -56,13 +56,13 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
     let selector = spec.label_selector.clone().map(Selector::try_from);
     let selector = selector.transpose().map_err(|error| {
         let message = format!("labelSelector: {error}");
-        vec![Invalid::Spec(message)]
+        vec![RuleSetError::Spec(message)]
     })?;
     if let Some(length) = selector.as_ref().map(|it| it.to_string().len())
         && length > MAX_SELECTOR
     {
         let message = format!("labelSelector: {length} bytes as text are more than {MAX_SELECTOR}");
-        return Err(vec![Invalid::Spec(message)]);
+        return Err(vec![RuleSetError::Spec(message)]);
     }
     let labels = spec.labels.iter();
     let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
@@ -83,12 +83,12 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
 
 /// Compiles expressions and collects errors.
 struct Compiler {
-    invalid: Vec<Invalid>,
+    invalid: Vec<RuleSetError>,
 }
 
 impl Compiler {
     fn refuse(&mut self, message: String) {
-        self.invalid.push(Invalid::Spec(message));
+        self.invalid.push(RuleSetError::Spec(message));
     }
 
     fn program(
@@ -101,7 +101,7 @@ impl Compiler {
         match ifo_cel::compile(source, kind, environment) {
             Ok(program) => Some(program),
             Err(error) => {
-                self.invalid.push(Invalid::Expression { field, error });
+                self.invalid.push(RuleSetError::Expression { field, error });
                 None
             }
         }
@@ -220,7 +220,7 @@ impl Compiler {
             };
             if let Some(fault) = fault(text) {
                 let (line, column) = start(program.source());
-                self.invalid.push(Invalid::Expression {
+                self.invalid.push(RuleSetError::Expression {
                     field: format!("rules[{operation}].{field}"),
                     error: CompileError {
                         message: format!("{text:?} is not {fault}"),

@@ -10,7 +10,7 @@ mod validate;
 
 pub use activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
 pub use book::{RuleBook, RuleSetsWithoutBook};
-pub use compile::{Invalid, compile};
+pub use compile::{RuleSetError, compile};
 pub use evaluation_error::EvaluationError;
 
 use ifo_api::live::State;

@@ -1,7 +1,7 @@
 //! The checks of the CRD's schema, for rule sets that the schema has not checked: those of a folder
 //! of manifests, and those that were stored before the schema had a rule.
 
-use super::Invalid;
+use super::RuleSetError;
 use ifo_api::ruleset::{
     self, MAX_EXPRESSION, MAX_LABELS, MAX_NAMESPACES, MAX_RULES, MAX_VARIABLES, MAX_WAIT_SECONDS,
     OperationRuleSetSpec,
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// All errors in `spec` except those of its expressions.
-pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
+pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     let mut check = RuleSetCheck(Vec::new());
     check.value("component", &spec.component);
     check.target(&spec.target);
@@ -46,11 +46,11 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
     check.0
 }
 
-struct RuleSetCheck(Vec<Invalid>);
+struct RuleSetCheck(Vec<RuleSetError>);
 
 impl RuleSetCheck {
     fn refuse(&mut self, message: String) {
-        self.0.push(Invalid::Spec(message));
+        self.0.push(RuleSetError::Spec(message));
     }
 
     fn count(&mut self, field: &str, count: usize, most: usize) {

@@ -19,7 +19,7 @@ pub struct OperationName {
 
 /// An operation that is active or could start.
 #[derive(Clone, Copy, Debug)]
-pub struct Contender<'a> {
+pub struct OperationCandidate<'a> {
     /// Its identity.
     pub what: &'a OperationName,
     /// True if a rule currently detects it. False if it is settling.
@@ -30,7 +30,7 @@ pub struct Contender<'a> {
     pub supersedes: &'a Supersedes,
 }
 
-impl Contender<'_> {
+impl OperationCandidate<'_> {
     /// Returns true if its rule names the other operation. An operation on the whole subject also
     /// supersedes operations on its elements. An operation on an element supersedes none on another
     /// element.
@@ -53,9 +53,9 @@ impl Contender<'_> {
 ///
 /// A superseded contender supersedes no other one. In a chain of three, the first and the last one
 /// stay. In a cycle, the first one in the list of rules stays.
-pub fn losers(contenders: &[Contender<'_>]) -> Vec<Option<usize>> {
+pub fn losers(contenders: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
     let mut lost = vec![None; contenders.len()];
-    let nothing = |contender: &Contender<'_>| *contender.supersedes == Supersedes::Nothing;
+    let nothing = |contender: &OperationCandidate<'_>| *contender.supersedes == Supersedes::Nothing;
     if contenders.iter().all(nothing) {
         return lost;
     }
@@ -113,12 +113,12 @@ mod tests {
                 (what, Supersedes::new(&names))
             })
             .collect();
-        let contenders: Vec<Contender<'_>> = rules
+        let contenders: Vec<OperationCandidate<'_>> = rules
             .iter()
             .zip(&all)
             .enumerate()
             .map(
-                |(place, ((_, detected, _), (what, supersedes)))| Contender {
+                |(place, ((_, detected, _), (what, supersedes)))| OperationCandidate {
                     what,
                     detected: *detected,
                     order: ("rules", place),

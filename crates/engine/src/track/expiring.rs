@@ -10,13 +10,13 @@ type ExpiryOrder = (Instant, u64);
 
 /// Entries by key and by their time of expiry.
 #[derive(Debug)]
-pub(super) struct Expiring<K, V> {
+pub(super) struct ExpiringMap<K, V> {
     entries: HashMap<K, (ExpiryOrder, V)>,
     order: BTreeMap<ExpiryOrder, K>,
     next: u64,
 }
 
-impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
+impl<K: Eq + Hash + Clone, V> ExpiringMap<K, V> {
     pub(super) fn new() -> Self {
         Self {
             entries: HashMap::new(),

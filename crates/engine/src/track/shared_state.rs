@@ -3,7 +3,7 @@
 use super::Write;
 use super::arbitrate::OperationName;
 use super::end_reason::End;
-use super::expiring::Expiring;
+use super::expiring::ExpiringMap;
 use super::facts::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::tracker::TrackerSettings;
@@ -40,21 +40,21 @@ pub(super) struct SharedState {
     meter: Arc<dyn Meter>,
     /// The next time of each subject at which a debounce period ends, or an operation or a state
     /// may appear.
-    pub(super) deadlines: Expiring<Identity, ()>,
+    pub(super) deadlines: ExpiringMap<Identity, ()>,
     /// Starts and ends of operations that have ended.
-    ended: Expiring<OperationId, Ended>,
+    ended: ExpiringMap<OperationId, LastRun>,
     /// Completed operations that are still shown, with their start.
-    retained: Expiring<Key, Timestamp>,
+    retained: ExpiringMap<Key, Timestamp>,
     /// Deleted namespaces, with the creation time of a new namespace with the same name. An
     /// operation may end after the deletion of its namespace, because another watch reports its
     /// end. It is not retained then.
-    pub(super) gone: Expiring<Arc<str>, Option<Timestamp>>,
+    pub(super) gone: ExpiringMap<Arc<str>, Option<Timestamp>>,
     writes: Vec<Write>,
 }
 
 /// The last run of an operation.
 #[derive(Debug)]
-struct Ended {
+struct LastRun {
     /// The second in which the last run started.
     start: i64,
     /// The second in which the last run ended.
@@ -66,10 +66,10 @@ impl SharedState {
         Self {
             settings,
             meter,
-            deadlines: Expiring::new(),
-            ended: Expiring::new(),
-            retained: Expiring::new(),
-            gone: Expiring::new(),
+            deadlines: ExpiringMap::new(),
+            ended: ExpiringMap::new(),
+            retained: ExpiringMap::new(),
+            gone: ExpiringMap::new(),
             writes: Vec::new(),
         }
     }
@@ -155,7 +155,7 @@ impl SharedState {
         };
         let id = (identity.clone(), operation.what.clone());
         let mut until = now.steady + left;
-        let mut ended = Ended {
+        let mut ended = LastRun {
             start: operation.start.as_second(),
             over: operation.detected_until(Some(end)).as_second(),
         };
@@ -249,7 +249,7 @@ impl SharedState {
     /// Forgets all remembered starts.
     #[cfg(test)]
     pub(super) fn forget_starts(&mut self) {
-        self.ended = Expiring::new();
+        self.ended = ExpiringMap::new();
     }
 
     /// Returns the changes since the last call.

@@ -5,14 +5,14 @@ mod first_start;
 mod restored;
 mod step;
 
-use super::arbitrate::{self, Contender, OperationName};
+use super::arbitrate::{self, OperationCandidate, OperationName};
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
 use super::shared_state::Identity;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
-use answers::Answers;
+use answers::DetectionsByRuleSet;
 use first_start::first_start;
 use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;
@@ -104,7 +104,7 @@ impl Tracked {
             managed: None,
             ..evaluation.subject
         };
-        let mut answers = Answers::new(&self.target, evaluation.findings);
+        let mut answers = DetectionsByRuleSet::new(&self.target, evaluation.findings);
         for (what, waiting) in &mut self.waiting {
             answers.apply(book, what, &mut waiting.detections);
             if let Some(first) = waiting.detections.values().next() {
@@ -323,7 +323,7 @@ impl Tracked {
             let first = waiting.detections.values().next()?;
             Some(contender(what, true, first))
         });
-        let contenders: Vec<Contender<'_>> = active.chain(ready).collect();
+        let contenders: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
         let lost = arbitrate::losers(&contenders);
         let verdict: Vec<(OperationName, Option<Arc<str>>)> = contenders
             .iter()
@@ -389,9 +389,13 @@ impl Tracked {
     }
 }
 
-fn contender<'a>(what: &'a OperationName, detected: bool, speaker: &'a Detection) -> Contender<'a> {
+fn contender<'a>(
+    what: &'a OperationName,
+    detected: bool,
+    speaker: &'a Detection,
+) -> OperationCandidate<'a> {
     let rule = speaker.rule();
-    Contender {
+    OperationCandidate {
         what,
         detected,
         order: (&speaker.rule_set.name, speaker.says.order),

@@ -9,7 +9,7 @@ use crate::output::{complain, print};
 use crate::problem::Problem;
 use ifo_api::ruleset::{KIND, PLURAL};
 use ifo_api::{Gvr, schema};
-use ifo_cel::{Origins, PathStep, ValueOrigin, fields};
+use ifo_cel::{NameOrigins, PathStep, ValueOrigin, fields};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ fn misspelt(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<String> {
         problems: Vec::new(),
     };
     let spec = &rule_set.spec;
-    let mut origins = Origins::default();
+    let mut origins = NameOrigins::default();
     for variable in &spec.variables {
         let field = format!("variables[{}].expression", variable.name);
         let origin = checker.check(&field, &variable.expression, &origins);
@@ -127,7 +127,7 @@ struct Checker<'s> {
 
 impl Checker<'_> {
     /// Checks the expression in `field`. Also returns the schema of its value.
-    fn check(&mut self, field: &str, source: &str, origins: &Origins) -> ValueOrigin {
+    fn check(&mut self, field: &str, source: &str, origins: &NameOrigins) -> ValueOrigin {
         // It was compiled before, so it can be parsed.
         let Ok(read) = fields(source, origins) else {
             return ValueOrigin::default();

@@ -2,7 +2,7 @@
 //!
 //! Input: the operation and its relatives. Output: lines that fit the width of the screen.
 
-use super::family::Relative;
+use super::family::RelatedSubject;
 use super::model::Detail;
 use super::row::TopRow;
 use super::theme::Theme;
@@ -30,7 +30,7 @@ pub(super) fn lines(
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let mut page = Sheet {
+    let mut page = PageLines {
         width,
         theme,
         lines: Vec::new(),
@@ -77,13 +77,13 @@ pub(super) fn lines(
     page.lines
 }
 
-struct Sheet {
+struct PageLines {
     width: usize,
     theme: Theme,
     lines: Vec<Line<'static>>,
 }
 
-impl Sheet {
+impl PageLines {
     fn blank(&mut self) {
         self.lines.push(Line::default());
     }
@@ -187,7 +187,7 @@ impl Sheet {
         self.field(kind, text.trim_end());
     }
 
-    fn relative(&mut self, relative: &Relative, now: Timestamp) {
+    fn relative(&mut self, relative: &RelatedSubject, now: Timestamp) {
         let indent = match relative.depth {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),

@@ -15,7 +15,7 @@ const MAX_SUBJECTS: usize = 500;
 
 /// A subject among its relatives.
 #[derive(Debug)]
-pub(super) struct Relative {
+pub(super) struct RelatedSubject {
     /// Number of levels below the first owner.
     pub(super) depth: usize,
     /// Kind and name.
@@ -31,7 +31,7 @@ pub(super) struct Relative {
 pub(super) fn family<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,
-) -> Vec<Relative> {
+) -> Vec<RelatedSubject> {
     let is_it = |row: &TopRow| row.operation.key() == of.operation.key();
     let mut rows: Vec<&Arc<TopRow>> = all.filter(|row| row.operation.active).collect();
     if !rows.iter().any(|row| is_it(row)) {
@@ -46,7 +46,7 @@ pub(super) fn family<'a>(
     let relative = |number: usize, depth: usize| {
         let node = &kin.nodes[number];
         let rows = node.operations.iter();
-        Relative {
+        RelatedSubject {
             depth,
             name: one_line(&format!("{}/{}", node.who.kind, node.who.name)),
             rows: rows
@@ -65,7 +65,7 @@ pub(super) fn family<'a>(
         above.push(parent);
         at = parent;
     }
-    let mut relatives: Vec<Relative> = above
+    let mut relatives: Vec<RelatedSubject> = above
         .iter()
         .rev()
         .chain([&own])

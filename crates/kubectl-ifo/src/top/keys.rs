@@ -1,7 +1,7 @@
 //! Handles the keys.
 
-use super::model::{Flow, Model, TopPage};
-use super::view::Areas;
+use super::model::{LoopAction, Model, TopPage};
+use super::view::ScreenAreas;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// Longest filter in characters. It is longer than a line and limits the memory.
@@ -30,24 +30,24 @@ pub(super) const HELP: &[(&str, &str)] = &[
 
 impl Model {
     /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Flow {
+    pub(super) fn key(&mut self, key: KeyEvent) -> LoopAction {
         // Windows also reports the release of a key.
         if key.kind == KeyEventKind::Release {
-            return Flow::On;
+            return LoopAction::On;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {
-                KeyCode::Char('c') => return Flow::Quit,
-                KeyCode::Char('l') => return Flow::Redraw,
+                KeyCode::Char('c') => return LoopAction::Quit,
+                KeyCode::Char('l') => return LoopAction::Redraw,
                 _ => {}
             }
         }
         if self.typing {
             self.type_key(key);
-            return Flow::On;
+            return LoopAction::On;
         }
         if key.code == KeyCode::Char('q') {
-            return Flow::Quit;
+            return LoopAction::Quit;
         }
         match &mut self.page {
             TopPage::Help(page) => self.page = std::mem::replace(page, TopPage::List),
@@ -58,7 +58,7 @@ impl Model {
             TopPage::Detail(_) => self.detail_key(key.code),
             TopPage::List => self.list_key(key),
         }
-        Flow::On
+        LoopAction::On
     }
 
     fn list_key(&mut self, key: KeyEvent) {
@@ -122,7 +122,7 @@ impl Model {
     }
 
     fn detail_key(&mut self, code: KeyCode) {
-        let rows = Areas::of(self.size.1.into()).body.max(1);
+        let rows = ScreenAreas::of(self.size.1.into()).body.max(1);
         let TopPage::Detail(detail) = &self.page else {
             return;
         };

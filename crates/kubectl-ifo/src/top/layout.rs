@@ -3,7 +3,7 @@
 //! Input: the width of the terminal, and the widths of the texts. Output: columns with their
 //! widths. The least important column is dropped first.
 
-use super::row::Widths;
+use super::row::CellWidths;
 use crate::columns::OperationColumn;
 
 use OperationColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
@@ -39,7 +39,7 @@ pub(super) struct TopLayout {
 
 impl TopLayout {
     /// Chooses the columns for texts of these widths on a screen of `width` columns.
-    pub(super) fn new(widths: Widths, width: usize) -> Self {
+    pub(super) fn new(widths: CellWidths, width: usize) -> Self {
         let widest = |at: usize, least, most| widths[at].clamp(least, most);
         // The columns in the order in which they get additional width.
         let wanted = [
@@ -97,7 +97,7 @@ fn total(columns: &[(OperationColumn, usize)], gap: usize) -> usize {
 mod tests {
     use super::*;
     /// The columns for `VirtualMachine/database-0` in `shop`, Migrating and Progressing.
-    const WIDTHS: Widths = [25, 4, 9, 11];
+    const WIDTHS: CellWidths = [25, 4, 9, 11];
 
     fn shown(width: usize) -> Vec<OperationColumn> {
         let layout = TopLayout::new(WIDTHS, width);

@@ -38,7 +38,7 @@ use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use model::{Flow, Model, TopEvent, TopOrder};
+use model::{LoopAction, Model, TopEvent, TopOrder};
 use screen::Screen;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -174,7 +174,7 @@ async fn show(
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => return Err(broken(&error)),
                 // The receiver is dropped, so the command has ended.
-                None => Flow::Quit,
+                None => LoopAction::Quit,
             },
             change = follower.next() => {
                 model.update(TopEvent::Change(change?));
@@ -182,7 +182,7 @@ async fn show(
                     let Some(change) = follower.next().now_or_never() else { break };
                     model.update(TopEvent::Change(change?));
                 }
-                Flow::On
+                LoopAction::On
             }
             Some(incomplete) = gaps.next() => model.update(TopEvent::Incomplete(incomplete)),
             _ = second.tick() => model.update(TopEvent::Tick(clock::now())),
@@ -191,9 +191,9 @@ async fn show(
         };
         changed = true;
         match flow {
-            Flow::On => {}
-            Flow::Redraw => screen.clear().map_err(|error| broken(&error))?,
-            Flow::Quit => return Ok(ExitCode::SUCCESS),
+            LoopAction::On => {}
+            LoopAction::Redraw => screen.clear().map_err(|error| broken(&error))?,
+            LoopAction::Quit => return Ok(ExitCode::SUCCESS),
         }
     }
 }

@@ -4,10 +4,10 @@
 //! `view` can draw. This module does no I/O.
 
 use super::detail;
-use super::family::{Relative, family};
-use super::row::{Rows, TopRow, Widths};
+use super::family::{RelatedSubject, family};
+use super::row::{CellWidths, Rows, TopRow};
 use super::theme::Theme;
-use super::view::Areas;
+use super::view::ScreenAreas;
 use crate::columns::OperationColumn;
 use crate::operation::OperationKey;
 use crate::sort::urgency;
@@ -69,7 +69,7 @@ pub(super) enum TopEvent {
 
 /// The action of the main loop after an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum LoopAction {
     /// Continue.
     On,
     /// Draw the whole screen again.
@@ -113,7 +113,7 @@ pub(super) struct Detail {
     /// True if the operation was deleted.
     pub(super) gone: bool,
     /// Its subject among its owners and descendants.
-    pub(super) family: Vec<Relative>,
+    pub(super) family: Vec<RelatedSubject>,
     /// Number of lines above the visible part.
     pub(super) scroll: usize,
 }
@@ -147,7 +147,7 @@ pub(super) struct Model {
     /// The rows of the table, in order.
     pub(super) visible: Vec<Arc<TopRow>>,
     /// The largest widths of their texts.
-    pub(super) widths: Widths,
+    pub(super) widths: CellWidths,
     pub(super) order: TopOrder,
     pub(super) reversed: bool,
     pub(super) completed: bool,
@@ -177,7 +177,7 @@ impl Model {
             rows: Rows::default(),
             counts: Counts::default(),
             visible: Vec::new(),
-            widths: Widths::default(),
+            widths: CellWidths::default(),
             order,
             reversed: false,
             completed,
@@ -192,7 +192,7 @@ impl Model {
     }
 
     /// Processes an event.
-    pub(super) fn update(&mut self, event: TopEvent) -> Flow {
+    pub(super) fn update(&mut self, event: TopEvent) -> LoopAction {
         match event {
             TopEvent::Key(key) => {
                 // A key refers to the visible rows, so they must be up to date.
@@ -213,7 +213,7 @@ impl Model {
             TopEvent::Change(change) => self.change(change),
             TopEvent::Incomplete(incomplete) => self.incomplete = incomplete,
         }
-        Flow::On
+        LoopAction::On
     }
 
     fn change(&mut self, change: OperationChange) {
@@ -251,9 +251,12 @@ impl Model {
         self.visible = self
             .rows
             .visible(&self.filter, self.completed, order, self.reversed);
-        self.widths = self.visible.iter().fold(Widths::default(), |widest, row| {
-            std::array::from_fn(|at| widest[at].max(row.widths[at]))
-        });
+        self.widths = self
+            .visible
+            .iter()
+            .fold(CellWidths::default(), |widest, row| {
+                std::array::from_fn(|at| widest[at].max(row.widths[at]))
+            });
         if let Some(selected) = &self.selected {
             let is = |row: &Arc<TopRow>| {
                 row.operation.name == selected.1 && row.operation.namespace == selected.0
@@ -325,7 +328,7 @@ impl Model {
 
     /// Number of visible rows of the table. At least one.
     pub(super) fn page_rows(&self) -> usize {
-        Areas::of(self.size.1.into()).table.max(1)
+        ScreenAreas::of(self.size.1.into()).table.max(1)
     }
 
     /// Opens the operation under the cursor.
@@ -342,7 +345,7 @@ impl Model {
 
     /// Scrolls the open operation to a line, or to the end.
     pub(super) fn scroll_to(&mut self, line: usize) {
-        let rows = Areas::of(self.size.1.into()).body;
+        let rows = ScreenAreas::of(self.size.1.into()).body;
         if let TopPage::Detail(detail) = &mut self.page {
             let lines = detail::lines(detail, self.now, self.size.0.into(), Theme::default());
             detail.scroll = line.min(lines.len().saturating_sub(rows));

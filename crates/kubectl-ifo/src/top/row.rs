@@ -16,7 +16,7 @@ use unicode_width::UnicodeWidthStr as _;
 const MAX_KEPT: usize = 1000;
 
 /// Display widths of subject, namespace, operation and state.
-pub(super) type Widths = [usize; 4];
+pub(super) type CellWidths = [usize; 4];
 
 /// An operation with its texts.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct TopRow {
     /// Namespace of the subject.
     pub(super) namespace: String,
     /// The widths of the texts.
-    pub(super) widths: Widths,
+    pub(super) widths: CellWidths,
     /// True if the operation ended and the server has deleted it.
     pub(super) forgotten: bool,
     /// The text that the filter searches, in lower case.

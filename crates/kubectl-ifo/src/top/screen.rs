@@ -22,7 +22,7 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// The alternate screen in raw mode.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Whole>>,
+    terminal: Terminal<CrosstermBackend<FrameBuffer>>,
 }
 
 impl Screen {
@@ -51,7 +51,7 @@ impl Screen {
         // Some terminals have no alternate screen.
         let clear = Clear(ClearType::All);
         crossterm::execute!(stdout(), EnterAlternateScreen, clear, EnableBracketedPaste)?;
-        let terminal = Terminal::new(CrosstermBackend::new(Whole::default()))?;
+        let terminal = Terminal::new(CrosstermBackend::new(FrameBuffer::default()))?;
         Ok(Self { terminal })
     }
 
@@ -106,9 +106,9 @@ fn restore() {
 /// Standard output, written in whole frames. So the screen does not flicker, and no part of a frame
 /// that a panic interrupted is written later.
 #[derive(Debug, Default)]
-struct Whole(Vec<u8>);
+struct FrameBuffer(Vec<u8>);
 
-impl Write for Whole {
+impl Write for FrameBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())

@@ -24,7 +24,7 @@ const PERCENT: usize = 5;
 
 /// The number of lines of each part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Areas {
+pub(super) struct ScreenAreas {
     /// At the top: the counts, and the server with the filters.
     pub(super) header: usize,
     /// The headings of the columns.
@@ -37,7 +37,7 @@ pub(super) struct Areas {
     pub(super) footer: usize,
 }
 
-impl Areas {
+impl ScreenAreas {
     /// Returns the parts of a screen with this many lines. On a small screen, the rows come first.
     pub(super) fn of(height: usize) -> Self {
         let (header, heading, footer) = match height {
@@ -66,7 +66,7 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
         theme,
         width,
     };
-    let areas = Areas::of(height);
+    let areas = ScreenAreas::of(height);
     let mut lines = view.header();
     lines.truncate(areas.header);
     let end = areas.header + areas.body;
@@ -181,7 +181,7 @@ impl TopView<'_> {
         format!("{order}{filter}, {}", model.about)
     }
 
-    fn table(&self, areas: Areas) -> Vec<Line<'static>> {
+    fn table(&self, areas: ScreenAreas) -> Vec<Line<'static>> {
         let model = self.model;
         let layout = TopLayout::new(model.widths, self.width);
         let mut lines = Vec::new();

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Forest<'a> {
     /// The components, in alphabetical order.
     pub(super) components: Vec<Component<'a>>,
-    branches: Vec<Branch<'a>>,
+    branches: Vec<ResourceNode<'a>>,
 }
 
 /// The part of the forest for one component.
@@ -36,7 +36,7 @@ pub(super) struct Namespace<'a> {
 
 /// A resource in a tree.
 #[derive(Debug)]
-pub(super) struct Branch<'a> {
+pub(super) struct ResourceNode<'a> {
     /// The resource.
     pub(super) who: ResourceIdentity<'a>,
     /// Its operations. Empty if it is shown because of its descendants.
@@ -96,7 +96,7 @@ impl<'a> Forest<'a> {
     }
 
     /// Returns a resource by its number.
-    pub(super) fn branch(&self, number: usize) -> &Branch<'a> {
+    pub(super) fn branch(&self, number: usize) -> &ResourceNode<'a> {
         &self.branches[number]
     }
 
@@ -226,7 +226,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
         Forest {
             components: components.collect(),
             branches: branches
-                .map(|(node, (operations, children))| Branch {
+                .map(|(node, (operations, children))| ResourceNode {
                     who: node.who,
                     operations,
                     children,

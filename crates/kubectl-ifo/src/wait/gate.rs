@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The goal of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Goal {
+pub(crate) enum WaitGoal {
     /// No matching operation is active
     Idle,
     /// A matching operation is active
@@ -21,8 +21,8 @@ pub(crate) enum Goal {
 
 /// The goal, the operations that count as active, and the quiet period.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) goal: Goal,
+pub(crate) struct WaitSettings {
+    pub(crate) goal: WaitGoal,
     pub(crate) quiet_period: Duration,
     pub(crate) ignore_failing: bool,
     pub(crate) ignore_blocked: bool,
@@ -30,8 +30,8 @@ pub(crate) struct Terms {
 
 /// The operations on which the wait depends.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) terms: Terms,
+pub(crate) struct WaitState {
+    pub(crate) terms: WaitSettings,
     active: BTreeMap<OperationKey, ListedOperation>,
     /// Operations that are active but ignored. The value is true if the operation is blocked.
     ignored: BTreeMap<OperationKey, bool>,
@@ -56,9 +56,9 @@ pub(crate) enum GateVerdict {
     NotYet,
 }
 
-impl Gate {
+impl WaitState {
     /// Creates a gate that knows no operations.
-    pub(crate) fn new(terms: Terms) -> Self {
+    pub(crate) fn new(terms: WaitSettings) -> Self {
         Self {
             terms,
             active: BTreeMap::new(),
@@ -137,12 +137,12 @@ impl Gate {
             None => GateVerdict::NotYet,
         };
         match self.terms.goal {
-            Goal::Idle => quiet(self.quiet_since),
-            Goal::Started if self.active.is_empty() => GateVerdict::NotYet,
-            Goal::Started => GateVerdict::Holds,
+            WaitGoal::Idle => quiet(self.quiet_since),
+            WaitGoal::Started if self.active.is_empty() => GateVerdict::NotYet,
+            WaitGoal::Started => GateVerdict::Holds,
             // An operation that becomes ignored has not ended.
-            Goal::Completed if self.seen && self.ended > 0 => quiet(self.quiet_since),
-            Goal::Completed => GateVerdict::NotYet,
+            WaitGoal::Completed if self.seen && self.ended > 0 => quiet(self.quiet_since),
+            WaitGoal::Completed => GateVerdict::NotYet,
         }
     }
 
@@ -174,8 +174,8 @@ mod tests {
 
     const QUIET: Duration = Duration::from_secs(30);
 
-    fn gate(goal: Goal, quiet_period: Duration) -> Gate {
-        Gate::new(Terms {
+    fn gate(goal: WaitGoal, quiet_period: Duration) -> WaitState {
+        WaitState::new(WaitSettings {
             goal,
             quiet_period,
             ignore_failing: false,
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn an_empty_view_is_idle_only_once_it_is_complete() {
         let now = Instant::now();
-        let mut gate = gate(Goal::Idle, Duration::ZERO);
+        let mut gate = gate(WaitGoal::Idle, Duration::ZERO);
         assert_eq!(gate.verdict(now), GateVerdict::NotYet);
         gate.synced(now);
         assert_eq!(gate.verdict(now), GateVerdict::Holds);
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn an_active_operation_is_certain_while_the_view_has_no_gap() {
         let now = Instant::now();
-        let mut gate = gate(Goal::Idle, Duration::ZERO);
+        let mut gate = gate(WaitGoal::Idle, Duration::ZERO);
         gate.terms.ignore_failing = true;
         gate.applied(operation("a", "Failing"), now);
         gate.synced(now);
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_quiet_period_begins_anew_with_each_operation_and_each_gap() {
         let begin = Instant::now();
-        let mut gate = gate(Goal::Idle, QUIET);
+        let mut gate = gate(WaitGoal::Idle, QUIET);
         gate.applied(operation("a", "Progressing"), begin);
         gate.synced(begin);
         assert_eq!(gate.verdict(begin), GateVerdict::NotYet);
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_new_list_completes_the_view_and_ends_missing_operations() {
         let now = Instant::now();
-        let mut gate = gate(Goal::Completed, Duration::ZERO);
+        let mut gate = gate(WaitGoal::Completed, Duration::ZERO);
         gate.applied(operation("a", "Progressing"), now);
         gate.synced(now);
         gate.lost();
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn ignored_operations_do_not_block_until_they_become_active_again() {
         let now = Instant::now();
-        let mut gate = gate(Goal::Idle, Duration::ZERO);
+        let mut gate = gate(WaitGoal::Idle, Duration::ZERO);
         gate.terms.ignore_failing = true;
         gate.terms.ignore_blocked = true;
         gate.applied(operation("a", "Failing"), now);
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn started_is_met_by_the_first_active_operation() {
         let now = Instant::now();
-        let mut gate = gate(Goal::Started, Duration::ZERO);
+        let mut gate = gate(WaitGoal::Started, Duration::ZERO);
         gate.synced(now);
         gate.applied(operation("a", "Succeeded"), now);
         assert_eq!(gate.verdict(now), GateVerdict::NotYet);
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn completed_needs_an_active_operation_and_then_the_completion_of_all() {
         let now = Instant::now();
-        let mut gate = gate(Goal::Completed, Duration::ZERO);
+        let mut gate = gate(WaitGoal::Completed, Duration::ZERO);
         gate.applied(operation("old", "Succeeded"), now);
         gate.synced(now);
         assert_eq!(gate.verdict(now), GateVerdict::NotYet, "it was over before");

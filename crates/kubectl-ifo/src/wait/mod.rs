@@ -13,7 +13,7 @@ use super::filter::Filters;
 use super::output::{print, print_error_line};
 use super::problem::Problem;
 pub(super) use detection_check::RuleSets;
-use gate::{Gate, Goal, Terms};
+use gate::{WaitGoal, WaitSettings, WaitState};
 use ifo_api::duration;
 use progress::ProgressOutput;
 use std::process::ExitCode;
@@ -54,8 +54,8 @@ Examples:
   kubectl ifo wait --for=completed -n shop -o Migrating")]
 pub(super) struct WaitArgs {
     /// Goal of the wait
-    #[arg(long = "for", value_enum, default_value_t = Goal::Idle, value_name = "GOAL")]
-    goal: Goal,
+    #[arg(long = "for", value_enum, default_value_t = WaitGoal::Idle, value_name = "GOAL")]
+    goal: WaitGoal,
     /// Longest wait, such as 30m; 0 checks once; no limit if omitted or negative
     #[arg(long, value_parser = limit, value_name = "TIME", allow_hyphen_values = true)]
     timeout: Option<Limit>,
@@ -112,7 +112,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         ..args.filters.within(args.connect.namespace())
     };
     filters.refuse_format("wait has no output format; its exit code is the result")?;
-    if args.goal == Goal::Started && args.quiet_period.is_some() {
+    if args.goal == WaitGoal::Started && args.quiet_period.is_some() {
         return Err(Problem::Usage(
             "--quiet-period is for --for=idle and --for=completed".to_owned(),
         ));
@@ -123,7 +123,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         Some(Limit::Never) | None => (false, None),
     };
     let mut waiting = OperationWait {
-        gate: Gate::new(Terms {
+        gate: WaitState::new(WaitSettings {
             goal: args.goal,
             quiet_period: args.quiet_period.unwrap_or_default(),
             ignore_failing: args.ignore_failing,

@@ -1,6 +1,6 @@
 //! The progress messages of a waiting command.
 
-use super::gate::{Gate, GateVerdict, Goal};
+use super::gate::{GateVerdict, WaitGoal, WaitState};
 use super::wait_loop::CHECK_INTERVAL;
 use crate::clock;
 use crate::columns;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Describes the active operations briefly.
-pub(super) fn count(gate: &Gate) -> String {
+pub(super) fn count(gate: &WaitState) -> String {
     let mut active: Vec<&ListedOperation> = gate.active().collect();
     active.sort_by_key(|it| it.started);
     match active.as_slice() {
@@ -38,13 +38,18 @@ fn about(operation: &ListedOperation) -> String {
 }
 
 /// Reports that no operation has started, if the goal is `completed`.
-pub(super) fn never_begun(gate: &Gate) -> Option<String> {
-    let waits_for_end = gate.terms.goal == Goal::Completed && !gate.has_begun();
+pub(super) fn never_begun(gate: &WaitState) -> Option<String> {
+    let waits_for_end = gate.terms.goal == WaitGoal::Completed && !gate.has_begun();
     waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
 }
 
 /// Describes the progress in one line.
-fn situation(gate: &Gate, why_not: Option<&str>, verdict: GateVerdict, now: Instant) -> String {
+fn situation(
+    gate: &WaitState,
+    why_not: Option<&str>,
+    verdict: GateVerdict,
+    now: Instant,
+) -> String {
     match (why_not, verdict) {
         (Some(why), _) => format!("unknown yet: {why}"),
         (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
@@ -60,7 +65,7 @@ fn situation(gate: &Gate, why_not: Option<&str>, verdict: GateVerdict, now: Inst
 }
 
 /// Describes the ignored operations, as the end of a sentence.
-pub(super) fn but_ignored(gate: &Gate) -> String {
+pub(super) fn but_ignored(gate: &WaitState) -> String {
     match gate.ignored() {
         (0, 0) => String::new(),
         (blocked, 0) => format!(", but {blocked} blocked (ignored)"),
@@ -99,7 +104,7 @@ impl ProgressOutput {
 
     pub(super) fn show(
         &mut self,
-        gate: &Gate,
+        gate: &WaitState,
         why_not: Option<&(String, Instant)>,
         verdict: GateVerdict,
     ) {
@@ -154,18 +159,19 @@ impl ProgressOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::gate::Terms;
+    use crate::wait::gate::WaitSettings;
 
     #[test]
     fn the_awaited_operations_can_be_shown_at_any_time() {
         let now = Instant::now();
-        let mut gate = Gate::new(Terms {
-            goal: Goal::Idle,
+        let mut gate = WaitState::new(WaitSettings {
+            goal: WaitGoal::Idle,
             quiet_period: Duration::from_secs(30),
             ignore_failing: false,
             ignore_blocked: false,
         });
-        let line = |gate: &Gate, why: Option<&str>| situation(gate, why, gate.verdict(now), now);
+        let line =
+            |gate: &WaitState, why: Option<&str>| situation(gate, why, gate.verdict(now), now);
         assert_eq!(line(&gate, None), "listing the operations");
         assert_eq!(line(&gate, Some("no rules")), "unknown yet: no rules");
         let operation = ListedOperation {

@@ -3,13 +3,13 @@
 //! Input: the operations and rule sets of the cluster. Output: the end of the wait, and its reason.
 
 use super::detection_check::{DetectionCheck, RuleSets, sight_without_rule_sets};
-use super::gate::{Gate, GateVerdict, Goal};
+use super::gate::{GateVerdict, WaitGoal, WaitState};
 use super::progress::{ProgressOutput, but_ignored, count, never_begun};
 use super::{WaitArgs, WaitEnd};
 use crate::clock;
 use crate::columns::{self, Table};
 use crate::filter::Filters;
-use crate::filter_check::{self, Remark};
+use crate::filter_check::{self, FilterWarning};
 use crate::kinds::Kinds;
 use crate::operation::ListedOperation;
 use crate::output::{TextStyle, print_error_line};
@@ -31,7 +31,7 @@ const MAX_NAMED: usize = 10;
 
 /// A running wait.
 pub(super) struct OperationWait {
-    pub(super) gate: Gate,
+    pub(super) gate: WaitState,
     pub(super) filters: Filters,
     /// Rule sets that are not required to work.
     pub(super) ignored: Vec<String>,
@@ -79,11 +79,14 @@ impl OperationWait {
         };
         let remarks = filter_check::check(&self.filters, &source, &listed).await?;
         // No rule set detects the value of a filter. The answer after the list is then "unknown".
-        let is_unchecked = |it: &&Remark| matches!(it, Remark::Unchecked(_));
+        let is_unchecked = |it: &&FilterWarning| matches!(it, FilterWarning::Unchecked(_));
         if !args.quiet {
-            remarks.iter().filter(is_unchecked).for_each(Remark::say);
+            remarks
+                .iter()
+                .filter(is_unchecked)
+                .for_each(FilterWarning::say);
         }
-        if source.served == Served::Crs && self.gate.terms.goal == Goal::Idle {
+        if source.served == Served::Crs && self.gate.terms.goal == WaitGoal::Idle {
             // An existing custom resource is or was true. A missing one proves nothing, because no
             // status changes if the process that writes it is killed.
             return Ok(WaitEnd::CannotTell(NOT_DETECTING.to_owned()));
@@ -132,7 +135,7 @@ impl OperationWait {
             }
             let now = Instant::now();
             let verdict = self.gate.verdict(now);
-            if verdict == GateVerdict::Holds && self.gate.terms.goal == Goal::Started {
+            if verdict == GateVerdict::Holds && self.gate.terms.goal == WaitGoal::Started {
                 return Ok(WaitEnd::Holds);
             }
             if verdict == GateVerdict::Holds && self.why_not.is_none() {
@@ -180,7 +183,7 @@ impl OperationWait {
             .filter(|it| self.gate.counts(it))
             .collect();
         self.began_busy = !active.is_empty();
-        if !self.began_busy || !(once || self.gate.terms.goal == Goal::Started) {
+        if !self.began_busy || !(once || self.gate.terms.goal == WaitGoal::Started) {
             return None;
         }
         let now = Instant::now();
@@ -351,18 +354,18 @@ impl OperationWait {
             ignored += &self.ignored.join(", ");
         }
         match self.gate.terms.goal {
-            Goal::Idle => format!("idle: no operation in flight{ignored}"),
-            Goal::Started => format!("started: {}", count(&self.gate)),
-            Goal::Completed => format!("completed: all operations have ended{ignored}"),
+            WaitGoal::Idle => format!("idle: no operation in flight{ignored}"),
+            WaitGoal::Started => format!("started: {}", count(&self.gate)),
+            WaitGoal::Completed => format!("completed: all operations have ended{ignored}"),
         }
     }
 
     fn not_so(&self, once: bool) -> &'static str {
         match self.gate.terms.goal {
             _ if !once => "timed out",
-            Goal::Idle => "not idle",
-            Goal::Started => "not started",
-            Goal::Completed => "not completed",
+            WaitGoal::Idle => "not idle",
+            WaitGoal::Started => "not started",
+            WaitGoal::Completed => "not completed",
         }
     }
 

@@ -10,7 +10,7 @@ mod tests;
 pub(super) use self::rule_set_budget::RuleSetBudgets;
 
 use self::evaluator::ObjectEvaluator;
-use super::{Nameless, Subject};
+use super::{MissingName, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, Labels, RuleBook, RuleSet};
 use ifo_api::live::State;
@@ -133,7 +133,7 @@ pub fn evaluate(
     doc: &Doc<'_>,
     now: Timestamp,
     meter: &dyn Meter,
-) -> Result<Evaluation, Nameless> {
+) -> Result<Evaluation, MissingName> {
     evaluate_within(book, doc, now, meter, &mut RuleSetBudgets::default())
 }
 
@@ -145,8 +145,8 @@ pub(super) fn evaluate_within(
     now: Timestamp,
     meter: &dyn Meter,
     allowances: &mut RuleSetBudgets,
-) -> Result<Evaluation, Nameless> {
-    let metadata = doc.root().get("metadata").ok_or(Nameless)?;
+) -> Result<Evaluation, MissingName> {
+    let metadata = doc.root().get("metadata").ok_or(MissingName)?;
     let namespace = metadata
         .get("namespace")
         .and_then(Node::as_str)

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 /// The detections of each operation by rule set. The detection is None if the rule failed.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct DetectionsByRuleSet {
     pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
     /// Operation and rule set of rules whose `forEach` failed.
     failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
-impl Answers {
+impl DetectionsByRuleSet {
     pub(super) fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
         let mut answers = Self::default();
         for finding in findings {

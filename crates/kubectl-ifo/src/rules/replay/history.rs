@@ -22,16 +22,16 @@ pub(super) struct Run {
     /// was not detected any more. None for an operation that is active at the end of the stream.
     completed: Option<f64>,
     /// The operation as the server shows it first.
-    first: Moment,
+    first: ReplayedState,
     /// Each later visible change, including the end.
-    later: Vec<Moment>,
+    later: Vec<ReplayedState>,
     /// Time of the last detection, while the operation is settling.
     settling: Option<f64>,
 }
 
 /// The visible fields of an operation from this time on.
 #[derive(Debug, Serialize)]
-struct Moment {
+struct ReplayedState {
     /// Time in seconds of the stream.
     t: f64,
     #[serde(flatten, serialize_with = "shown")]
@@ -61,7 +61,7 @@ struct RunData<'a> {
     /// Number of visible changes, including the appearance and the end.
     changes: usize,
     /// The changes.
-    timeline: Vec<&'a Moment>,
+    timeline: Vec<&'a ReplayedState>,
 }
 
 /// The `startTimeSource` of a start that the rule yields.
@@ -97,7 +97,7 @@ impl Run {
             started,
             completed: (!operation.active).then_some(t),
             settling: operation.is_settling().then_some(t),
-            first: Moment { t, operation },
+            first: ReplayedState { t, operation },
             later: Vec::new(),
         }
     }
@@ -113,10 +113,10 @@ impl Run {
             self.completed = Some(end);
             end
         };
-        self.later.push(Moment { t, operation });
+        self.later.push(ReplayedState { t, operation });
     }
 
-    fn moments(&self) -> impl Iterator<Item = &Moment> {
+    fn moments(&self) -> impl Iterator<Item = &ReplayedState> {
         std::iter::once(&self.first).chain(&self.later)
     }
 

@@ -50,7 +50,7 @@ pub(in crate::rules) struct SchemaRoot<'s> {
 
 /// The possible content of a value.
 #[derive(Default)]
-struct Inside<'s> {
+struct SchemaContent<'s> {
     fields: BTreeMap<&'s str, &'s Value>,
     /// The schemas of members with any name.
     values: Vec<&'s Value>,
@@ -96,15 +96,15 @@ impl<'s> SchemaRoot<'s> {
         None
     }
 
-    fn inside(&self, schemas: &[&'s Value]) -> Inside<'s> {
-        let mut inside = Inside::default();
+    fn inside(&self, schemas: &[&'s Value]) -> SchemaContent<'s> {
+        let mut inside = SchemaContent::default();
         for schema in schemas {
             self.gather(schema, &mut inside, 0);
         }
         inside
     }
 
-    fn gather(&self, schema: &'s Value, inside: &mut Inside<'s>, depth: usize) {
+    fn gather(&self, schema: &'s Value, inside: &mut SchemaContent<'s>, depth: usize) {
         if depth > MAX_DEPTH {
             inside.open = true;
             return;
@@ -156,7 +156,7 @@ impl<'s> SchemaRoot<'s> {
     }
 }
 
-fn unknown(name: &str, parent: String, inside: &Inside<'_>, depth: usize) -> Unknown {
+fn unknown(name: &str, parent: String, inside: &SchemaContent<'_>, depth: usize) -> Unknown {
     let always: &[&str] = if depth == 0 {
         &["apiVersion", "kind", "metadata"]
     } else {

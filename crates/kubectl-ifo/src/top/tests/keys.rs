@@ -27,12 +27,12 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
     assert_eq!(seen.subjects(), ["[database-0]"]);
     // `q` is a letter in a filter, and a command elsewhere.
     seen.press(KeyCode::Char('/'));
-    assert_eq!(seen.press(KeyCode::Char('q')), Flow::On);
+    assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::On);
     assert!(seen.subjects().is_empty());
     // The earlier filter is replaced by the typed one.
     seen.press(KeyCode::Esc);
     assert_eq!(seen.subjects().len(), 4);
-    assert_eq!(seen.press(KeyCode::Char('q')), Flow::Quit);
+    assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::Quit);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_filter_supports_shell_editing_keys_and_paste() {
     seen.model.update(TopEvent::Paste("x".repeat(150)));
     assert_eq!(seen.model.filter.len(), 200);
     assert_eq!(seen.lines()[8], format!("/{}", "x".repeat(38)));
-    assert_eq!(seen.model.update(control('c')), Flow::Quit);
+    assert_eq!(seen.model.update(control('c')), LoopAction::Quit);
 }
 
 #[test]

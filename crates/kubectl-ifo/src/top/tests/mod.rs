@@ -1,7 +1,7 @@
 //! Tests of the screen after events.
 
 use super::keys::HELP;
-use super::model::{Flow, Model, TopEvent, TopLink, TopOrder};
+use super::model::{LoopAction, Model, TopEvent, TopLink, TopOrder};
 use super::theme::Theme;
 use super::view;
 use crate::colors::Paint;
@@ -119,7 +119,7 @@ impl Seen {
     }
 
     fn change(&mut self, change: OperationChange) {
-        assert_eq!(self.model.update(TopEvent::Change(change)), Flow::On);
+        assert_eq!(self.model.update(TopEvent::Change(change)), LoopAction::On);
     }
 
     fn resize(&mut self, width: u16, height: u16) {
@@ -127,7 +127,7 @@ impl Seen {
         self.model.update(TopEvent::Resize(width, height));
     }
 
-    fn press(&mut self, code: KeyCode) -> Flow {
+    fn press(&mut self, code: KeyCode) -> LoopAction {
         self.model.update(TopEvent::Key(code.into()))
     }
 
