@@ -159,15 +159,18 @@ impl FilterCheck<'_> {
         };
         if let FilterValue::Component(_) = value {
             let others = operations.iter().map(|it| it.component.as_str());
-            let meant = nearest(name, rule_sets.components().chain(others));
+            let suggestion = nearest(name, rule_sets.components().chain(others));
             return Err(Problem::Usage(format!(
                 "{value}: no OperationRuleSet and no operation has this component{}",
-                hint(meant, "see: kubectl get operationrulesets.ifo.kubevirt.io")
+                hint(
+                    suggestion,
+                    "see: kubectl get operationrulesets.ifo.kubevirt.io"
+                )
             )));
         }
         let others = operations.iter().map(|it| it.operation.as_str());
-        let meant = nearest(name, rule_sets.operations().chain(others));
-        Err(Problem::Usage(self.no_operation(value, name, meant)))
+        let suggestion = nearest(name, rule_sets.operations().chain(others));
+        Err(Problem::Usage(self.no_operation(value, name, suggestion)))
     }
 
     /// Returns the error for an unknown operation that may be intended as an output format.
@@ -185,11 +188,11 @@ impl FilterCheck<'_> {
         };
         let format = format.map(|it| format!("the format {it:?}"));
         let operation = operation.map(|it| format!("the operation {it:?}"));
-        let meant: Vec<String> = format.into_iter().chain(operation).collect();
-        if meant.is_empty() {
+        let suggestion: Vec<String> = format.into_iter().chain(operation).collect();
+        if suggestion.is_empty() {
             what + "; see: kubectl get operationrulesets.ifo.kubevirt.io -o yaml"
         } else {
-            format!("{what}; did you mean {}?", meant.join(" or "))
+            format!("{what}; did you mean {}?", suggestion.join(" or "))
         }
     }
 
@@ -234,10 +237,10 @@ impl FilterCheck<'_> {
             // A server without namespaces also answers 404, for the path.
             Err(Problem::NotFound(message)) if message.starts_with("namespaces \"") => {
                 let all = namespaces(server).await;
-                let meant = nearest(name, all.iter().map(String::as_str));
+                let suggestion = nearest(name, all.iter().map(String::as_str));
                 return Err(Problem::Usage(format!(
                     "there is no namespace {name:?}{}",
-                    hint(meant, "see: kubectl get namespaces")
+                    hint(suggestion, "see: kubectl get namespaces")
                 )));
             }
             Err(Problem::NotFound(_)) => "the cluster serves no namespaces".to_owned(),
@@ -259,9 +262,9 @@ fn unchecked(value: FilterValue<'_>, why: &str) -> FilterWarning {
 }
 
 /// Returns the end of a message about an unknown value.
-fn hint(meant: Option<&str>, see: &str) -> String {
-    match meant {
-        Some(meant) => format!("; did you mean {meant:?}?"),
+fn hint(suggestion: Option<&str>, see: &str) -> String {
+    match suggestion {
+        Some(suggestion) => format!("; did you mean {suggestion:?}?"),
         None => format!("; {see}"),
     }
 }

@@ -105,8 +105,8 @@ impl ChosenKind {
             return;
         };
         self.certain = served.whole;
-        let meant = served.resources.iter().filter(|it| it.goes_by(&self.name));
-        self.resources = meant.cloned().collect();
+        let matching = served.resources.iter().filter(|it| it.goes_by(&self.name));
+        self.resources = matching.cloned().collect();
         if self.resources.is_empty() {
             let names = served.resources.iter().flat_map(|it| &it.names);
             let nearest = nearest(self.name.name(), names.map(String::as_str));
@@ -156,8 +156,8 @@ impl ChosenKind {
     /// compared with initials.
     pub(super) fn learn<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
         let name = &self.name;
-        let meant = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
-        let seen = meant.map(|it| (group(&it.api_version).to_owned(), it.kind.clone()));
+        let matching = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
+        let seen = matching.map(|it| (group(&it.api_version).to_owned(), it.kind.clone()));
         self.initials_of.extend(seen);
     }
 

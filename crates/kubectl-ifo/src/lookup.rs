@@ -49,16 +49,16 @@ impl Lookup {
         self.owners_of(operations, &|_| true).await
     }
 
-    /// Does the same for the `operations` for which `meant` is true.
+    /// Does the same for the `operations` for which `is_included` is true.
     pub(super) async fn owners_of(
         &mut self,
         operations: &[ListedOperation],
-        meant: &dyn Fn(&ListedOperation) -> bool,
+        is_included: &dyn Fn(&ListedOperation) -> bool,
     ) -> usize {
         for _ in 0..MAX_LEVELS {
-            let kin = Ownership::of(operations, &self.known);
-            let mut missing: Vec<ResourceIdentity<'_>> = kin
-                .strangers(meant)
+            let ownership = Ownership::of(operations, &self.known);
+            let mut missing: Vec<ResourceIdentity<'_>> = ownership
+                .strangers(is_included)
                 .into_iter()
                 .filter(|who| who.uid.is_some_and(|uid| !self.asked.contains(uid)))
                 .collect();

@@ -91,28 +91,28 @@ impl<'a> Ownership<'a> {
         operations: impl IntoIterator<Item = &'a ListedOperation>,
         known: &'a [ListedSubject],
     ) -> Self {
-        let mut kin = Self::default();
+        let mut ownership = Self::default();
         for operation in operations {
-            let number = kin.known(&operation.subject);
-            kin.nodes[number].operations.push(operation);
+            let number = ownership.known(&operation.subject);
+            ownership.nodes[number].operations.push(operation);
         }
         for subject in known {
-            kin.known(subject);
+            ownership.known(subject);
         }
         // New owners are appended without owners of their own.
-        for number in 0..kin.nodes.len() {
+        for number in 0..ownership.nodes.len() {
             let mut references: Vec<&OwnerReference> =
-                kin.nodes[number].references.iter().collect();
+                ownership.nodes[number].references.iter().collect();
             references.sort_by_key(|it| it.controller != Some(true));
             for reference in references {
-                let owner = kin.owner(reference, kin.nodes[number].who.namespace);
+                let owner = ownership.owner(reference, ownership.nodes[number].who.namespace);
                 if owner != number {
-                    kin.nodes[number].owners.push(owner);
+                    ownership.nodes[number].owners.push(owner);
                 }
             }
         }
-        kin.relate();
-        kin
+        ownership.relate();
+        ownership
     }
 
     /// Returns the node of this operation.
@@ -217,12 +217,12 @@ impl<'a> Ownership<'a> {
     }
 
     /// Returns the owners whose own owners are unknown. Only owners of resources with an operation
-    /// for which `meant` is true count, and their ancestors.
+    /// for which `is_included` is true count, and their ancestors.
     pub(super) fn strangers(
         &self,
-        meant: &dyn Fn(&ListedOperation) -> bool,
+        is_included: &dyn Fn(&ListedOperation) -> bool,
     ) -> Vec<ResourceIdentity<'a>> {
-        let own = self.numbers(|node| node.operations.iter().any(|it| meant(it)));
+        let own = self.numbers(|node| node.operations.iter().any(|it| is_included(it)));
         let above = reach(own, |it| &self.nodes[it].parents);
         let nodes = self.nodes.iter().enumerate();
         nodes

@@ -1,11 +1,11 @@
 //! Tests of this module with a simulated cluster and real certificates.
 
 mod authorizing;
+mod cache;
 mod certificates;
 mod following;
 mod handshakes;
 mod proxied;
-mod remembering;
 mod tokens;
 
 use super::testing::{Cluster, Pair, ca};

@@ -2,6 +2,6 @@
 
 mod authorities;
 mod bundles;
-mod owning;
+mod own_certificate;
 mod secrets;
-mod servings;
+mod serving_files;

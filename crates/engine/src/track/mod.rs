@@ -5,7 +5,7 @@
 
 mod arbitrate;
 mod end_reason;
-mod expiring;
+mod expiring_map;
 mod facts;
 mod initial_state;
 mod operation;

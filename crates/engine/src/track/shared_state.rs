@@ -3,7 +3,7 @@
 use super::Write;
 use super::arbitrate::OperationName;
 use super::end_reason::End;
-use super::expiring::ExpiringMap;
+use super::expiring_map::ExpiringMap;
 use super::facts::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::tracker::TrackerSettings;

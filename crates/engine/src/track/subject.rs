@@ -1,6 +1,6 @@
 //! One subject with its operations in flight, and its operations that wait to appear.
 
-mod answers;
+mod detections;
 mod first_start;
 mod restored;
 mod step;
@@ -12,7 +12,7 @@ use super::shared_state::Identity;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
-use answers::DetectionsByRuleSet;
+use detections::DetectionsByRuleSet;
 use first_start::first_start;
 use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;

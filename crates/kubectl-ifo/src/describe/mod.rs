@@ -191,7 +191,7 @@ async fn accounts<'a>(
     chosen: &[usize],
     lookup: &'a Lookup,
 ) -> Vec<Account<'a>> {
-    let kin = Ownership::of(operations, &lookup.known);
+    let ownership = Ownership::of(operations, &lookup.known);
     let mut rule_sets = BTreeMap::new();
     let mut accounts: Vec<Account<'a>> = Vec::new();
     for (place, number) in chosen.iter().enumerate() {
@@ -217,7 +217,7 @@ async fn accounts<'a>(
                 .as_ref()
                 .map_err(Clone::clone)
                 .and_then(|rule_set| DescribedRule::of(rule_set, &operation.operation)),
-            related: related::to(operation, &kin),
+            related: related::to(operation, &ownership),
             events,
         });
     }

@@ -18,16 +18,16 @@ const OWNED: &str = "Owned";
 const SAME_GROUP: &str = "Same group";
 
 /// Returns all operations that are related to `operation`, active ones first.
-pub(super) fn to<'a>(operation: &ListedOperation, kin: &Ownership<'a>) -> Vec<Related<'a>> {
+pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> Vec<Related<'a>> {
     let is_it = |it: &&ListedOperation| it.key() == operation.key();
-    let Some(place) = kin.of_operation(operation) else {
+    let Some(place) = ownership.of_operation(operation) else {
         return Vec::new();
     };
-    let own = &kin.nodes[place];
-    let (owners, owned) = (kin.owners(place), kin.owned(place));
+    let own = &ownership.nodes[place];
+    let (owners, owned) = (ownership.owners(place), ownership.owned(place));
     let groups = groups(own);
     let mut related = Vec::new();
-    for (number, node) in kin.nodes.iter().enumerate() {
+    for (number, node) in ownership.nodes.iter().enumerate() {
         let how = if number == place {
             SAME_SUBJECT
         } else if owners.contains(&number) {

@@ -117,12 +117,12 @@ fn describe_shows_all_details() {
     resizing.name = "web-resizing".to_owned();
     resizing.operation = "Resizing".to_owned();
     operations.push(resizing);
-    let kin = Ownership::of(&operations, &[]);
+    let ownership = Ownership::of(&operations, &[]);
     let account = Account {
         operation: &operations[0],
         object,
         rule: DescribedRule::of(&rule_set(), "Migrating"),
-        related: related::to(&operations[0], &kin),
+        related: related::to(&operations[0], &ownership),
         events: Some(Ok(events())),
     };
     let text = told(&[account]);
@@ -159,7 +159,7 @@ fn of_many_relatives_the_closest_are_shown() {
         .map(|number| on("a", "Pod", &format!("p-{number:03}"), "Starting").owned_by("VM", "web"))
         .collect();
     operations.push(operation.clone());
-    let kin = Ownership::of(&operations, &[]);
+    let ownership = Ownership::of(&operations, &[]);
     let event = |number: usize| -> Event {
         serde_json::from_value(json!({"reason": format!("Event{number:03}")})).unwrap()
     };
@@ -167,7 +167,7 @@ fn of_many_relatives_the_closest_are_shown() {
         operation: &operation,
         object: Value::Null,
         rule: Err(String::new()),
-        related: related::to(&operation, &kin),
+        related: related::to(&operation, &ownership),
         events: Some(Ok((0..300).map(event).collect())),
     };
     let text = told(&[account]);
@@ -189,9 +189,9 @@ fn owners_are_linked_through_resources_without_operations() {
         on("a", "Pod", "x", "Evicting").owned_by("Set", "web-1"),
     ];
     let known = [subject("a", "Set", "web-1").owned_by("a", "Deployment", "web")];
-    let kin = Ownership::of(&operations, &known);
+    let ownership = Ownership::of(&operations, &known);
     let hows = |operation: &ListedOperation| -> Vec<(&str, String)> {
-        let related = related::to(operation, &kin);
+        let related = related::to(operation, &ownership);
         let each = related.iter();
         each.map(|it| (it.how, it.operation.subject_name()))
             .collect()

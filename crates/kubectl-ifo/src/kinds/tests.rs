@@ -31,8 +31,8 @@ fn target(group: &str, resource: &str) -> Gvr {
 fn chosen(text: &str, served: &[ServedResource]) -> ChosenKind {
     let mut kind: ChosenKind = text.parse().unwrap();
     kind.certain = !served.is_empty();
-    let meant = served.iter().filter(|it| it.goes_by(&kind.name));
-    kind.resources = meant.cloned().collect();
+    let matching = served.iter().filter(|it| it.goes_by(&kind.name));
+    kind.resources = matching.cloned().collect();
     kind
 }
 

@@ -37,14 +37,14 @@ pub(super) fn family<'a>(
     if !rows.iter().any(|row| is_it(row)) {
         rows.push(of);
     }
-    let kin = Ownership::of(rows.iter().map(|row| &row.operation), &[]);
+    let ownership = Ownership::of(rows.iter().map(|row| &row.operation), &[]);
     let by_key: HashMap<OperationKey, &Arc<TopRow>> =
         rows.iter().map(|row| (row.operation.key(), *row)).collect();
-    let Some(own) = kin.of_operation(&of.operation) else {
+    let Some(own) = ownership.of_operation(&of.operation) else {
         return Vec::new();
     };
     let relative = |number: usize, depth: usize| {
-        let node = &kin.nodes[number];
+        let node = &ownership.nodes[number];
         let rows = node.operations.iter();
         RelatedSubject {
             depth,
@@ -59,7 +59,7 @@ pub(super) fn family<'a>(
     let mut above = Vec::new();
     let mut at = own;
     while above.len() < MAX_SUBJECTS
-        && let Some(parent) = kin.nodes[at].parents.first().copied()
+        && let Some(parent) = ownership.nodes[at].parents.first().copied()
         && seen.insert(parent)
     {
         above.push(parent);
@@ -73,7 +73,7 @@ pub(super) fn family<'a>(
         .map(|(depth, number)| relative(*number, depth))
         .collect();
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (number, parent) in kin.below(&[own]) {
+    for (number, parent) in ownership.below(&[own]) {
         if let Some(parent) = parent {
             children.entry(parent).or_default().push(number);
         }

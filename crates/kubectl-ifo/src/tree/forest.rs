@@ -46,31 +46,34 @@ pub(super) struct ResourceNode<'a> {
 }
 
 impl<'a> Forest<'a> {
-    /// Builds the trees of all operations for which `meant` is true. A resource without operations
-    /// is shown if it is the common owner of several resources that have operations.
-    pub(super) fn all(kin: &Ownership<'a>, meant: &dyn Fn(&ListedOperation) -> bool) -> Self {
-        let parents: Vec<Option<usize>> = kin
+    /// Builds the trees of all operations for which `is_included` is true. A resource without
+    /// operations is shown if it is the common owner of several resources that have operations.
+    pub(super) fn all(
+        ownership: &Ownership<'a>,
+        is_included: &dyn Fn(&ListedOperation) -> bool,
+    ) -> Self {
+        let parents: Vec<Option<usize>> = ownership
             .nodes
             .iter()
             .map(|node| node.parents.first().copied())
             .collect();
         let parents = without_cycles(parents);
-        ForestBuilder::new(kin, meant, false).grow(&parents)
+        ForestBuilder::new(ownership, is_included, false).grow(&parents)
     }
 
-    /// Builds the trees of `tops` and their descendants, with the operations for which `meant` is
-    /// true. Resources without operations are shown if they are between a top and a resource with
-    /// operations.
+    /// Builds the trees of `tops` and their descendants, with the operations for which
+    /// `is_included` is true. Resources without operations are shown if they are between a top and
+    /// a resource with operations.
     pub(super) fn under(
-        kin: &Ownership<'a>,
+        ownership: &Ownership<'a>,
         tops: &[usize],
-        meant: &dyn Fn(&ListedOperation) -> bool,
+        is_included: &dyn Fn(&ListedOperation) -> bool,
     ) -> Self {
-        let found = kin.below(tops);
-        let mut parents = vec![None; kin.nodes.len()];
+        let found = ownership.below(tops);
+        let mut parents = vec![None; ownership.nodes.len()];
         for (number, nearest) in &found {
             if nearest.is_some() {
-                let parents_of = &kin.nodes[*number].parents;
+                let parents_of = &ownership.nodes[*number].parents;
                 parents[*number] = parents_of.iter().copied().find(|it| found.contains_key(it));
             }
         }
@@ -81,8 +84,8 @@ impl<'a> Forest<'a> {
                 parents[*number] = *nearest;
             }
         }
-        let mut growth = ForestBuilder::new(kin, meant, true);
-        for number in 0..kin.nodes.len() {
+        let mut growth = ForestBuilder::new(ownership, is_included, true);
+        for number in 0..ownership.nodes.len() {
             if !found.contains_key(&number) {
                 growth.operations[number].clear();
             }
@@ -148,7 +151,7 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
 
 /// Trees under construction, from the leaves up.
 struct ForestBuilder<'a, 'k> {
-    kin: &'k Ownership<'a>,
+    ownership: &'k Ownership<'a>,
     /// True if resources without operations are kept whenever they have children.
     all_owners: bool,
     operations: Vec<Vec<&'a ListedOperation>>,
@@ -163,17 +166,17 @@ struct ForestBuilder<'a, 'k> {
 
 impl<'a, 'k> ForestBuilder<'a, 'k> {
     fn new(
-        kin: &'k Ownership<'a>,
-        meant: &dyn Fn(&ListedOperation) -> bool,
+        ownership: &'k Ownership<'a>,
+        is_included: &dyn Fn(&ListedOperation) -> bool,
         all_owners: bool,
     ) -> Self {
-        let operations = kin.nodes.iter().map(|node| {
+        let operations = ownership.nodes.iter().map(|node| {
             let operations = node.operations.iter().copied();
-            operations.filter(|it| meant(it)).collect()
+            operations.filter(|it| is_included(it)).collect()
         });
-        let size = kin.nodes.len();
+        let size = ownership.nodes.len();
         Self {
-            kin,
+            ownership,
             all_owners,
             operations: operations.collect(),
             children: vec![Vec::new(); size],
@@ -208,7 +211,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
         let mut components: BTreeMap<&str, BTreeMap<Option<&str>, Vec<usize>>> = BTreeMap::new();
         for top in self.tops {
             let namespaces = components.entry(self.component[top]).or_default();
-            let namespace = self.kin.nodes[top].who.namespace;
+            let namespace = self.ownership.nodes[top].who.namespace;
             namespaces.entry(namespace).or_default().push(top);
         }
         let components = components.into_iter().map(|(name, namespaces)| Component {
@@ -219,7 +222,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
                 .collect(),
         });
         let branches = self
-            .kin
+            .ownership
             .nodes
             .iter()
             .zip(self.operations.into_iter().zip(self.children));
@@ -243,7 +246,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
         if self.all_owners {
             return !children.is_empty();
         }
-        let namespace_of = |it: usize| self.kin.nodes[it].who.namespace;
+        let namespace_of = |it: usize| self.ownership.nodes[it].who.namespace;
         // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. Each
         // namespace has its own heading, so such an owner is not shown.
         let over_namespaces = parent.is_none()

@@ -167,12 +167,12 @@ impl TreeView {
             selected.judge(&operations).await?;
         }
         let (filters, selected) = (&self.filters, self.selected.as_ref());
-        let meant = |it: &ListedOperation| {
+        let is_included = |it: &ListedOperation| {
             filters.shows(it) && selected.is_none_or(|selected| selected.has(it))
         };
         // All operations can belong to one resource.
         let of_one = self.target.is_some();
-        let belongs = |it: &ListedOperation| of_one || meant(it);
+        let belongs = |it: &ListedOperation| of_one || is_included(it);
         let left_out = self.lookup.owners_of(&operations, &belongs).await;
         if left_out > 0 && !std::mem::replace(&mut self.told, true) {
             complain(
@@ -182,13 +182,13 @@ impl TreeView {
                 ),
             );
         }
-        let kin = Ownership::of(&operations, &self.lookup.known);
+        let ownership = Ownership::of(&operations, &self.lookup.known);
         let forest = match &self.target {
-            None => Forest::all(&kin, &meant),
+            None => Forest::all(&ownership, &is_included),
             Some(target) => {
-                let tops = found(&kin, target);
+                let tops = found(&ownership, target);
                 self.absent = tops.is_empty();
-                Forest::under(&kin, &tops, &meant)
+                Forest::under(&ownership, &tops, &is_included)
             }
         };
         if forest.is_empty() {
@@ -239,8 +239,8 @@ impl TreeView {
 }
 
 /// Returns the nodes that match a name.
-fn found(kin: &Ownership<'_>, target: &TargetName) -> Vec<usize> {
-    let nodes = kin.nodes.iter().enumerate();
+fn found(ownership: &Ownership<'_>, target: &TargetName) -> Vec<usize> {
+    let nodes = ownership.nodes.iter().enumerate();
     nodes
         .filter(|(_, node)| target.is(node.who))
         .map(|(number, _)| number)

@@ -1,6 +1,6 @@
 //! Tests of trees of constant operations.
 
-mod kin;
+mod ownership;
 
 use super::draw::draw;
 use super::forest::Forest;
@@ -39,8 +39,8 @@ fn drawn_with(
     style: TextStyle,
 ) -> String {
     SortBy::default().sort(&mut operations);
-    let kin = Ownership::of(&operations, known);
-    draw(&Forest::all(&kin, &|_| true), now(), style)
+    let ownership = Ownership::of(&operations, known);
+    draw(&Forest::all(&ownership, &|_| true), now(), style)
 }
 
 fn drawn_for(target: &str, operations: &[ListedOperation], known: &[ListedSubject]) -> String {
@@ -54,9 +54,9 @@ fn drawn_for_meant(
     filters: &Filters,
 ) -> String {
     let target: TargetName = target.parse().unwrap();
-    let kin = Ownership::of(operations, known);
-    let tops = found(&kin, &target);
-    let forest = Forest::under(&kin, &tops, &|it| filters.shows(it));
+    let ownership = Ownership::of(operations, known);
+    let tops = found(&ownership, &target);
+    let forest = Forest::under(&ownership, &tops, &|it| filters.shows(it));
     draw(&forest, now(), PIPED)
 }
 
@@ -364,9 +364,9 @@ fn ten_thousand_levels_are_drawn_with_limited_depth() {
 #[test]
 fn json_output_of_ten_thousand_levels_is_not_nested_too_deeply() {
     let operations = chain(10_000);
-    let kin = Ownership::of(&operations, &[]);
+    let ownership = Ownership::of(&operations, &[]);
     let text =
-        serde_json::to_string(&data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
+        serde_json::to_string(&data::Trees::of(&Forest::all(&ownership, &|_| true), None)).unwrap();
     // serde_json's own limit is 128.
     let value: Value = serde_json::from_str(&text).unwrap();
     let mut resources = &value["components"][0]["namespaces"][0]["resources"];
@@ -391,8 +391,9 @@ fn the_tree_can_be_printed_as_json() {
     child.message = "no room".to_owned();
     let node = on("", "Node", "n", "Draining").of("kubernetes");
     let operations = vec![on("a", "VM", "web", "Migrating").item("1"), child, node];
-    let kin = Ownership::of(&operations, &[]);
-    let data = serde_json::to_value(data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
+    let ownership = Ownership::of(&operations, &[]);
+    let data =
+        serde_json::to_value(data::Trees::of(&Forest::all(&ownership, &|_| true), None)).unwrap();
     let started = "2026-01-01T12:00:00Z";
     assert_eq!(
         data,
@@ -441,9 +442,9 @@ fn siblings_are_in_the_requested_order() {
             .since(40),
     ];
     SortBy::Column(OperationColumn::Age).sort(&mut operations);
-    let kin = Ownership::of(&operations, &[]);
+    let ownership = Ownership::of(&operations, &[]);
     same(
-        &draw(&Forest::all(&kin, &|_| true), now(), PIPED),
+        &draw(&Forest::all(&ownership, &|_| true), now(), PIPED),
         "\
 kubevirt
   a

@@ -1,25 +1,25 @@
-//! `kubectl ifo wait`: a gate for scripts.
+//! `kubectl ifo wait`: lets scripts wait until operations have ended or started.
 //!
 //! It succeeds when the goal is reached. It never succeeds because of missing data: an empty list
 //! counts only while the rule sets are being watched and the list has no gap.
 
 mod detection_check;
-mod gate;
 mod progress;
 mod wait_loop;
+mod wait_state;
 
 use super::connect::{Connect, one_namespace};
 use super::filter::Filters;
 use super::output::{print, print_error_line};
 use super::problem::Problem;
 pub(super) use detection_check::RuleSets;
-use gate::{WaitGoal, WaitSettings, WaitState};
 use ifo_api::duration;
 use progress::ProgressOutput;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use wait_loop::OperationWait;
+use wait_state::{WaitGoal, WaitSettings, WaitState};
 
 /// Exit code if the goal was not reached before the timeout.
 const TIMED_OUT: u8 = 1;
@@ -123,7 +123,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         Some(Limit::Never) | None => (false, None),
     };
     let mut waiting = OperationWait {
-        gate: WaitState::new(WaitSettings {
+        wait_state: WaitState::new(WaitSettings {
             goal: args.goal,
             quiet_period: args.quiet_period.unwrap_or_default(),
             ignore_failing: args.ignore_failing,
@@ -145,9 +145,9 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
             Ok(end) => end?,
             // At the timeout, an unknown answer has its own exit code.
             Err(_) => match waiting.doubt() {
-                _ if waiting.gate.is_busy() => WaitEnd::TimedOut,
+                _ if waiting.wait_state.is_busy() => WaitEnd::TimedOut,
                 Some((why, _)) => WaitEnd::CannotTell(why.clone()),
-                None if !waiting.seen || !waiting.gate.is_whole() => WaitEnd::CannotTell(
+                None if !waiting.seen || !waiting.wait_state.is_whole() => WaitEnd::CannotTell(
                     "the cluster has not answered completely in time".to_owned(),
                 ),
                 None => WaitEnd::TimedOut,

@@ -1,7 +1,7 @@
 //! The progress messages of a waiting command.
 
-use super::gate::{GateVerdict, WaitGoal, WaitState};
 use super::wait_loop::CHECK_INTERVAL;
+use super::wait_state::{GateVerdict, WaitGoal, WaitState};
 use crate::clock;
 use crate::columns;
 use crate::operation::ListedOperation;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Describes the active operations briefly.
-pub(super) fn count(gate: &WaitState) -> String {
-    let mut active: Vec<&ListedOperation> = gate.active().collect();
+pub(super) fn count(wait_state: &WaitState) -> String {
+    let mut active: Vec<&ListedOperation> = wait_state.active().collect();
     active.sort_by_key(|it| it.started);
     match active.as_slice() {
         [] => "no operation in flight".to_owned(),
@@ -38,35 +38,35 @@ fn about(operation: &ListedOperation) -> String {
 }
 
 /// Reports that no operation has started, if the goal is `completed`.
-pub(super) fn never_begun(gate: &WaitState) -> Option<String> {
-    let waits_for_end = gate.terms.goal == WaitGoal::Completed && !gate.has_begun();
+pub(super) fn never_begun(wait_state: &WaitState) -> Option<String> {
+    let waits_for_end = wait_state.terms.goal == WaitGoal::Completed && !wait_state.has_begun();
     waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
 }
 
 /// Describes the progress in one line.
 fn situation(
-    gate: &WaitState,
+    wait_state: &WaitState,
     why_not: Option<&str>,
     verdict: GateVerdict,
     now: Instant,
 ) -> String {
     match (why_not, verdict) {
         (Some(why), _) => format!("unknown yet: {why}"),
-        (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
+        (None, _) if !wait_state.is_whole() => "listing the operations".to_owned(),
         (None, GateVerdict::HoldsAt(at)) => {
             let left = at.saturating_duration_since(now);
             format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
         }
         (None, _) => {
-            let stands = never_begun(gate).unwrap_or_else(|| count(gate));
+            let stands = never_begun(wait_state).unwrap_or_else(|| count(wait_state));
             format!("waiting: {stands}")
         }
     }
 }
 
 /// Describes the ignored operations, as the end of a sentence.
-pub(super) fn but_ignored(gate: &WaitState) -> String {
-    match gate.ignored() {
+pub(super) fn but_ignored(wait_state: &WaitState) -> String {
+    match wait_state.ignored() {
         (0, 0) => String::new(),
         (blocked, 0) => format!(", but {blocked} blocked (ignored)"),
         (0, failing) => format!(", but {failing} failing (ignored)"),
@@ -104,16 +104,16 @@ impl ProgressOutput {
 
     pub(super) fn show(
         &mut self,
-        gate: &WaitState,
+        wait_state: &WaitState,
         why_not: Option<&(String, Instant)>,
         verdict: GateVerdict,
     ) {
         // Doubts are printed only on a terminal.
-        if why_not.is_none() && !gate.is_whole() && !self.terminal {
+        if why_not.is_none() && !wait_state.is_whole() && !self.terminal {
             return;
         }
         let text = situation(
-            gate,
+            wait_state,
             why_not.map(|(why, _)| &**why),
             verdict,
             Instant::now(),
@@ -159,21 +159,22 @@ impl ProgressOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::gate::WaitSettings;
+    use crate::wait::wait_state::WaitSettings;
 
     #[test]
     fn the_awaited_operations_can_be_shown_at_any_time() {
         let now = Instant::now();
-        let mut gate = WaitState::new(WaitSettings {
+        let mut wait_state = WaitState::new(WaitSettings {
             goal: WaitGoal::Idle,
             quiet_period: Duration::from_secs(30),
             ignore_failing: false,
             ignore_blocked: false,
         });
-        let line =
-            |gate: &WaitState, why: Option<&str>| situation(gate, why, gate.verdict(now), now);
-        assert_eq!(line(&gate, None), "listing the operations");
-        assert_eq!(line(&gate, Some("no rules")), "unknown yet: no rules");
+        let line = |wait_state: &WaitState, why: Option<&str>| {
+            situation(wait_state, why, wait_state.verdict(now), now)
+        };
+        assert_eq!(line(&wait_state, None), "listing the operations");
+        assert_eq!(line(&wait_state, Some("no rules")), "unknown yet: no rules");
         let operation = ListedOperation {
             name: "a".to_owned(),
             operation: "Migrating".to_owned(),
@@ -181,19 +182,19 @@ mod tests {
             active: true,
             ..ListedOperation::default()
         };
-        gate.applied(operation.clone(), now);
-        gate.synced(now);
-        let waiting = line(&gate, None);
+        wait_state.applied(operation.clone(), now);
+        wait_state.synced(now);
+        let waiting = line(&wait_state, None);
         assert!(waiting.starts_with("waiting: "), "{waiting}");
         assert!(waiting.contains("Migrating (Blocked)"), "{waiting}");
         let stateless = ListedOperation {
             state: String::new(),
             ..operation.clone()
         };
-        gate.applied(stateless, now);
-        let waiting = line(&gate, None);
+        wait_state.applied(stateless, now);
+        let waiting = line(&wait_state, None);
         assert!(!waiting.contains('('), "{waiting}");
-        gate.deleted(&operation, now);
-        assert_eq!(line(&gate, None), "quiet; 30 s to go");
+        wait_state.deleted(&operation, now);
+        assert_eq!(line(&wait_state, None), "quiet; 30 s to go");
     }
 }

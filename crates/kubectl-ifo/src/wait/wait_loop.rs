@@ -3,8 +3,8 @@
 //! Input: the operations and rule sets of the cluster. Output: the end of the wait, and its reason.
 
 use super::detection_check::{DetectionCheck, RuleSets, sight_without_rule_sets};
-use super::gate::{GateVerdict, WaitGoal, WaitState};
 use super::progress::{ProgressOutput, but_ignored, count, never_begun};
+use super::wait_state::{GateVerdict, WaitGoal, WaitState};
 use super::{WaitArgs, WaitEnd};
 use crate::clock;
 use crate::columns::{self, Table};
@@ -31,7 +31,7 @@ const MAX_NAMED: usize = 10;
 
 /// A running wait.
 pub(super) struct OperationWait {
-    pub(super) gate: WaitState,
+    pub(super) wait_state: WaitState,
     pub(super) filters: Filters,
     /// Rule sets that are not required to work.
     pub(super) ignored: Vec<String>,
@@ -86,7 +86,7 @@ impl OperationWait {
                 .filter(is_unchecked)
                 .for_each(FilterWarning::say);
         }
-        if source.served == Served::Crs && self.gate.terms.goal == WaitGoal::Idle {
+        if source.served == Served::Crs && self.wait_state.terms.goal == WaitGoal::Idle {
             // An existing custom resource is or was true. A missing one proves nothing, because no
             // status changes if the process that writes it is killed.
             return Ok(WaitEnd::CannotTell(NOT_DETECTING.to_owned()));
@@ -134,8 +134,8 @@ impl OperationWait {
                 looked = Some(Instant::now());
             }
             let now = Instant::now();
-            let verdict = self.gate.verdict(now);
-            if verdict == GateVerdict::Holds && self.gate.terms.goal == WaitGoal::Started {
+            let verdict = self.wait_state.verdict(now);
+            if verdict == GateVerdict::Holds && self.wait_state.terms.goal == WaitGoal::Started {
                 return Ok(WaitEnd::Holds);
             }
             if verdict == GateVerdict::Holds && self.why_not.is_none() {
@@ -180,40 +180,41 @@ impl OperationWait {
     fn begin(&mut self, listed: Vec<ListedOperation>, once: bool) -> Option<WaitEnd> {
         let active: Vec<ListedOperation> = listed
             .into_iter()
-            .filter(|it| self.gate.counts(it))
+            .filter(|it| self.wait_state.counts(it))
             .collect();
         self.began_busy = !active.is_empty();
-        if !self.began_busy || !(once || self.gate.terms.goal == WaitGoal::Started) {
+        if !self.began_busy || !(once || self.wait_state.terms.goal == WaitGoal::Started) {
             return None;
         }
         let now = Instant::now();
         for operation in active {
-            self.gate.applied(operation, now);
+            self.wait_state.applied(operation, now);
         }
-        self.gate.synced(now);
+        self.wait_state.synced(now);
         Some(self.end(now))
     }
 
     /// Returns true if a relevant operation is active. Then the goal is certainly not reached.
     fn is_busy(&self) -> bool {
-        let begins = !self.gate.is_whole() && self.broken.is_none();
-        self.gate.is_busy() || (begins && self.began_busy)
+        let begins = !self.wait_state.is_whole() && self.broken.is_none();
+        self.wait_state.is_busy() || (begins && self.began_busy)
     }
 
     fn show(&mut self, verdict: GateVerdict) {
         let busy = self.is_busy();
         let doubt = self.why_not.as_ref().or(self.broken.as_ref());
-        self.live.show(&self.gate, doubt.filter(|_| !busy), verdict);
+        self.live
+            .show(&self.wait_state, doubt.filter(|_| !busy), verdict);
     }
 
     /// Checks the current state once, if no operation is active.
     async fn check(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let now = Instant::now();
         for operation in source.list().await? {
-            self.gate.applied(operation, now);
+            self.wait_state.applied(operation, now);
         }
-        self.gate.synced(now);
-        if self.gate.is_busy() {
+        self.wait_state.synced(now);
+        if self.wait_state.is_busy() {
             return Ok(WaitEnd::TimedOut);
         }
         // The rule sets are read after the list, so their status covers the whole list.
@@ -228,7 +229,7 @@ impl OperationWait {
 
     /// Returns the result of one check.
     fn end(&self, now: Instant) -> WaitEnd {
-        match self.gate.verdict(now) {
+        match self.wait_state.verdict(now) {
             GateVerdict::Holds => WaitEnd::Holds,
             GateVerdict::HoldsAt(_) | GateVerdict::NotYet => WaitEnd::TimedOut,
         }
@@ -242,14 +243,14 @@ impl OperationWait {
     ) -> Result<(), Problem> {
         tokio::select! {
             change = follower.next() => match change? {
-                OperationChange::Applied(operation) => self.gate.applied(*operation, Instant::now()),
-                OperationChange::Deleted { operation, .. } => self.gate.deleted(&operation, Instant::now()),
+                OperationChange::Applied(operation) => self.wait_state.applied(*operation, Instant::now()),
+                OperationChange::Deleted { operation, .. } => self.wait_state.deleted(&operation, Instant::now()),
                 OperationChange::Synced => {
                     self.broken = None;
-                    self.gate.synced(Instant::now());
+                    self.wait_state.synced(Instant::now());
                 }
                 OperationChange::Lost(problem) => {
-                    self.gate.lost();
+                    self.wait_state.lost();
                     let since = self.broken.take().map_or_else(Instant::now, |(_, since)| since);
                     self.broken = Some((problem.to_string(), since));
                 }
@@ -342,26 +343,26 @@ impl OperationWait {
         };
         let now = Instant::now();
         for operation in listed.into_iter().filter(|it| it.active) {
-            self.gate.applied(operation, now);
+            self.wait_state.applied(operation, now);
         }
-        Ok(self.gate.verdict(now) == GateVerdict::Holds)
+        Ok(self.wait_state.verdict(now) == GateVerdict::Holds)
     }
 
     pub(super) fn holds(&self) -> String {
-        let mut ignored = but_ignored(&self.gate);
+        let mut ignored = but_ignored(&self.wait_state);
         if !self.ignored.is_empty() {
             ignored += "; whether these rule sets work was ignored: ";
             ignored += &self.ignored.join(", ");
         }
-        match self.gate.terms.goal {
+        match self.wait_state.terms.goal {
             WaitGoal::Idle => format!("idle: no operation in flight{ignored}"),
-            WaitGoal::Started => format!("started: {}", count(&self.gate)),
+            WaitGoal::Started => format!("started: {}", count(&self.wait_state)),
             WaitGoal::Completed => format!("completed: all operations have ended{ignored}"),
         }
     }
 
     fn not_so(&self, once: bool) -> &'static str {
-        match self.gate.terms.goal {
+        match self.wait_state.terms.goal {
             _ if !once => "timed out",
             WaitGoal::Idle => "not idle",
             WaitGoal::Started => "not started",
@@ -372,7 +373,8 @@ impl OperationWait {
     /// Reports that the goal was not reached, with the operations that prevent it.
     pub(super) fn tell_why_not_so(&self, once: bool) {
         print_error_line(&format!("{}: {}", self.not_so(once), self.why_not_so()));
-        let active: Vec<ListedOperation> = self.gate.active().take(MAX_NAMED).cloned().collect();
+        let active: Vec<ListedOperation> =
+            self.wait_state.active().take(MAX_NAMED).cloned().collect();
         if !active.is_empty() {
             let now = clock::now();
             let style = TextStyle {
@@ -385,13 +387,13 @@ impl OperationWait {
 
     /// Returns the reason for which the goal was not reached.
     fn why_not_so(&self) -> String {
-        if let Some(never_begun) = never_begun(&self.gate) {
-            return never_begun + &but_ignored(&self.gate);
+        if let Some(never_begun) = never_begun(&self.wait_state) {
+            return never_begun + &but_ignored(&self.wait_state);
         }
-        let count = count(&self.gate);
-        match self.gate.verdict(Instant::now()) {
+        let count = count(&self.wait_state);
+        match self.wait_state.verdict(Instant::now()) {
             GateVerdict::HoldsAt(_) => {
-                let seconds = self.gate.terms.quiet_period.as_secs_f64();
+                let seconds = self.wait_state.terms.quiet_period.as_secs_f64();
                 format!("{count}, but not yet for the quiet period of {seconds} s")
             }
             _ => count,

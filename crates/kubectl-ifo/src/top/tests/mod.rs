@@ -16,7 +16,7 @@ use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
 
 mod keys;
-mod looks;
+mod rendering;
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()

@@ -2,7 +2,7 @@
 
 use super::super::{Authority, OwnCertificate, SECRET_NAME, ServingCertificate, now};
 use super::secrets::secret;
-use super::servings::{der, shown};
+use super::serving_files::{der, shown};
 use crate::auth::testing::Cluster;
 use openssl::x509::X509;
 use std::sync::Arc;

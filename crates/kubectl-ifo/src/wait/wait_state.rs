@@ -45,7 +45,7 @@ pub(crate) struct WaitState {
     ended: usize,
 }
 
-/// The result of the gate.
+/// The result of the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateVerdict {
     /// The goal is reached.
@@ -57,7 +57,7 @@ pub(crate) enum GateVerdict {
 }
 
 impl WaitState {
-    /// Creates a gate that knows no operations.
+    /// Creates the state of a wait that knows no operations.
     pub(crate) fn new(terms: WaitSettings) -> Self {
         Self {
             terms,
@@ -174,7 +174,7 @@ mod tests {
 
     const QUIET: Duration = Duration::from_secs(30);
 
-    fn gate(goal: WaitGoal, quiet_period: Duration) -> WaitState {
+    fn wait_state(goal: WaitGoal, quiet_period: Duration) -> WaitState {
         WaitState::new(WaitSettings {
             goal,
             quiet_period,
@@ -195,113 +195,123 @@ mod tests {
     #[test]
     fn an_empty_view_is_idle_only_once_it_is_complete() {
         let now = Instant::now();
-        let mut gate = gate(WaitGoal::Idle, Duration::ZERO);
-        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
-        gate.synced(now);
-        assert_eq!(gate.verdict(now), GateVerdict::Holds);
-        gate.lost();
-        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
+        let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        wait_state.synced(now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        wait_state.lost();
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
     }
 
     #[test]
     fn an_active_operation_is_certain_while_the_view_has_no_gap() {
         let now = Instant::now();
-        let mut gate = gate(WaitGoal::Idle, Duration::ZERO);
-        gate.terms.ignore_failing = true;
-        gate.applied(operation("a", "Failing"), now);
-        gate.synced(now);
-        assert!(!gate.is_busy(), "it is not waited for");
-        gate.applied(operation("b", "Progressing"), now);
-        assert!(gate.is_busy());
-        gate.lost();
-        assert!(!gate.is_busy(), "it may have ended");
-        gate.synced(now);
-        assert!(gate.is_busy());
+        let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
+        wait_state.terms.ignore_failing = true;
+        wait_state.applied(operation("a", "Failing"), now);
+        wait_state.synced(now);
+        assert!(!wait_state.is_busy(), "it is not waited for");
+        wait_state.applied(operation("b", "Progressing"), now);
+        assert!(wait_state.is_busy());
+        wait_state.lost();
+        assert!(!wait_state.is_busy(), "it may have ended");
+        wait_state.synced(now);
+        assert!(wait_state.is_busy());
     }
 
     #[test]
     fn the_quiet_period_begins_anew_with_each_operation_and_each_gap() {
         let begin = Instant::now();
-        let mut gate = gate(WaitGoal::Idle, QUIET);
-        gate.applied(operation("a", "Progressing"), begin);
-        gate.synced(begin);
-        assert_eq!(gate.verdict(begin), GateVerdict::NotYet);
-        gate.applied(operation("a", "Succeeded"), begin);
-        assert_eq!(gate.verdict(begin), GateVerdict::HoldsAt(begin + QUIET));
-        let later = begin + QUIET / 2;
-        gate.applied(operation("b", "Settling"), later);
-        assert_eq!(gate.verdict(begin + QUIET), GateVerdict::NotYet);
-        gate.deleted(&operation("b", "Settling"), later);
-        assert_eq!(gate.verdict(later), GateVerdict::HoldsAt(later + QUIET));
-        gate.lost();
-        gate.synced(begin + QUIET);
+        let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
+        wait_state.applied(operation("a", "Progressing"), begin);
+        wait_state.synced(begin);
+        assert_eq!(wait_state.verdict(begin), GateVerdict::NotYet);
+        wait_state.applied(operation("a", "Succeeded"), begin);
         assert_eq!(
-            gate.verdict(later + QUIET),
+            wait_state.verdict(begin),
+            GateVerdict::HoldsAt(begin + QUIET)
+        );
+        let later = begin + QUIET / 2;
+        wait_state.applied(operation("b", "Settling"), later);
+        assert_eq!(wait_state.verdict(begin + QUIET), GateVerdict::NotYet);
+        wait_state.deleted(&operation("b", "Settling"), later);
+        assert_eq!(
+            wait_state.verdict(later),
+            GateVerdict::HoldsAt(later + QUIET)
+        );
+        wait_state.lost();
+        wait_state.synced(begin + QUIET);
+        assert_eq!(
+            wait_state.verdict(later + QUIET),
             GateVerdict::HoldsAt(begin + QUIET * 2)
         );
-        assert_eq!(gate.verdict(begin + QUIET * 2), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(begin + QUIET * 2), GateVerdict::Holds);
     }
 
     #[test]
     fn a_new_list_completes_the_view_and_ends_missing_operations() {
         let now = Instant::now();
-        let mut gate = gate(WaitGoal::Completed, Duration::ZERO);
-        gate.applied(operation("a", "Progressing"), now);
-        gate.synced(now);
-        gate.lost();
-        gate.deleted(&operation("a", "Progressing"), now);
-        gate.applied(operation("b", "Progressing"), now);
-        assert!(!gate.is_whole());
-        gate.synced(now);
-        assert!(gate.is_whole());
-        assert_eq!(gate.active().count(), 1);
-        gate.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), GateVerdict::Holds);
+        let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
+        wait_state.applied(operation("a", "Progressing"), now);
+        wait_state.synced(now);
+        wait_state.lost();
+        wait_state.deleted(&operation("a", "Progressing"), now);
+        wait_state.applied(operation("b", "Progressing"), now);
+        assert!(!wait_state.is_whole());
+        wait_state.synced(now);
+        assert!(wait_state.is_whole());
+        assert_eq!(wait_state.active().count(), 1);
+        wait_state.deleted(&operation("b", "Progressing"), now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
     }
 
     #[test]
     fn ignored_operations_do_not_block_until_they_become_active_again() {
         let now = Instant::now();
-        let mut gate = gate(WaitGoal::Idle, Duration::ZERO);
-        gate.terms.ignore_failing = true;
-        gate.terms.ignore_blocked = true;
-        gate.applied(operation("a", "Failing"), now);
-        gate.applied(operation("b", "Blocked"), now);
-        gate.synced(now);
-        assert_eq!(gate.verdict(now), GateVerdict::Holds);
-        assert_eq!(gate.ignored(), (1, 1));
-        gate.applied(operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
-        assert_eq!(gate.ignored(), (0, 1));
-        gate.applied(operation("b", "Blocked"), now);
-        assert_eq!(gate.verdict(now), GateVerdict::Holds);
-        gate.deleted(&operation("a", "Failing"), now);
-        assert_eq!(gate.ignored(), (1, 0));
+        let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
+        wait_state.terms.ignore_failing = true;
+        wait_state.terms.ignore_blocked = true;
+        wait_state.applied(operation("a", "Failing"), now);
+        wait_state.applied(operation("b", "Blocked"), now);
+        wait_state.synced(now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        assert_eq!(wait_state.ignored(), (1, 1));
+        wait_state.applied(operation("b", "Progressing"), now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        assert_eq!(wait_state.ignored(), (0, 1));
+        wait_state.applied(operation("b", "Blocked"), now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        wait_state.deleted(&operation("a", "Failing"), now);
+        assert_eq!(wait_state.ignored(), (1, 0));
     }
 
     #[test]
     fn started_is_met_by_the_first_active_operation() {
         let now = Instant::now();
-        let mut gate = gate(WaitGoal::Started, Duration::ZERO);
-        gate.synced(now);
-        gate.applied(operation("a", "Succeeded"), now);
-        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
-        gate.applied(operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), GateVerdict::Holds);
+        let mut wait_state = wait_state(WaitGoal::Started, Duration::ZERO);
+        wait_state.synced(now);
+        wait_state.applied(operation("a", "Succeeded"), now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        wait_state.applied(operation("b", "Progressing"), now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
     }
 
     #[test]
     fn completed_needs_an_active_operation_and_then_the_completion_of_all() {
         let now = Instant::now();
-        let mut gate = gate(WaitGoal::Completed, Duration::ZERO);
-        gate.applied(operation("old", "Succeeded"), now);
-        gate.synced(now);
-        assert_eq!(gate.verdict(now), GateVerdict::NotYet, "it was over before");
-        gate.applied(operation("a", "Progressing"), now);
-        gate.applied(operation("b", "Progressing"), now);
-        gate.applied(operation("a", "Failed"), now);
-        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
-        gate.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), GateVerdict::Holds);
+        let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
+        wait_state.applied(operation("old", "Succeeded"), now);
+        wait_state.synced(now);
+        assert_eq!(
+            wait_state.verdict(now),
+            GateVerdict::NotYet,
+            "it was over before"
+        );
+        wait_state.applied(operation("a", "Progressing"), now);
+        wait_state.applied(operation("b", "Progressing"), now);
+        wait_state.applied(operation("a", "Failed"), now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        wait_state.deleted(&operation("b", "Progressing"), now);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
     }
 }
