@@ -74,7 +74,9 @@ fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
 fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
     let mut files = BTreeSet::new();
-    for resource in kustomization["resources"].as_array().unwrap() {
+    let lists = ["resources", "components"];
+    let lists = lists.iter().filter_map(|it| kustomization[it].as_array());
+    for resource in lists.flatten() {
         let path = folder.join(resource.as_str().unwrap());
         if path.is_dir() {
             files.extend(installed(&path));
@@ -84,6 +86,16 @@ fn installed(folder: &Path) -> BTreeSet<PathBuf> {
         }
     }
     files
+}
+
+/// The patch files of a kustomization.
+fn patches(folder: &Path) -> Vec<PathBuf> {
+    let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
+    let patches = kustomization["patches"].as_array().into_iter().flatten();
+    patches
+        .map(|patch| folder.join(patch["path"].as_str().unwrap()))
+        .map(|path| path.canonicalize().unwrap())
+        .collect()
 }
 
 /// The object of this kind and name that `deploy/` installs.
@@ -115,6 +127,13 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
                 installed.extend(self::installed(&folder.join(apart)));
             }
         }
+        for list in ["components", "transformers"] {
+            for entry in fs::read_dir(folder.join(list)).into_iter().flatten() {
+                let part = entry.unwrap().path();
+                installed.extend(self::installed(&part));
+                installed.extend(patches(&part));
+            }
+        }
         for path in manifests(&folder) {
             // A rule set that is not installed by default is installed alone.
             let alone = || {
@@ -134,7 +153,7 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
 #[test]
 fn crds_registration_and_target_roles_are_separate_from_the_server() {
     let repository = repository();
-    for folder in ["deploy", "deploy/persistence", "certs/cert-manager"] {
+    for folder in ["deploy", "deploy/persistence"] {
         for path in installed(&repository.join(folder)) {
             for object in documents(&path) {
                 let kind = object["kind"].as_str().unwrap();
@@ -156,7 +175,6 @@ fn crds_registration_and_target_roles_are_separate_from_the_server() {
         ("deploy/crd-persistence", "inflightoperations.yaml"),
         ("deploy/targets-default", "clusterrole.yaml"),
         ("apiservice", "apiservice.yaml"),
-        ("certs/cert-manager/apiservice", "apiservice.yaml"),
     ] {
         let installed = installed(&repository.join(folder));
         let names: Vec<_> = installed.iter().filter_map(|it| it.file_name()).collect();
@@ -438,20 +456,23 @@ fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
 /// A JSON patch that adds a whole list replaces the list of the Deployment, including the token of
 /// the replicas.
 #[test]
-fn the_variant_with_cert_manager_keeps_the_lists_of_the_deployment() {
-    let patch = &documents(&repository().join("certs/cert-manager/deployment.yaml"))[0];
-    let operations = patch.as_array().expect("a JSON patch is a list");
-    assert!(!operations.is_empty());
-    for operation in operations {
-        let path = operation["path"].as_str().unwrap();
-        assert!(
-            operation["op"] == "add" && path.ends_with("/-"),
-            "{operation}"
-        );
-        let list = path.strip_suffix("/-").unwrap();
-        let deployment = deployed("Deployment", "ifo-apiserver");
-        let list = deployment.pointer(list).and_then(Value::as_array);
-        assert!(list.is_some(), "{path} is not a list of the Deployment");
+fn components_with_certificates_keep_the_lists_of_the_deployment() {
+    for component in ["cert-manager", "openshift-service-ca"] {
+        let file = format!("deploy/components/{component}/deployment.yaml");
+        let patch = &documents(&repository().join(file))[0];
+        let operations = patch.as_array().expect("a JSON patch is a list");
+        assert!(!operations.is_empty());
+        for operation in operations {
+            let path = operation["path"].as_str().unwrap();
+            assert!(
+                operation["op"] == "add" && path.ends_with("/-"),
+                "{operation}"
+            );
+            let list = path.strip_suffix("/-").unwrap();
+            let deployment = deployed("Deployment", "ifo-apiserver");
+            let list = deployment.pointer(list).and_then(Value::as_array);
+            assert!(list.is_some(), "{path} is not a list of the Deployment");
+        }
     }
 }
 

@@ -23,26 +23,29 @@ const POD: Kind = Kind {
     plural: "pods",
 };
 
-struct Cluster<'a> {
-    control_plane: &'a ControlPlane,
-    admin: Caller,
+pub struct Cluster<'a> {
+    pub control_plane: &'a ControlPlane,
+    pub admin: Caller,
+    /// The namespace of the server.
+    pub namespace: &'static str,
 }
 
 impl<'a> Cluster<'a> {
-    async fn of(control_plane: &'a ControlPlane) -> Self {
+    pub async fn of(control_plane: &'a ControlPlane) -> Self {
         let (_, admin) = administrator(control_plane).await;
         Self {
             control_plane,
             admin,
+            namespace: "ifo-system",
         }
     }
 
-    async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
         kubectl(&self.control_plane.state.kubectl, args, None).await
     }
 
     /// `kubectl apply -k` or `kubectl delete -k`.
-    async fn with_folder(&self, verb: &str, folder: &str) -> String {
+    pub async fn with_folder(&self, verb: &str, folder: &str) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let folder = folder.to_str().expect("the repository's path is UTF-8");
         let done = self.kubectl(&[verb, "-k", folder]).await;
@@ -51,8 +54,8 @@ impl<'a> Cluster<'a> {
 
     /// Starts the server with the flags and rights of the installed Deployment, at the address of
     /// the Service.
-    async fn server(&self) -> Server {
-        let args = ["get", "deployment", "-n", "ifo-system", "-o", "json"];
+    pub async fn server(&self) -> Server {
+        let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
             .kubectl(&[&args[..], &["ifo-apiserver"]].concat())
             .await;
@@ -61,7 +64,7 @@ impl<'a> Cluster<'a> {
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
         let dir = &self.control_plane.state.dir;
         let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
-        let account = ("ifo-system", account);
+        let account = (self.namespace, account);
         // Remains of an earlier server.
         let _ = std::fs::remove_file(dir.join("port"));
         kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
@@ -75,7 +78,7 @@ impl<'a> Cluster<'a> {
             "service",
             "ifo-apiserver",
             "-n",
-            "ifo-system",
+            self.namespace,
             "--type=merge",
             "-p",
             &leads.to_string(),
@@ -86,8 +89,19 @@ impl<'a> Cluster<'a> {
     }
 
     /// Registers the server with its port on this machine.
-    async fn register(&self, server: &Server) {
-        self.with_folder("apply", "apiservice").await;
+    pub async fn register(&self, server: &Server) {
+        self.register_with("apiservice", server).await;
+    }
+
+    /// The same with another kustomization of the registration.
+    pub async fn register_with(&self, folder: &str, server: &Server) {
+        self.apply_registration(folder, server).await;
+        self.until_served().await;
+    }
+
+    /// Applies a kustomization of the registration, with the port of the server on this machine.
+    pub async fn apply_registration(&self, folder: &str, server: &Server) {
+        self.with_folder("apply", folder).await;
         let port = json!({"spec": {"service": {"port": server.port()}}});
         self.kubectl(&[
             "patch",
@@ -99,6 +113,10 @@ impl<'a> Cluster<'a> {
         ])
         .await
         .expect("the APIService can be changed");
+    }
+
+    /// Waits until the kube-apiserver reaches the server.
+    pub async fn until_served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
             so(answer.code == 200, answer)
@@ -107,7 +125,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Creates and deletes a namespace. kubectl waits for the deletion.
-    async fn a_namespace_can_be_deleted(&self, name: &str) {
+    pub async fn a_namespace_can_be_deleted(&self, name: &str) {
         for args in [["create", "namespace", name], ["delete", "namespace", name]] {
             self.kubectl(&args).await.expect("it is not held up");
         }
@@ -147,7 +165,7 @@ impl<'a> Cluster<'a> {
         self.admin.get(&path).await.ok()["rules"].take()
     }
 
-    async fn registration(&self) -> Option<Value> {
+    pub async fn registration(&self) -> Option<Value> {
         let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
         let answer = self.admin.get(path).await;
         (answer.code != 404).then(|| answer.ok())

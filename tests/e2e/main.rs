@@ -32,6 +32,7 @@ mod access;
 #[path = "../binaries/mod.rs"]
 mod binaries;
 mod clients;
+mod deploy;
 mod differential;
 mod hostile;
 mod incomplete;

@@ -17,7 +17,7 @@ pub use events::{Folded, event_types, is_in_gap, same_but_for_gaps, without_gaps
 pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
 };
-pub use server::{Image, Server, tail};
+pub use server::{Image, Server, mounted_secret, tail};
 pub use watch::{Events, Lines};
 pub use world::{
     FOLDERS, Installed, World, administrator, audited, columns, credentials, front_proxy, install,

@@ -67,6 +67,32 @@ struct Pod {
     namespace: String,
     uid: Uuid,
     container: Value,
+    /// The mounted Secrets: mount path in the container, and the folder that stands for it.
+    secrets: Vec<(String, PathBuf)>,
+}
+
+/// The folder that stands for the mount of this Secret, in the folder of the run. A test that mounts
+/// a Secret writes the files itself, as the kubelet does.
+pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
+    dir.join("secrets").join(name)
+}
+
+/// The mounted Secrets of a Pod.
+fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let secrets = volumes.filter_map(|volume| {
+        let secret = volume["secret"]["secretName"].as_str()?;
+        Some((volume["name"].as_str()?, mounted_secret(dir, secret)))
+    });
+    let mounts = &spec["containers"][0]["volumeMounts"];
+    secrets
+        .map(|(name, folder)| {
+            let mut mounts = mounts.as_array().into_iter().flatten();
+            let mount = mounts.find(|mount| mount["name"] == name);
+            let mount = mount.expect("each volume is mounted");
+            (super::text(mount, "/mountPath").to_owned(), folder)
+        })
+        .collect()
 }
 
 impl Server {
@@ -90,6 +116,7 @@ impl Server {
             namespace: super::text(deployment, "/metadata/namespace").to_owned(),
             uid: Uuid::new_v4(),
             container: spec["containers"][0].clone(),
+            secrets: mounted_secrets(dir, spec),
         };
         let mut server = Self {
             child: pod.spawn(kubeconfig, 0),
@@ -234,8 +261,10 @@ impl Pod {
         // The image's entry point is the binary. A `command` in the Deployment would replace it.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
-            let expanded = words.iter().filter_map(Value::as_str);
-            expanded.map(|word| expand(word, &env)).collect()
+            let words = words.iter().filter_map(Value::as_str);
+            words
+                .map(|word| self.in_folders(&expand(word, &env)))
+                .collect()
         };
         let command = words("command");
         let args: Vec<String> = command.into_iter().skip(1).chain(words("args")).collect();
@@ -275,6 +304,14 @@ impl Pod {
             .stderr(log)
             .spawn()
             .expect("the server can be started")
+    }
+
+    /// Replaces the mount paths of Secrets by the folders that stand for them.
+    fn in_folders(&self, word: &str) -> String {
+        let secrets = self.secrets.iter();
+        secrets.fold(word.to_owned(), |word, (mount, folder)| {
+            word.replace(mount, &folder.display().to_string())
+        })
     }
 
     /// The container's environment.

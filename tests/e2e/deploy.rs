@@ -1,0 +1,286 @@
+//! Tests of the components in `deploy/components`: each combination can be rendered, also in another
+//! namespace, and the server runs with what is rendered.
+
+mod certificates;
+
+use crate::harness::{ControlPlane, apart, condition, eventually, kubectl, shared, so, text};
+use crate::installation::Cluster;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+const COMPONENTS: [&str; 3] = ["persistence", "network-policy", "replicas"];
+
+/// Sources of the serving certificate. At most one of them can be used.
+const CERTIFICATES: [Option<&str>; 3] = [None, Some("cert-manager"), Some("openshift-service-ca")];
+
+/// The namespace of the tests' overlays.
+const NAMESPACE: &str = "operations";
+
+/// A kustomization outside the repository, as an administrator writes it.
+struct Overlay {
+    folder: tempfile::TempDir,
+}
+
+impl Overlay {
+    /// Writes a kustomization of `base` (`deploy` or `apiservice`) with these components. With
+    /// `namespace`, it also sets another namespace.
+    fn new(base: &str, components: &[&str], namespace: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path().canonicalize().expect("it exists");
+        // kustomize takes relative paths of folders only.
+        let up = "../".repeat(root.components().count() - 1);
+        let repository = format!("{up}.{}", env!("CARGO_MANIFEST_DIR"));
+        let components: Vec<_> = components
+            .iter()
+            .map(|name| format!("{repository}/{base}/components/{name}"))
+            .collect();
+        let mut kustomization = json!({
+            "resources": [format!("{repository}/{base}")],
+            "components": components,
+        });
+        if let Some(namespace) = namespace {
+            kustomization["namespace"] = namespace.into();
+            let transformers = format!("{repository}/{base}/transformers/namespace");
+            kustomization["transformers"] = json!([transformers]);
+        }
+        let file = root.join("kustomization.yaml");
+        std::fs::write(file, kustomization.to_string()).expect("the folder is ours");
+        Self { folder }
+    }
+
+    fn path(&self) -> &str {
+        let path = self.folder.path().to_str();
+        path.expect("the path of a temporary folder is UTF-8")
+    }
+
+    async fn render(&self, program: &Path) -> Vec<Value> {
+        let yaml = kubectl(program, &["kustomize", self.path()], None).await;
+        let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
+        serde_saphyr::from_multiple(&yaml).expect("kubectl prints YAML")
+    }
+}
+
+fn the<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let mut found = objects
+        .iter()
+        .filter(|it| it["kind"] == kind && it["metadata"]["name"] == name);
+    let object = found.next();
+    let object = object.unwrap_or_else(|| panic!("there is no {kind} {name}"));
+    assert!(found.next().is_none(), "there are several {kind} {name}");
+    object
+}
+
+/// All strings in a value.
+fn strings(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(strings).collect(),
+        Value::Object(members) => members.values().flat_map(strings).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn every_combination_of_components_renders_in_every_namespace() {
+    shared(async |world| {
+        let program = &world.control_plane.state.kubectl;
+        for chosen in 0..1 << COMPONENTS.len() {
+            for certificates in CERTIFICATES {
+                for namespace in [None, Some(NAMESPACE)] {
+                    let components: Vec<&str> = COMPONENTS
+                        .into_iter()
+                        .enumerate()
+                        .filter(|(bit, _)| chosen >> bit & 1 == 1)
+                        .map(|(_, name)| name)
+                        .chain(certificates)
+                        .collect();
+                    let server = Overlay::new("deploy", &components, namespace);
+                    let server = server.render(program).await;
+                    let registration: Vec<&str> = certificates.into_iter().collect();
+                    let registration = Overlay::new("apiservice", &registration, namespace);
+                    let registration = registration.render(program).await;
+                    let namespace = namespace.unwrap_or("ifo-system");
+                    check_components(&server, &components);
+                    check_namespace(&server, &registration, namespace);
+                    check_certificates(&server, &registration, certificates, namespace);
+                }
+            }
+        }
+    });
+}
+
+/// Each component adds its part and removes nothing.
+fn check_components(objects: &[Value], components: &[&str]) {
+    let deployment = the(objects, "Deployment", "ifo-apiserver");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let args = strings(&container["args"]);
+    for flag in [
+        "--leader-elect",
+        "--peer-token-file=/var/run/secrets/ifo-apiserver/token",
+        "--namespace=$(POD_NAMESPACE)",
+    ] {
+        assert!(args.contains(&flag), "{components:?}: {args:?}");
+    }
+    let env = container["env"].as_array().expect("there are variables");
+    let variable = |name: &str| env.iter().find(|it| it["name"] == name);
+    assert!(variable("POD_UID").is_some(), "{components:?}");
+    let has = |component: &str| components.contains(&component);
+    assert_eq!(variable("PERSISTENCE").is_some(), has("persistence"));
+    let kinds: Vec<_> = objects.iter().map(|it| text(it, "/kind")).collect();
+    assert_eq!(kinds.contains(&"NetworkPolicy"), has("network-policy"));
+    let replicas = if has("replicas") { 3 } else { 2 };
+    assert_eq!(deployment["spec"]["replicas"], replicas);
+}
+
+/// Each object is in the namespace, except one RoleBinding, and no object names another namespace.
+fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
+    the(server, "Namespace", namespace);
+    let binding = "ifo-apiserver-authentication-reader";
+    for object in server {
+        let expected = if object["metadata"]["name"] == binding {
+            "kube-system"
+        } else {
+            namespace
+        };
+        let found = &object["metadata"]["namespace"];
+        assert!(found.is_null() || found == expected, "{object}");
+        for subject in object["subjects"].as_array().into_iter().flatten() {
+            assert_eq!(subject["namespace"], namespace, "{object}");
+        }
+    }
+    the(server, "RoleBinding", binding);
+    let api_service = the(registration, "APIService", "v1alpha1.live.ifo.kubevirt.io");
+    assert_eq!(api_service["spec"]["service"]["namespace"], namespace);
+    if namespace != "ifo-system" {
+        for object in server.iter().chain(registration) {
+            for text in strings(object) {
+                assert!(!text.contains("ifo-system"), "{text}: {object}");
+            }
+        }
+    }
+}
+
+/// The Deployment mounts the Secret that the source of certificates writes, and the certificate has
+/// the names that the kube-apiserver verifies.
+fn check_certificates(
+    server: &[Value],
+    registration: &[Value],
+    source: Option<&str>,
+    namespace: &str,
+) {
+    let pod = &the(server, "Deployment", "ifo-apiserver")["spec"]["template"]["spec"];
+    let volumes = pod["volumes"].as_array().expect("there are volumes").iter();
+    let mut secrets = volumes.filter_map(|it| it["secret"]["secretName"].as_str());
+    let secret = secrets.next();
+    let api_service = &registration[0]["metadata"]["annotations"];
+    match source {
+        None => {
+            assert_eq!(secret, None);
+            assert!(api_service.is_null(), "{api_service}");
+            return;
+        }
+        Some("cert-manager") => {
+            let leaf = &the(server, "Certificate", "ifo-apiserver-serving")["spec"];
+            assert_eq!(leaf["secretName"].as_str(), secret);
+            assert_eq!(
+                leaf["dnsNames"],
+                json!([
+                    format!("ifo-apiserver.{namespace}.svc"),
+                    format!("ifo-apiserver.{namespace}.svc.cluster.local")
+                ])
+            );
+            // Each issuer and its CA belong together.
+            let issuer = the(server, "Issuer", text(leaf, "/issuerRef/name"));
+            let ca = the(server, "Certificate", text(issuer, "/spec/ca/secretName"));
+            assert_eq!(ca["spec"]["isCA"], true);
+            the(server, "Issuer", text(ca, "/spec/issuerRef/name"));
+            assert_eq!(
+                api_service["cert-manager.io/inject-ca-from"],
+                format!("{namespace}/ifo-apiserver-serving")
+            );
+        }
+        Some(_) => {
+            let service = the(server, "Service", "ifo-apiserver");
+            let annotations = &service["metadata"]["annotations"];
+            assert_eq!(
+                annotations["service.beta.openshift.io/serving-cert-secret-name"].as_str(),
+                secret
+            );
+            assert_eq!(
+                api_service["service.beta.openshift.io/inject-cabundle"],
+                "true"
+            );
+        }
+    }
+    let args = strings(&pod["containers"][0]["args"]);
+    for flag in ["--tls-cert-file=", "--tls-private-key-file="] {
+        let file = args.iter().find_map(|arg| arg.strip_prefix(flag));
+        let file = PathBuf::from(file.expect("the server reads the certificate"));
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        let folder = file.parent().and_then(Path::to_str);
+        assert!(mounts.iter().any(|it| it["mountPath"].as_str() == folder));
+    }
+}
+
+/// The objects of the installation that still exist, except CRDs. The Namespace is not listed by
+/// kind because its name is known.
+async fn remaining(cluster: &Cluster<'_>) -> String {
+    let kinds = "clusterroles,clusterrolebindings,roles,rolebindings,services,deployments,\
+                 serviceaccounts,secrets,networkpolicies,poddisruptionbudgets,apiservices,leases";
+    let labelled = ["get", kinds, "-A", "-o", "name", "-l"];
+    let mut found = String::new();
+    for label in [
+        "app.kubernetes.io/part-of=ifo",
+        "app.kubernetes.io/name=ifo-apiserver",
+    ] {
+        found += &cluster
+            .kubectl(&[&labelled[..], &[label]].concat())
+            .await
+            .expect("objects can be listed");
+    }
+    found
+}
+
+#[test]
+fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_completely() {
+    apart("overlay", async |control_plane: &ControlPlane| {
+        let mut cluster = Cluster::of(control_plane).await;
+        cluster.namespace = NAMESPACE;
+        for crds in ["deploy/crd", "deploy/crd-persistence"] {
+            cluster.with_folder("apply", crds).await;
+        }
+        let server_overlay = Overlay::new("deploy", &COMPONENTS, Some(NAMESPACE));
+        cluster.with_folder("apply", server_overlay.path()).await;
+        let server = cluster.server().await;
+        let registration = Overlay::new("apiservice", &[], Some(NAMESPACE));
+        cluster.register_with(registration.path(), &server).await;
+        eventually("operations are persisted", async || {
+            let found = cluster.registration().await.unwrap_or_default();
+            let persisted = condition(&found, "OperationsPersisted");
+            so(persisted["status"] == "True", &found["status"])
+        })
+        .await;
+
+        // A user of this namespace sees the operations on cluster-scoped subjects there.
+        cluster.with_folder("apply", "rules/generic").await;
+        let listed = eventually("the Deployment is an operation", async || {
+            let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
+            let listed = cluster.kubectl(&args).await?;
+            so(listed.contains("ifo-apiserver-rollout"), &listed)?;
+            Ok(listed)
+        })
+        .await;
+        assert!(!listed.is_empty());
+
+        cluster.with_folder("delete", registration.path()).await;
+        cluster.with_folder("delete", server_overlay.path()).await;
+        drop(server);
+        let gone = ["get", "namespace", NAMESPACE];
+        let gone = cluster.kubectl(&gone).await;
+        assert!(gone.is_err_and(|why| why.contains("NotFound")));
+        cluster.a_namespace_can_be_deleted("after").await;
+        // The ClusterRoles of the rule packs belong to the rule sets, which stay.
+        cluster.with_folder("delete", "rules/generic").await;
+        assert_eq!(remaining(&cluster).await, "");
+    });
+}
