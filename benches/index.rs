@@ -2,7 +2,7 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
-    Bounds, CommitVersion, Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Write,
+    Bounds, Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, VersionAssignment, Write,
     Writer, index,
 };
 use std::hint::black_box;
@@ -51,7 +51,7 @@ fn filled(size: u64) -> (Writer, IndexReader) {
     let (mut writer, reader) = index(BOUNDS);
     let batch: Vec<Write> = (0..size).map(|n| put(n, 0)).collect();
     writer
-        .commit(batch, CommitVersion::Mint)
+        .commit(batch, VersionAssignment::Mint)
         .expect("the objects are well formed");
     (writer, reader)
 }
@@ -81,7 +81,7 @@ fn list_exact(c: &mut Criterion) {
         for n in 0..5_000 {
             let write = put(n % size, 1 + n);
             writer
-                .commit(vec![write], CommitVersion::Mint)
+                .commit(vec![write], VersionAssignment::Mint)
                 .expect("the object is well formed");
         }
         group.bench_function(name, |b| {
@@ -102,7 +102,7 @@ fn commit(c: &mut Criterion) {
                     n += 1;
                     vec![put(n % size, n)]
                 },
-                |batch| writer.commit(batch, CommitVersion::Mint),
+                |batch| writer.commit(batch, VersionAssignment::Mint),
                 BatchSize::SmallInput,
             );
         });
@@ -113,7 +113,7 @@ fn commit(c: &mut Criterion) {
                     let (key, json) = (there.key().clone(), there.json().to_vec());
                     vec![Write::Put { key, json }]
                 },
-                |batch| writer.commit(batch, CommitVersion::Mint),
+                |batch| writer.commit(batch, VersionAssignment::Mint),
                 BatchSize::SmallInput,
             );
         });
@@ -147,7 +147,7 @@ fn fan_out(c: &mut Criterion) {
                     let batch = vec![put(n % 1_000, n)];
                     let start = Instant::now();
                     writer
-                        .commit(batch, CommitVersion::Mint)
+                        .commit(batch, VersionAssignment::Mint)
                         .expect("the object is well formed");
                     for _ in 0..watchers {
                         black_box(heard.blocking_recv());

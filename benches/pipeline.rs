@@ -12,7 +12,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use http_body_util::BodyExt as _;
 use ifo::clock;
-use ifo::index::{self, Bounds, CommitVersion, IndexReader, Writer};
+use ifo::index::{self, Bounds, IndexReader, VersionAssignment, Writer};
 use ifo::telemetry::Metrics;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
@@ -323,7 +323,7 @@ impl Pipeline {
     /// Writes the changes of the tracker to the index.
     fn commit(&mut self) {
         let changes = self.tracker.take_changes();
-        let committed = self.writer.commit(changes, CommitVersion::Mint);
+        let committed = self.writer.commit(changes, VersionAssignment::Mint);
         committed.expect("operations are well-formed");
     }
 

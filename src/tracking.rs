@@ -4,7 +4,7 @@
 //! Output: changes of the index, at resource versions that are reserved for this term.
 
 use crate::clock;
-use crate::index::{CommitVersion, Error, Rv, Write, Writer};
+use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
 use crate::replicate::Leadership;
 use crate::telemetry::Metrics;
 use ifo_engine::detect::FeedEvent;
@@ -84,7 +84,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
     loop {
         // If the process is paused here, no other leader can use these versions.
         writer.reserve(leadership.reserved());
-        match writer.commit(&changes, CommitVersion::Mint) {
+        match writer.commit(&changes, VersionAssignment::Mint) {
             Err(Error::NotReserved { next, .. }) => {
                 if !leadership.reserved_above(Rv(next.0 - 1)).await {
                     return false;
@@ -223,7 +223,7 @@ mod tests {
             };
             let write = Write::Put { key, json };
             let head = follower
-                .commit(vec![write], CommitVersion::Mint)
+                .commit(vec![write], VersionAssignment::Mint)
                 .expect("an object");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {

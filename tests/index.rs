@@ -3,8 +3,8 @@
 
 use futures::FutureExt;
 use ifo::index::{
-    Bounds, CommitVersion, Cursor, IndexChange, IndexEntry, IndexReader, Key, ListScope,
-    ReadVersion, Rv, VersionGone, Write, Writer, index,
+    Bounds, Cursor, IndexChange, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv,
+    VersionAssignment, VersionUnavailable, Write, Writer, index,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
         let rv = writer
             .commit(
                 steps.iter().map(write).collect::<Vec<_>>(),
-                CommitVersion::Mint,
+                VersionAssignment::Mint,
             )
             .unwrap();
         if !steps.is_empty() {
@@ -175,7 +175,7 @@ async fn watch(
     rv: Rv,
     scope: &ListScope,
     want: usize,
-) -> Result<Vec<Step>, VersionGone> {
+) -> Result<Vec<Step>, VersionUnavailable> {
     let mut cursor = reader.follow(rv, scope.clone())?;
     let mut watched = Vec::new();
     let mut last = rv;
@@ -265,7 +265,7 @@ impl Model {
                     }
                     Err(gone) => {
                         assert!(at < oldest || at != past.rv);
-                        assert_eq!(gone, VersionGone { asked: at, oldest });
+                        assert_eq!(gone, VersionUnavailable { asked: at, oldest });
                     }
                 }
                 match reader.follow(at, scope.clone()) {
@@ -275,7 +275,7 @@ impl Model {
                     }
                     Err(gone) => {
                         assert!(at < oldest || at != past.rv);
-                        assert_eq!(gone, VersionGone { asked: at, oldest });
+                        assert_eq!(gone, VersionUnavailable { asked: at, oldest });
                     }
                 }
             }
@@ -333,7 +333,7 @@ proptest! {
         for steps in batches {
             let head = writer.head();
             let changing = model.changing(&steps, mirror);
-            let stamp = if mirror { CommitVersion::Exact(Rv(head.0 + 10)) } else { CommitVersion::Mint };
+            let stamp = if mirror { VersionAssignment::Exact(Rv(head.0 + 10)) } else { VersionAssignment::Mint };
             let last = writer.commit(steps.iter().map(write).collect::<Vec<_>>(), stamp).unwrap();
             prop_assert_eq!(last, reader.head());
             let count = changing.len() as u64;
@@ -348,7 +348,7 @@ proptest! {
                 // The versions of a batch are consecutive.
                 model.record(if mirror { last } else { Rv(last.0 - count + i) }, step);
             }
-            prop_assert!(reader.ring_bytes() <= bounds.most());
+            prop_assert!(reader.ring_bytes() <= bounds.peak_bytes());
             if old {
                 writer.trim(Instant::now() + Bounds::MIN_AGE);
                 prop_assert!(reader.ring_bytes() <= bytes);

@@ -7,7 +7,7 @@
 use crate::serving;
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
-use ifo::index::{self, Bounds, CommitVersion, IndexReader, Rv, Write, Writer};
+use ifo::index::{self, Bounds, IndexReader, Rv, VersionAssignment, Write, Writer};
 use ifo::telemetry::Metrics;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
@@ -373,7 +373,7 @@ fn changes(commits: &[Vec<Write>]) -> usize {
 }
 
 fn put(writer: &mut Writer, changes: Vec<Write>) {
-    let committed = writer.commit(changes, CommitVersion::Mint);
+    let committed = writer.commit(changes, VersionAssignment::Mint);
     committed.expect("operations are well-formed");
 }
 

@@ -18,7 +18,7 @@ use crate::index::{ListScope, ReadVersion};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
 use crate::persist::AtStop;
 use crate::replicate::{
-    self, ClusterLeases, HttpLinks, Mirror, PeerCredentials, Predecessor, Succession,
+    self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials, Predecessor, Succession,
 };
 use crate::restore::{self, KnownNamespaces};
 use crate::serve;
@@ -151,7 +151,8 @@ impl App {
         let mirror = connection.config.as_ref().map(|config| {
             let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
             let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
-            let links = HttpLinks::new(connection.client.clone(), API_SERVICE, name, credentials);
+            let links =
+                HttpLinkFactory::new(connection.client.clone(), API_SERVICE, name, credentials);
             let predecessor = Predecessor::new(
                 connection.without_retries(),
                 links.clone(),

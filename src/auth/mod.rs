@@ -2,12 +2,12 @@
 //! attributes of a request. Output: a user and a decision.
 //!
 //! The HTTP API uses only two traits, [`Authenticate`] and [`Authorize`]. In a cluster they are
-//! [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which delegate to the kube-apiserver as its
-//! own extension servers do. The demo uses [`DemoUsers`] for both.
+//! [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which ask the kube-apiserver, as every
+//! aggregated API server does. The demo uses [`DemoUsers`] for both.
 //!
 //! Guarantees: a header names a user only if it arrived with the certificate of the front proxy.
 //! Certificates are verified with the current CAs, and not with those at the time of the handshake.
-//! Unknown input is refused.
+//! Invalid credentials are refused. A request without credentials is that of [`ANONYMOUS_USER`].
 
 mod authenticate;
 mod authorize;
@@ -35,8 +35,9 @@ use rustls::pki_types::CertificateDer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The certificates of the TLS peer, leaf first. The peer has proved that it has the key. Empty if
-/// there are none. No CA has been checked. It is an extension of the request.
+/// The certificates of the TLS peer, leaf first. Empty if the peer presented none. The peer has
+/// proved that it has the private key, but no CA has been checked. The listener adds this value to
+/// the extensions of each request ([`http::Extensions`]).
 #[derive(Clone, Debug, Default)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 

@@ -1,4 +1,5 @@
-//! The server's own CA. It creates itself, its successors and serving certificates.
+//! The server's own CA, which signs itself. It also creates its successor, and issues serving
+//! certificates.
 //!
 //! Input: the names for a certificate. Output: certificates and keys as PEM. The only I/O is
 //! reading OpenSSL's random numbers.
@@ -33,19 +34,20 @@ const SERVING_LIFE: i64 = 365 * DAY;
 
 /// A CA is replaced when its remaining lifetime is less than this many seconds.
 ///
-/// The value is twice the lifetime of a serving certificate. So every certificate of the old CA can
-/// live its full life, and the old CA stays in the bundle beside the new CA during that time.
+/// Certificates that the old CA issued must stay valid for their whole lifetime, and the old CA
+/// with them. One lifetime of a serving certificate is enough for that. The second one is a
+/// reserve, for a server that does not run when the first one begins.
 const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFE;
 
 /// A certificate becomes valid this many seconds before it is created, for clients whose clock is
 /// slow.
-const BACKDATED: i64 = 300;
+const BACKDATE_SECONDS: i64 = 300;
 
 /// Largest number of certificates that are read from a bundle.
 ///
 /// The bundle has one certificate for each CA that has not expired. With the lifetimes above, these
 /// are two. The rest is for certificates that users add.
-const MAX_BUNDLE: usize = 64;
+const MAX_FORMER: usize = 64;
 
 /// A CA with its key, and the bundle with which clients verify its certificates.
 #[derive(Clone)]
@@ -67,8 +69,8 @@ impl std::fmt::Debug for Authority {
 
 /// A serving certificate and its key.
 #[derive(Clone)]
-pub struct Certified {
-    /// The certificate as PEM, leaf first. The CA certificate is not included.
+pub struct IssuedCertificate {
+    /// The certificate as PEM, without the CA.
     pub chain: Vec<u8>,
     /// The key as PEM (PKCS #8). Secret.
     pub key: Vec<u8>,
@@ -127,7 +129,7 @@ impl Authority {
         }
         let now = now();
         let former = read
-            .take(MAX_BUNDLE)
+            .take(MAX_FORMER)
             .filter(|one| unix_time(one.not_after()).is_ok_and(|end| end > now))
             .collect();
         let authority = Self {
@@ -135,14 +137,15 @@ impl Authority {
             key,
             former,
         };
-        if !authority.can_issue()? {
+        if !authority.is_valid_ca()? {
             return Err(bad("the certificate is not that of a CA"));
         }
         Ok(authority)
     }
 
-    /// Returns true if clients can verify certificates of this CA, apart from its expiry.
-    fn can_issue(&self) -> Result<bool, CertsError> {
+    /// Returns true if clients can verify certificates that this CA issues. An expired CA also
+    /// counts.
+    fn is_valid_ca(&self) -> Result<bool, CertsError> {
         let trial = self.sign_leaf(&["trial.invalid".to_owned()], &[])?.0;
         let mut store = X509StoreBuilder::new()?;
         store.add_cert(self.certificate.clone())?;
@@ -157,7 +160,7 @@ impl Authority {
     }
 
     /// Creates a successor. Its bundle also has this CA and the CAs before it.
-    pub(super) fn succeed(&self) -> Result<Self, CertsError> {
+    pub(super) fn create_successor(&self) -> Result<Self, CertsError> {
         let mut next = Self::create()?;
         let now = now();
         next.former = std::iter::once(&self.certificate)
@@ -208,11 +211,16 @@ impl Authority {
         Ok(self.key.private_key_to_pem_pkcs8()?)
     }
 
-    /// Issues a serving certificate for these names with a new key. It is valid for one year.
-    pub fn issue(&self, dns_names: &[String], ips: &[IpAddr]) -> Result<Certified, CertsError> {
+    /// Issues a serving certificate for these names with a new key. It is valid for one year, or
+    /// until the CA expires.
+    pub fn issue(
+        &self,
+        dns_names: &[String],
+        ips: &[IpAddr],
+    ) -> Result<IssuedCertificate, CertsError> {
         let (leaf, key) = self.sign_leaf(dns_names, ips)?;
         let (start, end) = (unix_time(leaf.not_before())?, unix_time(leaf.not_after())?);
-        Ok(Certified {
+        Ok(IssuedCertificate {
             chain: leaf.to_pem()?,
             key: key.private_key_to_pem_pkcs8()?,
             renew_at: start + (end - start) / 3 * 2,
@@ -229,7 +237,8 @@ impl Authority {
         }
         let key = new_key()?;
         let end = unix_time(self.certificate.not_after())?.min(now() + SERVING_LIFE);
-        // Clients read the alternative names. A common name is limited to 64 characters.
+        // The common name is fixed, because it is limited to 64 characters. Clients verify the
+        // alternative names only.
         let (mut builder, _) = builder("ifo-apiserver", &key, end)?;
         builder.set_issuer_name(self.certificate.subject_name())?;
         let mut names = SubjectAlternativeName::new();
@@ -286,7 +295,7 @@ fn builder(
     builder.set_serial_number(&serial)?;
     builder.set_subject_name(&name)?;
     builder.set_pubkey(key)?;
-    builder.set_not_before(Asn1Time::from_unix(now() - BACKDATED)?.as_ref())?;
+    builder.set_not_before(Asn1Time::from_unix(now() - BACKDATE_SECONDS)?.as_ref())?;
     builder.set_not_after(Asn1Time::from_unix(not_after)?.as_ref())?;
     Ok((builder, name))
 }

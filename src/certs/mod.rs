@@ -25,7 +25,7 @@ mod serving;
 #[cfg(test)]
 mod tests;
 
-pub use authority::{Authority, Certified};
+pub use authority::{Authority, IssuedCertificate};
 pub use bundle::CaBundle;
 pub use own_certificate::OwnCertificate;
 pub use secret::{SECRET_NAME, load_or_create};

@@ -4,7 +4,8 @@
 //! the CA bundle with which clients verify it.
 
 use super::{
-    Authority, CYCLE_TIMEOUT, Certified, CertsError, ServingCertificate, load_or_create, now,
+    Authority, CYCLE_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_or_create,
+    now,
 };
 use kube::Client;
 use std::net::IpAddr;
@@ -28,7 +29,7 @@ pub struct OwnCertificate {
     dns_names: Vec<String>,
     ips: Vec<IpAddr>,
     authority: Authority,
-    pub(super) certified: Certified,
+    pub(super) certified: IssuedCertificate,
     bundle: watch::Sender<Arc<str>>,
 }
 
@@ -61,7 +62,7 @@ impl OwnCertificate {
     }
 
     /// The certificate that was issued last.
-    pub fn certified(&self) -> &Certified {
+    pub fn certified(&self) -> &IssuedCertificate {
         &self.certified
     }
 

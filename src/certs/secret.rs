@@ -62,7 +62,7 @@ pub async fn load_or_create(
             if !authority.is_near_end() {
                 return Ok(authority);
             }
-            let next = authority.succeed()?;
+            let next = authority.create_successor()?;
             // With the resourceVersion, the write fails if the Secret has changed since.
             let secret = Secret {
                 data: Some(data(&next)?),

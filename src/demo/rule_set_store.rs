@@ -2,7 +2,7 @@
 //! status that the controller writes.
 
 use crate::clock;
-use crate::index::{CommitVersion, Key, Write, Writer};
+use crate::index::{Key, VersionAssignment, Write, Writer};
 use crate::rules::{RuleSetEvent, StatusAnswer, StatusSink, StatusWrite};
 use futures::future::{BoxFuture, ready};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
@@ -114,7 +114,7 @@ impl StoredRuleSets {
     }
 
     fn write(&mut self, write: Write) {
-        if let Err(error) = self.writer.commit(vec![write], CommitVersion::Mint) {
+        if let Err(error) = self.writer.commit(vec![write], VersionAssignment::Mint) {
             tracing::error!(%error, "a rule set could not be written to the index");
         }
     }

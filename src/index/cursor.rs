@@ -3,7 +3,7 @@
 //! error.
 
 use super::reader::IndexState;
-use super::{IndexChange, ListScope, Rv, VersionGone};
+use super::{IndexChange, ListScope, Rv, VersionUnavailable};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -40,9 +40,9 @@ impl Cursor {
     ///
     /// # Errors
     ///
-    /// [`VersionGone`] if the ring has dropped the next change, or if the state was replaced. Later
-    /// calls return it again.
-    pub async fn next(&mut self) -> Result<Vec<IndexChange>, VersionGone> {
+    /// [`VersionUnavailable`] if the ring has dropped the next change, or if the state was
+    /// replaced. Later calls return it again.
+    pub async fn next(&mut self) -> Result<Vec<IndexChange>, VersionUnavailable> {
         loop {
             // The borrow is a lock. It ends here, before the await below.
             let head = *self.head.borrow_and_update();
@@ -62,7 +62,7 @@ impl Cursor {
     }
 
     /// The next changes up to `head`. The cursor moves to the last of them, or to `head`.
-    fn until(&mut self, head: Rv) -> Result<Vec<IndexChange>, VersionGone> {
+    fn until(&mut self, head: Rv) -> Result<Vec<IndexChange>, VersionUnavailable> {
         let ring = self.shared.ring();
         let mut changes: Vec<IndexChange> = Vec::new();
         let mut to = head.max(self.rv);

@@ -5,9 +5,9 @@
 //! ```text
 //! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
 //!                        │                    │                      │
-//!                        │ undo what is newer │ scan                 │ read first, wakes
+//!                        │ changes            │ objects              │ current version
 //!                        ▼                    ▼                      ▼
-//!                   Cursor::next         Reader::list            both of them
+//!              Cursor::next, Reader::list   Reader::list   Cursor::next, Reader::list
 //! ```
 //!
 //! **Lists are exact.** The map changes while a reader scans it. The writer adds each change to the
@@ -18,8 +18,8 @@
 //! **Cursors miss nothing** as long as the ring has their changes ([`Bounds`]). After a large
 //! commit, the limit of bytes is raised for some seconds.
 //!
-//! **The writer waits for no client.** Writer and readers share two locks: one of the ring, and one
-//! of the changed part of the map. A reader holds each lock only while it copies references.
+//! **The writer waits for no client.** Writer and readers share the lock of the ring, and one lock
+//! for each part of the map. A reader holds a lock only while it copies references.
 
 mod compression;
 mod cursor;
@@ -70,20 +70,20 @@ impl fmt::Display for Rv {
     }
 }
 
-/// The version of a batch.
+/// The versions that the writes of a batch get.
 #[derive(Clone, Copy, Debug)]
-pub enum CommitVersion {
+pub enum VersionAssignment {
     /// A new version for each write of the batch.
     Mint,
-    /// This version for each write, in a mirror of another index. It must be above the head. A
-    /// `Put` of an unchanged object also gets it, because an object of a mirror has the same
-    /// version as in the original.
+    /// The same version for all writes. A follower uses it to give its copy of the leader's index
+    /// the leader's versions. The version must be above the newest version of the index. An object
+    /// that a `Put` does not change also gets this version.
     Exact(Rv),
 }
 
 /// A change as cursors deliver it. `before` is None for a new object, and `after` for a deleted
-/// one. If both are None, the change is a marker: it begins a leader's term with a version that is
-/// in the ring.
+/// one. If both are None, the change is a marker. A leader commits a marker when its term begins,
+/// so that clients can continue from the first version of the term.
 #[derive(Clone, Debug)]
 pub struct IndexChange {
     /// Version of the change.
@@ -116,7 +116,7 @@ pub enum ReadVersion {
 /// [`IndexReader::reached`] first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is no longer available; the oldest is {oldest}")]
-pub struct VersionGone {
+pub struct VersionUnavailable {
     /// The requested version.
     pub asked: Rv,
     /// The ring's lower boundary.
@@ -143,7 +143,7 @@ pub enum Error {
         /// The published version.
         head: Rv,
     },
-    /// The next version is not reserved for this leader.
+    /// The next version is above those that this leader has reserved in the Lease.
     #[error("resourceVersion {next} is above {reserved}, up to which versions are reserved")]
     NotReserved {
         /// The version that the change needs.
@@ -163,7 +163,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Bytes that only the ring holds: replaced and removed objects, and the ring's own slots. For
-    /// [`Bounds::MIN_AGE`] after a change, the limit is [`Bounds::most`].
+    /// [`Bounds::MIN_AGE`] after a change, the limit is [`Bounds::peak_bytes`].
     pub bytes: usize,
     /// Age of the oldest change, if there are more than [`Bounds::MIN_CHANGES`] changes.
     pub age: Duration,
@@ -171,30 +171,30 @@ pub struct Bounds {
 
 impl Bounds {
     /// Time for which a change stays even if the ring has too many bytes, so that clients that read
-    /// promptly miss nothing. The ends of 10,000 operations are 36 MB of events. A client that
+    /// promptly miss nothing. When 10,000 operations end, the events have 36 MB. A client that
     /// reads 4 MB/s needs this time for them.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
-    /// Number of the newest changes that stay at any age. In a quiet cluster, a watch from an
-    /// object's own version then finds that version. The number is the least capacity of the
-    /// kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
+    /// Number of the newest changes that stay at any age. So in a quiet cluster, a client can start
+    /// a watch at the resourceVersion of an object that has not changed for hours. The number is
+    /// the least capacity of the kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
     pub const MIN_CHANGES: usize = 100;
 
     /// Factor by which a ring may exceed its bytes while its changes are young.
     const MAX_GROWTH_FACTOR: usize = 12;
 
-    /// Largest number of bytes by which a ring may grow while its changes are young. If a rule with
-    /// 10,000 operations is renamed, each of them completes and is deleted. These are 20,000
-    /// changes, whose objects (2.8 KB and 1.7 KB) only the ring holds. docs/architecture.md has the
-    /// sum of the memory.
-    const MAX_GROWTH_BYTES: usize = 48 << 20;
+    /// Largest number of bytes of a ring that exceeds its limit while its changes are young. It is
+    /// enough for this case: a rule with 10,000 operations is renamed, so each of them completes
+    /// (2.8 KB in the ring) and is deleted (1.7 KB). docs/architecture.md has the sum of the
+    /// memory.
+    const MAX_GROWN_BYTES: usize = 48 << 20;
 
     /// The most bytes that the ring ever holds.
-    pub fn most(&self) -> usize {
+    pub fn peak_bytes(&self) -> usize {
         let young = self
             .bytes
             .saturating_mul(Self::MAX_GROWTH_FACTOR)
-            .min(Self::MAX_GROWTH_BYTES);
+            .min(Self::MAX_GROWN_BYTES);
         young.max(self.bytes)
     }
 }
@@ -205,8 +205,8 @@ pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
     index_from(bounds, Rv::of_clock(clock::now()))
 }
 
-/// Creates an empty index with the head and the lower boundary `start`. A mirror uses it, because
-/// it starts below the versions that it mirrors.
+/// Creates an empty index whose newest version is `start`. The copy of a leader's index starts
+/// below the leader's versions.
 pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     writer::pair(bounds, start)
 }

@@ -2,7 +2,7 @@
 //! version, or a cursor that continues after it.
 
 use super::ring::Ring;
-use super::{Bounds, Cursor, IndexEntry, Key, ListScope, ReadVersion, Rv, VersionGone};
+use super::{Bounds, Cursor, IndexEntry, Key, ListScope, ReadVersion, Rv, VersionUnavailable};
 use crate::clock;
 use dashmap::DashMap;
 use ifo_api::compare_namespaces;
@@ -57,7 +57,7 @@ impl IndexState {
     }
 
     /// Ends the history, because another state replaces this one. All cursors wake up and get
-    /// [`VersionGone`].
+    /// [`VersionUnavailable`].
     pub(super) fn retire(&self) {
         self.ring_mut().retire();
         self.head.send_modify(|_| {});
@@ -199,14 +199,14 @@ impl IndexReader {
     ///
     /// # Errors
     ///
-    /// [`VersionGone`] for an exact version that the ring does not have: it was dropped, it was
-    /// never the version of a change, or it is above the head. To list a version above the head,
-    /// wait for it with [`IndexReader::reached`] first.
+    /// [`VersionUnavailable`] for an exact version that the ring does not have: it was dropped, it
+    /// was never the version of a change, or it is above the head. To list a version above the
+    /// head, wait for it with [`IndexReader::reached`] first.
     pub fn list(
         &self,
         scope: &ListScope,
         at: ReadVersion,
-    ) -> Result<(Rv, Vec<Arc<IndexEntry>>), VersionGone> {
+    ) -> Result<(Rv, Vec<Arc<IndexEntry>>), VersionUnavailable> {
         match at {
             ReadVersion::Latest => Ok(self.latest(scope)),
             ReadVersion::Exact(rv) => {
@@ -228,8 +228,8 @@ impl IndexReader {
     ///
     /// # Errors
     ///
-    /// [`VersionGone`] for any other version.
-    pub fn follow(&self, rv: Rv, scope: ListScope) -> Result<Cursor, VersionGone> {
+    /// [`VersionUnavailable`] for any other version.
+    pub fn follow(&self, rv: Rv, scope: ListScope) -> Result<Cursor, VersionUnavailable> {
         let shared = self.shared();
         shared.check(rv)?;
         Ok(Cursor::new(shared, scope, rv))
@@ -272,7 +272,7 @@ impl IndexReader {
 
 impl IndexState {
     /// Returns true if `rv` is the current version, or an earlier one that the ring still has.
-    fn check(&self, rv: Rv) -> Result<(), VersionGone> {
+    fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
         let head = self.head();
         let ring = self.ring();
         // A change enters the ring before its version is published.
@@ -283,7 +283,7 @@ impl IndexState {
     }
 
     /// The state of `scope` at `rv`, a version between the lower boundary and the head.
-    fn state(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, VersionGone> {
+    fn state(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, VersionUnavailable> {
         let found = self.scan(scope);
         let old = self.ring().old(scope, rv)?;
         Ok(undo(rv, found, old))
@@ -293,8 +293,8 @@ impl IndexState {
     ///
     /// # Errors
     ///
-    /// [`VersionGone`] if the state is retired.
-    fn latest(&self, scope: &ListScope) -> Result<(Rv, Vec<Arc<IndexEntry>>), VersionGone> {
+    /// [`VersionUnavailable`] if the state is retired.
+    fn latest(&self, scope: &ListScope) -> Result<(Rv, Vec<Arc<IndexEntry>>), VersionUnavailable> {
         for _ in 0..MAX_ATTEMPTS {
             let head = self.head();
             if let Ok(found) = self.state(scope, head) {

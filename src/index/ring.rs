@@ -7,9 +7,9 @@
 //! **Limits.** The ring drops its oldest changes if they are too old, except the newest
 //! [`Bounds::MIN_CHANGES`], or if all changes together have too many bytes. A single batch of the
 //! writer can be larger than the whole ring. So changes younger than [`Bounds::MIN_AGE`] stay, and
-//! may have up to [`Bounds::most`] bytes. A client that reads promptly then misses no change.
+//! may have up to [`Bounds::peak_bytes`] bytes. A client that reads promptly then misses no change.
 
-use super::{Bounds, IndexChange, IndexEntry, ListScope, Rv, VersionGone};
+use super::{Bounds, IndexChange, IndexEntry, ListScope, Rv, VersionUnavailable};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ impl Ring {
         while let Some(oldest) = self.slots.front() {
             let age = now.saturating_duration_since(oldest.at);
             let allowed = if age < Bounds::MIN_AGE {
-                self.bounds.most()
+                self.bounds.peak_bytes()
             } else {
                 self.bounds.bytes
             };
@@ -94,7 +94,10 @@ impl Ring {
     }
 
     /// The changes after `rv`. None if the ring has dropped some of them.
-    pub(super) fn after(&self, rv: Rv) -> Result<impl Iterator<Item = &IndexChange>, VersionGone> {
+    pub(super) fn after(
+        &self,
+        rv: Rv,
+    ) -> Result<impl Iterator<Item = &IndexChange>, VersionUnavailable> {
         if rv < self.floor || self.retired {
             return Err(self.gone(rv));
         }
@@ -110,7 +113,7 @@ impl Ring {
         &self,
         scope: &ListScope,
         rv: Rv,
-    ) -> Result<Vec<Arc<IndexEntry>>, VersionGone> {
+    ) -> Result<Vec<Arc<IndexEntry>>, VersionUnavailable> {
         let old = self.after(rv)?.filter_map(|change| change.before.as_ref());
         let wanted = |old: &&Arc<IndexEntry>| old.rv() <= rv && scope.contains(old.key());
         Ok(old.filter(wanted).cloned().collect())
@@ -134,8 +137,8 @@ impl Ring {
         rv == self.floor || self.slots.get(at).is_some_and(|slot| slot.change.rv == rv)
     }
 
-    pub(super) fn gone(&self, asked: Rv) -> VersionGone {
-        VersionGone {
+    pub(super) fn gone(&self, asked: Rv) -> VersionUnavailable {
+        VersionUnavailable {
             asked,
             oldest: self.floor,
         }

@@ -67,7 +67,7 @@ fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
                 } else {
                     vec![put("a", &pair, n), put("z", &pair, n)]
                 };
-                let rv = writer.commit(batch, CommitVersion::Mint).unwrap();
+                let rv = writer.commit(batch, VersionAssignment::Mint).unwrap();
                 let number = (n % 7 != 0).then(|| n.to_string());
                 // The receiver is dropped at the end of the test.
                 if log.send((rv, pair, number)).is_err() {
@@ -123,11 +123,11 @@ fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
 fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
     let empty = reader.ring_bytes();
     writer
-        .commit(vec![put("w", "w", 1)], CommitVersion::Mint)
+        .commit(vec![put("w", "w", 1)], VersionAssignment::Mint)
         .unwrap();
     let added = reader.ring_bytes();
     writer
-        .commit(vec![put("w", "w", 2)], CommitVersion::Mint)
+        .commit(vec![put("w", "w", 2)], VersionAssignment::Mint)
         .unwrap();
     let replaced = reader.ring_bytes();
     assert!(added - empty < 100, "an object that the map holds counts");
@@ -151,7 +151,7 @@ fn the_ring_counts_only_its_own_bytes_and_stays_within_its_limit() {
     let first = reader.head();
     for n in 0..100 {
         writer
-            .commit(vec![put("w", "w", n % 9)], CommitVersion::Mint)
+            .commit(vec![put("w", "w", n % 9)], VersionAssignment::Mint)
             .unwrap();
         grow_old(&mut writer);
         assert!(reader.ring_bytes() <= bytes);
@@ -171,10 +171,10 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
     let (mut writer, reader) = index(Bounds { age, ..MANY });
     assert_eq!(reader.ring_age(), Duration::ZERO);
     let first = writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
     let second = writer
-        .commit(vec![put("a", "x", 2)], CommitVersion::Mint)
+        .commit(vec![put("a", "x", 2)], VersionAssignment::Mint)
         .unwrap();
     assert!(reader.ring_age() > Duration::ZERO);
 
@@ -194,7 +194,7 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
     );
     let newest = (0..Bounds::MIN_CHANGES).map(|n| {
         let number = u64::try_from(n).unwrap() + 3;
-        writer.commit(vec![put("a", "x", number)], CommitVersion::Mint)
+        writer.commit(vec![put("a", "x", number)], VersionAssignment::Mint)
     });
     let newest = newest.last().unwrap().unwrap();
     writer.trim(later);
@@ -237,7 +237,7 @@ fn operation(n: usize, is_completed: bool) -> Write {
 /// renamed. Returns the version before that batch.
 fn end_all(writer: &mut Writer) -> Rv {
     let begin: Vec<Write> = (0..OPERATIONS).map(|n| operation(n, false)).collect();
-    let before = writer.commit(begin, CommitVersion::Mint).unwrap();
+    let before = writer.commit(begin, VersionAssignment::Mint).unwrap();
     let ends = (0..OPERATIONS).flat_map(|n| {
         let completed = operation(n, true);
         let Write::Put { key, .. } = &completed else {
@@ -247,7 +247,7 @@ fn end_all(writer: &mut Writer) -> Rv {
         [completed, delete]
     });
     writer
-        .commit(ends.collect::<Vec<_>>(), CommitVersion::Mint)
+        .commit(ends.collect::<Vec<_>>(), VersionAssignment::Mint)
         .unwrap();
     before
 }
@@ -256,7 +256,7 @@ fn end_all(writer: &mut Writer) -> Rv {
 fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
     let (mut writer, reader) = index(SERVERS);
     let before = end_all(&mut writer);
-    assert!(reader.ring_bytes() > SERVERS.bytes && reader.ring_bytes() <= SERVERS.most());
+    assert!(reader.ring_bytes() > SERVERS.bytes && reader.ring_bytes() <= SERVERS.peak_bytes());
     let changes = ready(reader.follow(before, ListScope::All).unwrap());
     let deletions = changes.iter().filter(|change| change.after.is_none());
     assert_eq!(
@@ -300,13 +300,13 @@ fn young_changes_are_limited_as_well() {
     let (mut writer, reader) = index(bounds);
     for n in 0..500 {
         let batch = vec![put("w", "w", n), put("w", "w", n + 1000)];
-        writer.commit(batch, CommitVersion::Mint).unwrap();
-        assert!(reader.ring_bytes() <= bounds.most());
+        writer.commit(batch, VersionAssignment::Mint).unwrap();
+        assert!(reader.ring_bytes() <= bounds.peak_bytes());
     }
-    assert!(reader.ring_bytes() > bounds.most() - 2 * one);
+    assert!(reader.ring_bytes() > bounds.peak_bytes() - 2 * one);
     // A ring that is large already, and a ring without bytes, are not limited further.
     for (bytes, most) in [(0, 0), (4 << 20, 48 << 20), (1 << 30, 1 << 30)] {
-        assert_eq!(Bounds { bytes, ..MANY }.most(), most);
+        assert_eq!(Bounds { bytes, ..MANY }.peak_bytes(), most);
     }
 }
 
@@ -320,7 +320,7 @@ fn an_empty_index_is_listed_and_followed_from_its_first_version() {
     }
     let cursor = reader.follow(Rv(7), ListScope::All).unwrap();
     writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(9)))
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(9)))
         .unwrap();
     let changes = ready(cursor);
     assert_eq!(changes.len(), 1);
@@ -332,7 +332,7 @@ fn a_version_that_no_change_had_is_gone() {
     let (mut writer, reader) = index_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
-            .commit(vec![put("a", "x", rv)], CommitVersion::Exact(Rv(rv)))
+            .commit(vec![put("a", "x", rv)], VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
     let listed = |rv| {
@@ -348,7 +348,7 @@ fn a_version_that_no_change_had_is_gone() {
         assert_eq!(followed(rv), Ok(changes));
     }
     for rv in [0, 9, 11, 19, 29, 31] {
-        let gone = VersionGone {
+        let gone = VersionUnavailable {
             asked: Rv(rv),
             oldest: Rv(10),
         };
@@ -362,7 +362,7 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
     let (mut writer, reader) = index(MANY);
     let key = Key::new("a", "x");
     let rv = writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
     let last = writer
         .commit(
@@ -372,7 +372,7 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
                 delete("a", "x"),
                 put("a", "x", 1),
             ],
-            CommitVersion::Mint,
+            VersionAssignment::Mint,
         )
         .unwrap();
     let (_, then) = reader
@@ -400,7 +400,7 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
 fn a_write_that_changes_nothing_has_no_version() {
     let (mut writer, reader) = index(MANY);
     let head = writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
     let there = reader.get(&Key::new("a", "x")).1.unwrap();
     let again = Write::Put {
@@ -409,10 +409,13 @@ fn a_write_that_changes_nothing_has_no_version() {
     };
     let bytes = reader.ring_bytes();
     let nothing = vec![put("a", "x", 1), delete("a", "y"), delete("b", "x"), again];
-    assert_eq!(writer.commit(nothing, CommitVersion::Mint).unwrap(), head);
+    assert_eq!(
+        writer.commit(nothing, VersionAssignment::Mint).unwrap(),
+        head
+    );
     assert_eq!(
         writer
-            .commit(vec![], CommitVersion::Exact(Rv(head.0 + 1)))
+            .commit(vec![], VersionAssignment::Exact(Rv(head.0 + 1)))
             .unwrap(),
         head
     );
@@ -423,7 +426,7 @@ fn a_write_that_changes_nothing_has_no_version() {
 fn a_batch_with_a_malformed_write_changes_nothing() {
     let (mut writer, reader) = index(MANY);
     let head = writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
     let bad = Write::Put {
         key: Key::new("a", "bad"),
@@ -431,7 +434,7 @@ fn a_batch_with_a_malformed_write_changes_nothing() {
     };
     let error = writer.commit(
         vec![put("a", "y", 1), delete("a", "x"), bad],
-        CommitVersion::Mint,
+        VersionAssignment::Mint,
     );
     assert_eq!(
         error.unwrap_err().to_string(),
@@ -451,14 +454,17 @@ async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
     let (mut writer, _) = index_from(MANY, Rv(1_000));
     tokio::time::advance(Duration::from_millis(5)).await;
     let two = vec![put("a", "x", 1), put("a", "y", 1)];
-    assert_eq!(writer.commit(two, CommitVersion::Mint).unwrap(), Rv(6_001));
+    assert_eq!(
+        writer.commit(two, VersionAssignment::Mint).unwrap(),
+        Rv(6_001)
+    );
     // More changes than microseconds.
     let next = writer
-        .commit(vec![delete("a", "x")], CommitVersion::Mint)
+        .commit(vec![delete("a", "x")], VersionAssignment::Mint)
         .unwrap();
     assert_eq!(next, Rv(6_002));
     for asked in [next, Rv(7)] {
-        let past = writer.commit(vec![delete("a", "y")], CommitVersion::Exact(asked));
+        let past = writer.commit(vec![delete("a", "y")], VersionAssignment::Exact(asked));
         assert!(matches!(past, Err(Error::NotAbove { asked: told, .. }) if told == asked));
         assert!(matches!(writer.begin(asked), Err(Error::NotAbove { .. })));
     }
@@ -468,7 +474,7 @@ async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
     writer.reserve(Rv(2_000_000));
     let ahead = vec![put("a", "z", 1), put("a", "z", 2)];
     assert_eq!(
-        writer.commit(ahead, CommitVersion::Mint).unwrap(),
+        writer.commit(ahead, VersionAssignment::Mint).unwrap(),
         Rv(1_000_002)
     );
 
@@ -483,7 +489,7 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
     let (mut writer, reader) = index_from(MANY, Rv(10));
     writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(20)))
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(20)))
         .unwrap();
     let other_namespace = reader
         .follow(Rv(20), ListScope::Namespace("b".into()))
@@ -501,12 +507,12 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
     let change = || vec![put("a", "x", 2), put("a", "y", 2)];
     let refused = |error| matches!(error, Err(Error::NotReserved { .. }));
     assert!(
-        refused(writer.commit(change(), CommitVersion::Mint)),
+        refused(writer.commit(change(), VersionAssignment::Mint)),
         "nothing is reserved yet"
     );
     writer.reserve(Rv(1_001));
     assert!(
-        refused(writer.commit(change(), CommitVersion::Mint)),
+        refused(writer.commit(change(), VersionAssignment::Mint)),
         "only one is reserved"
     );
     assert_eq!(
@@ -516,12 +522,12 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
     );
     writer.reserve(Rv(1_002));
     assert_eq!(
-        writer.commit(change(), CommitVersion::Mint).unwrap(),
+        writer.commit(change(), VersionAssignment::Mint).unwrap(),
         Rv(1_002)
     );
     writer.reserve(Rv(0));
     assert!(refused(
-        writer.commit(vec![delete("a", "x")], CommitVersion::Mint)
+        writer.commit(vec![delete("a", "x")], VersionAssignment::Mint)
     ));
 }
 
@@ -530,7 +536,7 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     let (mut writer, reader) = index_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
-            .commit(vec![put("a", "x", rv)], CommitVersion::Exact(Rv(rv)))
+            .commit(vec![put("a", "x", rv)], VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
     let mut waiting = reader.follow(Rv(30), ListScope::All).unwrap();
@@ -570,7 +576,7 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     assert!(!reached.is_finished());
     let mut after = reader.follow(Rv(25), ListScope::All).unwrap();
     writer
-        .commit(vec![delete("b", "x")], CommitVersion::Exact(Rv(40)))
+        .commit(vec![delete("b", "x")], VersionAssignment::Exact(Rv(40)))
         .unwrap();
     assert_eq!(after.next().await.unwrap()[0].rv, Rv(40));
     assert!(reached.await.unwrap());
@@ -581,13 +587,13 @@ async fn versions_stay_below_2_to_the_53() {
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
     let (mut writer, reader) = index_from(MANY, Rv(Rv::MAX.0 - 2));
     let last = writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
     assert_eq!(last, Rv(Rv::MAX.0 - 1));
     for stamp in [
-        CommitVersion::Mint,
-        CommitVersion::Exact(Rv::MAX),
-        CommitVersion::Exact(Rv(u64::MAX)),
+        VersionAssignment::Mint,
+        VersionAssignment::Exact(Rv::MAX),
+        VersionAssignment::Exact(Rv(u64::MAX)),
     ] {
         let error = writer.commit(vec![put("a", "x", 2)], stamp).unwrap_err();
         assert!(matches!(error, Error::Exhausted { head } if head == last));
@@ -600,7 +606,7 @@ fn an_unchanged_mirrored_put_still_sets_the_version() {
     let (mut writer, reader) = index_from(MANY, Rv(1));
     for rv in [5, 6] {
         writer
-            .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(rv)))
+            .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
     let (rv, entry) = reader.get(&Key::new("a", "x"));
@@ -613,7 +619,9 @@ fn changes_of_one_version_are_visible_atomically() {
     for rv in 2..9 {
         let batch = vec![put("a", "x", rv), put("a", "y", rv)];
         let previous = reader.head();
-        writer.commit(batch, CommitVersion::Exact(Rv(rv))).unwrap();
+        writer
+            .commit(batch, VersionAssignment::Exact(Rv(rv)))
+            .unwrap();
         grow_old(&mut writer);
         if let Ok(cursor) = reader.follow(previous, ListScope::All) {
             assert_eq!(ready(cursor).len(), 2);
@@ -628,9 +636,9 @@ fn changes_of_one_version_are_visible_atomically() {
 fn an_empty_namespace_is_freed_and_its_name_is_shared() {
     let (mut writer, reader) = index(MANY);
     let batch = vec![put("a", "x", 1), put("a", "y", 1)];
-    writer.commit(batch, CommitVersion::Mint).unwrap();
+    writer.commit(batch, VersionAssignment::Mint).unwrap();
     writer
-        .commit(vec![put("a", "z", 1)], CommitVersion::Mint)
+        .commit(vec![put("a", "z", 1)], VersionAssignment::Mint)
         .unwrap();
     let (_, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
     for entry in &entries {
@@ -640,7 +648,7 @@ fn an_empty_namespace_is_freed_and_its_name_is_shared() {
         ));
     }
     let gone = ["x", "y", "z"].map(|name| delete("a", name));
-    writer.commit(gone, CommitVersion::Mint).unwrap();
+    writer.commit(gone, VersionAssignment::Mint).unwrap();
     assert_eq!(reader.shared().map.len(), 0);
     assert!(reader.is_empty());
 }
@@ -649,7 +657,7 @@ fn an_empty_namespace_is_freed_and_its_name_is_shared() {
 fn lists_finish_beside_a_writer_that_overflows_the_ring() {
     let (mut writer, reader) = index(Bounds { bytes: 0, ..MANY });
     let fill: Vec<_> = (0..200).map(|n| put("a", &n.to_string(), 0)).collect();
-    writer.commit(fill, CommitVersion::Mint).unwrap();
+    writer.commit(fill, VersionAssignment::Mint).unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let worker = std::thread::spawn({
         let done = done.clone();
@@ -659,7 +667,7 @@ fn lists_finish_beside_a_writer_that_overflows_the_ring() {
                     return;
                 }
                 let both = vec![put("a", "1", n), put("a", "99", n)];
-                writer.commit(both, CommitVersion::Mint).unwrap();
+                writer.commit(both, VersionAssignment::Mint).unwrap();
             }
         }
     });
@@ -680,14 +688,14 @@ fn lists_finish_beside_a_writer_that_overflows_the_ring() {
 fn an_unpublished_change_is_not_visible() {
     let (mut writer, reader) = index_from(MANY, Rv(1));
     writer
-        .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(5)))
+        .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(5)))
         .unwrap();
     let mut cursor = reader.follow(Rv(1), ListScope::All).unwrap();
     let mut change = cursor.next().now_or_never().unwrap().unwrap().remove(0);
     // A state in the middle of a commit.
     change.rv = Rv(7);
     reader.shared().ring_mut().push(change, Instant::now());
-    let gone = VersionGone {
+    let gone = VersionUnavailable {
         asked: Rv(7),
         oldest: Rv(1),
     };

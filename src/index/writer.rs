@@ -3,7 +3,9 @@
 
 use super::entry::Encoded;
 use super::reader::IndexState;
-use super::{Bounds, CommitVersion, Error, IndexChange, IndexEntry, IndexReader, Key, Rv, Write};
+use super::{
+    Bounds, Error, IndexChange, IndexEntry, IndexReader, Key, Rv, VersionAssignment, Write,
+};
 use crate::clock;
 use dashmap::Entry as Slot;
 use std::collections::{HashMap, HashSet};
@@ -119,8 +121,9 @@ impl Writer {
     }
 
     /// Replaces the whole state. The new version may be below the head. Readers see the old state
-    /// or the new one. Cursors on the old state get [`VersionGone`](super::VersionGone), because no
-    /// change leads from it to the new state.
+    /// or the new one. Cursors on the old state get
+    /// [`VersionUnavailable`](super::VersionUnavailable), because no change leads from it to the
+    /// new state.
     pub fn replace(&mut self, replacement: Replacement) {
         let old = std::mem::replace(&mut self.shared, replacement.shared);
         self.current.send_replace(self.shared.clone());
@@ -137,7 +140,7 @@ impl Writer {
     pub fn commit(
         &mut self,
         batch: impl AsRef<[Write]>,
-        stamp: CommitVersion,
+        stamp: VersionAssignment,
     ) -> Result<Rv, Error> {
         let head = self.head();
         let mut draft = BatchDraft::new(self, stamp, head)?;
@@ -276,7 +279,7 @@ type BeforeAfter = (Option<Arc<IndexEntry>>, Option<Arc<IndexEntry>>);
 /// A batch that is being prepared: its changes, and the entries of changed keys after them.
 struct BatchDraft<'a> {
     shared: &'a IndexState,
-    stamp: CommitVersion,
+    stamp: VersionAssignment,
     head: Rv,
     /// The lowest version that the clock allows, and the highest reserved one.
     clock: Rv,
@@ -289,8 +292,8 @@ struct BatchDraft<'a> {
 }
 
 impl<'a> BatchDraft<'a> {
-    fn new(writer: &'a Writer, stamp: CommitVersion, head: Rv) -> Result<Self, Error> {
-        if let CommitVersion::Exact(asked) = stamp {
+    fn new(writer: &'a Writer, stamp: VersionAssignment, head: Rv) -> Result<Self, Error> {
+        if let VersionAssignment::Exact(asked) = stamp {
             above(asked, head)?;
         }
         Ok(Self {
@@ -350,7 +353,7 @@ impl<'a> BatchDraft<'a> {
             Err(source) => return Err(Error::Malformed { key, source }),
         };
         let same = |old: &Arc<IndexEntry>| after.is_same_but_version(old);
-        if matches!(self.stamp, CommitVersion::Mint) && before.as_ref().is_some_and(same) {
+        if matches!(self.stamp, VersionAssignment::Mint) && before.as_ref().is_some_and(same) {
             return Ok(None);
         }
         Ok(Some((before, Some(Arc::new(after.entry(key))))))
@@ -359,8 +362,8 @@ impl<'a> BatchDraft<'a> {
     /// The version of the next change.
     fn next(&self) -> Result<Rv, Error> {
         match self.stamp {
-            CommitVersion::Exact(rv) => Ok(rv),
-            CommitVersion::Mint => {
+            VersionAssignment::Exact(rv) => Ok(rv),
+            VersionAssignment::Mint => {
                 let last = self.changes.last().map_or(self.head, |change| change.rv);
                 let next = self.clock.max(Rv(last.0.saturating_add(1)));
                 if next >= Rv::MAX {

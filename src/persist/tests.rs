@@ -1,7 +1,7 @@
 //! Tests of the whole module with a cluster in memory, under virtual time.
 
 use super::*;
-use crate::index::{Bounds, CommitVersion, Key, Write, Writer, index};
+use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
 use crate::telemetry::Metrics;
 use fake::Fake;
 use jiff::Timestamp;
@@ -134,7 +134,7 @@ impl Bench {
 
     fn commit(&mut self, writes: impl IntoIterator<Item = Write>) {
         let batch: Vec<Write> = writes.into_iter().collect();
-        self.writer.commit(batch, CommitVersion::Mint).unwrap();
+        self.writer.commit(batch, VersionAssignment::Mint).unwrap();
     }
 
     async fn pass(&self, seconds: u64) {

@@ -1,4 +1,4 @@
-//! Links between replicas over HTTPS.
+//! The client side of the links between replicas, over HTTPS.
 //!
 //! Input: the address of the leader. Output: requests to it, and its answers.
 //!
@@ -6,7 +6,6 @@
 //! is verified with the CA bundle of our `APIService`. This replica authenticates with a token for
 //! our own audience, or with a client certificate. The token for the kube-apiserver is never sent,
 //! because a user who can edit the Lease could redirect it to any address.
-//! edit the Lease could have it sent anywhere.
 
 use super::Leader;
 use super::peer::{
@@ -38,13 +37,15 @@ use tokio_util::io::StreamReader;
 /// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Objects per page of the list: about 1 MB.
+/// Number of objects in a page of the list. They are about 1 MB.
 const PAGE_OBJECTS: usize = 500;
 
-/// Largest size of a page in bytes. An operation has at most 64 KiB.
+/// Largest accepted size of a page in bytes. It is twice the size of a page in which each operation
+/// has 64 KiB, which is their largest size.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
-/// Objects per page after a page was too large.
+/// Number of objects in a page after a page was too large nevertheless, because the leader is of
+/// another release.
 const SMALL_PAGE_OBJECTS: usize = 50;
 
 /// Largest size of the answer to a state query in bytes. It contains names of rule sets and
@@ -93,16 +94,16 @@ impl PeerCredentials {
 
 /// Creates links over HTTPS.
 #[derive(Clone)]
-pub struct HttpLinks {
+pub struct HttpLinkFactory {
     client: Client,
     api_service: &'static str,
     server_name: String,
     credentials: PeerCredentials,
 }
 
-impl HttpLinks {
-    /// `client` reads the `APIService` of this name, which contains the CA bundle. The certificate
-    /// of the leader must be valid for `server_name`, the name of our Service.
+impl HttpLinkFactory {
+    /// `client` reads the `APIService` named `api_service`, which contains the CA bundle. The
+    /// certificate of the leader must be valid for `server_name`, the name of our Service.
     pub fn new(
         client: Client,
         api_service: &'static str,
@@ -162,7 +163,7 @@ impl HttpLinks {
 
     /// Returns a link to the server of an older release at this address. `credentials` are sent
     /// only if the server has a certificate for our Service.
-    pub(super) async fn to_predecessor(
+    pub(super) async fn to_older_release(
         &self,
         address: &str,
         credentials: AuthInfo,
@@ -188,14 +189,15 @@ impl HttpLinks {
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
         config.read_timeout = Some(CONNECT_TIMEOUT);
-        // The report has the same checks whether the server is ready or not.
+        // The status code does not matter, because a server that is not ready sends the same
+        // report.
         let answer = send(&client(config)?, "/readyz?verbose").await?;
         let report = read(answer.into_body()).await?;
         Ok(String::from_utf8_lossy(&report).into_owned())
     }
 }
 
-impl LinkFactory for HttpLinks {
+impl LinkFactory for HttpLinkFactory {
     fn connect<'a>(
         &'a self,
         leader: &'a Leader,
@@ -368,19 +370,19 @@ fn object(json: &RawValue) -> Result<(Key, Rv, Vec<u8>), LinkError> {
 /// Parses the change in one line of a watch.
 fn event(line: &str) -> Result<LeaderEvent, LinkError> {
     #[derive(Deserialize)]
-    struct MirrorLine<'a> {
+    struct WatchLine<'a> {
         #[serde(borrow, rename = "type")]
         kind: Cow<'a, str>,
         #[serde(borrow)]
         object: &'a RawValue,
     }
     #[derive(Deserialize)]
-    struct PeerStatus {
+    struct WatchErrorObject {
         code: u16,
     }
-    let line: MirrorLine<'_> = serde_json::from_str(line).map_err(|error| failed(&error))?;
+    let line: WatchLine<'_> = serde_json::from_str(line).map_err(|error| failed(&error))?;
     if line.kind == "ERROR" {
-        let status: PeerStatus =
+        let status: WatchErrorObject =
             serde_json::from_str(line.object.get()).map_err(|error| failed(&error))?;
         let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         return Err(refused(code));

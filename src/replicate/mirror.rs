@@ -10,7 +10,7 @@
 use super::peer::{Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart};
 use super::view::LeaderQueries;
 use super::{Leader, Term};
-use crate::index::{CommitVersion, Error, Rv, Write, Writer};
+use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
 use futures::StreamExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,13 +214,13 @@ async fn apply(
         known.send_replace(true);
         match event {
             LeaderEvent::Put { rv, key, json } => {
-                writer.commit(vec![Write::Put { key, json }], CommitVersion::Exact(rv))?;
+                writer.commit(vec![Write::Put { key, json }], VersionAssignment::Exact(rv))?;
             }
             LeaderEvent::Delete { rv, key } => {
                 if writer.get(&key).is_none() {
                     return Err(MirrorError::Diverged(format!("{key} is not there")));
                 }
-                writer.commit(vec![Write::Delete { key }], CommitVersion::Exact(rv))?;
+                writer.commit(vec![Write::Delete { key }], VersionAssignment::Exact(rv))?;
             }
             // The first bookmark and the bookmarks of each minute can have the current version. The
             // bookmark of a new term has a new version.

@@ -29,7 +29,7 @@ mod tests;
 
 pub use completeness::ReplicatedReporter;
 pub use election::{Election, Replica};
-pub use http::{HttpLinks, PeerCredentials};
+pub use http::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, LeaderView, Leadership, Term};
 pub use lease::{ClusterLeases, LeaseError, LeaseStore, Timing};
 pub use mirror::Mirror;

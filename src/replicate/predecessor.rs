@@ -6,7 +6,7 @@
 //! While the old server runs, no replica leads, because there would be two writers. The old server
 //! is recognized by its readiness report, which does not have the check `replica`.
 
-use super::http::HttpLinks;
+use super::http::HttpLinkFactory;
 use crate::index::{Rv, Writer};
 use ifo_client::error::chain;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -49,7 +49,7 @@ pub enum Succession {
 pub struct Predecessor {
     /// A client for the kube-apiserver that does not retry.
     client: Client,
-    links: HttpLinks,
+    links: HttpLinkFactory,
     /// The credentials of this replica for the kube-apiserver. The old server accepts no other
     /// credentials.
     credentials: AuthInfo,
@@ -69,7 +69,7 @@ impl Predecessor {
     /// replica.
     pub fn new(
         client: Client,
-        links: HttpLinks,
+        links: HttpLinkFactory,
         credentials: AuthInfo,
         (namespace, service): (&str, &str),
         own: String,
@@ -135,10 +135,10 @@ impl Predecessor {
                 PredecessorState::At(address) => {
                     let credentials = self.credentials.clone();
                     let address = address.to_string();
-                    self.links.to_predecessor(&address, credentials).await?
+                    self.links.to_older_release(&address, credentials).await?
                 }
                 PredecessorState::Silent | PredecessorState::Nothing => {
-                    HttpLinks::through(self.client.clone())
+                    HttpLinkFactory::through(self.client.clone())
                 }
             };
             super::mirror::load_newest(writer, &link).await

@@ -2,7 +2,7 @@
 //! read.
 
 use super::*;
-use crate::index::{Bounds, CommitVersion, ListScope, ReadVersion, Rv, index};
+use crate::index::{Bounds, ListScope, ReadVersion, Rv, VersionAssignment, index};
 use crate::persist;
 use ifo_api::live::{InFlightOperation, Phase};
 use ifo_api::{Gvr, Source};
@@ -355,7 +355,7 @@ fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
         age: Duration::from_mins(1),
     };
     let (mut writer, reader) = index(bounds);
-    let Rv(_) = writer.commit(writes, CommitVersion::Mint).unwrap();
+    let Rv(_) = writer.commit(writes, VersionAssignment::Mint).unwrap();
     reader.list(&ListScope::All, ReadVersion::Latest).unwrap().1
 }
 

@@ -103,7 +103,9 @@ impl LineKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{self, Bounds, CommitVersion, Key as Place, ListScope, ReadVersion, Write};
+    use crate::index::{
+        self, Bounds, Key as Place, ListScope, ReadVersion, VersionAssignment, Write,
+    };
     use std::cell::Cell;
     use std::time::Duration;
 
@@ -123,7 +125,7 @@ mod tests {
         };
         let batch = vec![put("a"), put("b")];
         writer
-            .commit(batch, CommitVersion::Exact(Rv(7)))
+            .commit(batch, VersionAssignment::Exact(Rv(7)))
             .expect("two objects");
         let (_, entries) = reader
             .list(&ListScope::All, ReadVersion::Latest)

@@ -20,7 +20,6 @@
 //! - No input of a client makes a handler panic, or makes the memory grow without a limit.
 
 mod accept;
-mod access;
 mod completeness;
 mod concurrency_limit;
 mod connections;
@@ -36,6 +35,7 @@ mod health;
 mod line_cache;
 mod list;
 pub mod listen;
+mod middleware;
 mod negotiate;
 pub mod openapi;
 mod options;
@@ -63,7 +63,6 @@ use crate::auth::{Authenticate, Authorize};
 use crate::replicate::View;
 use crate::rules::Coverage;
 use crate::telemetry::Metrics;
-use access::Admitted;
 use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::from_fn_with_state;
@@ -72,6 +71,7 @@ use axum::{Extension, Router};
 use concurrency_limit::ConcurrencyLimit;
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
+use middleware::Admitted;
 use request::{Query, Request, RequestTarget};
 use respond::{indent, plain};
 use std::sync::Arc;
@@ -185,7 +185,7 @@ struct ServerState {
     watches: ConcurrencyLimit,
     replicas: ConcurrencyLimit,
     refusals: Arc<Semaphore>,
-    open: Arc<Semaphore>,
+    public_answers: Arc<Semaphore>,
 }
 
 impl ServerState {
@@ -213,7 +213,7 @@ pub fn router(server: Server) -> Router {
             peer_requests::MAX_FOLLOWER_STREAMS,
         ),
         refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
-        open: Arc::new(Semaphore::new(MAX_PUBLIC)),
+        public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
         server,
     });
     let routes = Router::new()
@@ -224,7 +224,7 @@ pub fn router(server: Server) -> Router {
         .fallback(answer)
         .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
-        .layer(from_fn_with_state(shared, access::admit));
+        .layer(from_fn_with_state(shared, middleware::process_request));
     // This is outside of the router, because a layer would run after the route was chosen.
     Router::new().fallback_service(MapRequest::new(routes, without_slash))
 }
@@ -296,7 +296,7 @@ async fn resource(
                 Some(term) => (term, true),
                 None => (shared.server.shutdown.clone(), false),
             },
-            admitted.seat.clone(),
+            admitted.watch_slot.clone(),
         ),
         "" => Err(ErrorStatus::method_not_allowed()),
         verb => Err(ErrorStatus::not_supported(

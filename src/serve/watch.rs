@@ -12,9 +12,9 @@ mod tests;
 
 use self::lifetime::{WatchLifetime, WatchStart};
 use super::REQUEST_TIMEOUT;
-use super::access::WatchPlace;
 use super::encode::{Encoder, VersionedEntry};
 use super::list::{FRESHNESS_TIMEOUT, ListPace};
+use super::middleware::WatchSlot;
 use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
@@ -49,8 +49,8 @@ const CHUNK: usize = 16 << 10;
 /// cursor.
 const MAX_START_ATTEMPTS: usize = 5;
 
-/// Answers a watch. `seat` counts the watch until it ends. `stop` ends it in an orderly way. For
-/// another replica, the watch begins with a bookmark, which confirms that this server has its
+/// Answers a watch. `watch_slot` counts the watch until it ends. `stop` ends it in an orderly way.
+/// For another replica, the watch begins with a bookmark, which confirms that this server has its
 /// version.
 pub fn watch(
     resource: &Arc<Resource>,
@@ -58,7 +58,7 @@ pub fn watch(
     query: &Query,
     headers: &HeaderMap,
     (stop, is_replica): (CancellationToken, bool),
-    seat: Option<WatchPlace>,
+    watch_slot: Option<WatchSlot>,
 ) -> Result<Response, ErrorStatus> {
     let chosen = ChosenClause::of(headers, query)?;
     // As in kube-apiserver, the old watch paths take the options of a list, unless the query
@@ -95,7 +95,7 @@ pub fn watch(
         course,
         is_replica,
         stop,
-        _seat: seat,
+        _slot: watch_slot,
     };
     watcher.bookmark_at = watcher.bookmark_after(now);
     let stream = futures::stream::unfold(watcher, |mut watcher| async move {
@@ -120,7 +120,7 @@ struct Watcher {
     is_replica: bool,
     stop: CancellationToken,
     /// Counts the watch while it lasts.
-    _seat: Option<WatchPlace>,
+    _slot: Option<WatchSlot>,
 }
 
 enum WatchStep {
@@ -188,7 +188,7 @@ impl Watcher {
 
     async fn open(&self, start: WatchStart) -> Result<WatchStep, ErrorStatus> {
         let reader = &self.resource.reader;
-        let gone = |gone: crate::index::VersionGone| {
+        let gone = |gone: crate::index::VersionUnavailable| {
             ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0)
         };
         match start {
@@ -231,7 +231,7 @@ impl Watcher {
     /// meantime.
     fn retry(
         &self,
-        open: impl Fn() -> Result<WatchStep, crate::index::VersionGone>,
+        open: impl Fn() -> Result<WatchStep, crate::index::VersionUnavailable>,
     ) -> Result<WatchStep, ErrorStatus> {
         for _ in 0..MAX_START_ATTEMPTS {
             if let Ok(step) = open() {

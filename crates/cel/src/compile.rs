@@ -1,6 +1,6 @@
-//! Compiles expressions on a separate thread. Its stack is large enough for the deepest accepted
-//! expression. The parser recurses once for each operator of a chain, and a stack overflow would
-//! end the process.
+//! Compiles expressions on a separate thread, whose stack is large enough for every expression of
+//! [`MAX_SOURCE`] bytes. The parser recurses for each operator of a chain, and a stack overflow
+//! would end the process.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -17,11 +17,13 @@ use super::{CompileError, Environment, Projection, ResultKind};
 /// Largest size of an expression in bytes. The stack below is sized for it.
 pub(super) const MAX_SOURCE: usize = 4096;
 
-/// Largest nesting depth of an expression, as in cel-go. The evaluation recurses as deep.
+/// Largest nesting depth of an expression, as in cel-go. The evaluation recurses once for each
+/// level.
 pub(super) const MAX_DEPTH: usize = 250;
 
-/// Stack size of the compiling thread in bytes. In a debug build, the parser needs up to 25 KB per
-/// level, and [`MAX_SOURCE`] bytes can have 2,048 levels. Unused pages need no memory.
+/// Stack size of the compiling thread in bytes. In a debug build, the parser needs up to 25 KB for
+/// each level. An expression of [`MAX_SOURCE`] bytes can have 2,048 levels, such as `!!…!!a`, until
+/// it is refused because of [`MAX_DEPTH`]. Unused pages need no memory.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
 /// Allows one compilation at a time, which limits the memory. Each has a new thread: expressions
@@ -35,12 +37,12 @@ pub(super) struct Compiled {
     pub op: Op,
     pub ty: Ty,
     pub weight: u64,
-    /// Depth, including the depth of the variables that the expression uses.
+    /// Nesting depth. The expressions of the variables that it uses are included.
     pub depth: usize,
     pub reads_now: bool,
     pub reads_item: bool,
     pub projection: Projection,
-    /// The paths of `item` that it can read.
+    /// The parts of the variable `item` that the expression can read.
     pub item: NeededPart,
 }
 
@@ -50,7 +52,7 @@ pub(super) fn compile(
     kind: ResultKind,
     environment: &Environment,
 ) -> Result<Compiled, CompileError> {
-    with_stack(|| on_this_stack(source, kind, environment))
+    with_stack(|| compile_on_this_thread(source, kind, environment))
 }
 
 /// Runs `work` on a stack for the deepest accepted expression.
@@ -82,7 +84,7 @@ fn error(message: String) -> CompileError {
 }
 
 /// Compiles on the calling thread, which must have a stack of [`STACK_BYTES`] bytes.
-pub(super) fn on_this_stack(
+pub(super) fn compile_on_this_thread(
     source: &str,
     kind: ResultKind,
     environment: &Environment,
@@ -96,7 +98,7 @@ pub(super) fn on_this_stack(
             message,
         });
     }
-    // Each kind of error is reported only if there is no more serious one.
+    // Only errors of the most serious kind are reported.
     let complaints = [lowered.misused, lowered.mistyped, lowered.misformatted]
         .into_iter()
         .find(|complaints| !complaints.is_empty())
@@ -133,7 +135,8 @@ pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError
             source.len()
         )));
     }
-    // As in cel-go's plain environment, macros stay calls and optional syntax is off.
+    // The optional syntax (`a.?b`) is off, as in cel-go's plain environment. The parser does not
+    // expand macros, because lowering handles them as calls.
     let parser = Env::default()
         .with_optional_support(false)
         .parser()
@@ -141,7 +144,7 @@ pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError
     let (root, info) = parser
         .parse_with_source_info(source)
         .map_err(|errors| first_syntax_error(&errors))?;
-    if !shallower(&root, MAX_DEPTH) {
+    if !fits_depth(&root, MAX_DEPTH) {
         return Err(too_deep());
     }
     Ok((root, info))
@@ -166,15 +169,16 @@ pub(super) fn located(complaint: NodeError, info: &SourceInfo) -> CompileError {
 }
 
 fn first_syntax_error(errors: &ParseErrors) -> CompileError {
-    // After a syntax error, the parser also reports earlier positions at which its tree is
-    // incomplete.
+    // A syntax error makes the tree incomplete. The parser also reports the incomplete places, and
+    // they can come before the syntax error in the list.
     let is_syntax = |error: &&ParseError| error.msg.starts_with("Syntax error");
     let mut all = errors.errors.iter();
     let Some(first) = all.clone().find(is_syntax).or_else(|| all.next()) else {
         return error("syntax error".to_owned());
     };
     let message = match &first.source {
-        // The parser has reached its own limit.
+        // This message means that the expression exceeds the parser's limit of depth. The text for
+        // the author is in the source of the error.
         Some(cause) if first.msg == "UNKNOWN" => cause.to_string(),
         _ => first.msg.clone(),
     };
@@ -187,32 +191,32 @@ fn first_syntax_error(errors: &ParseErrors) -> CompileError {
 }
 
 /// Returns true if `node` is at most `levels` deep.
-fn shallower(node: &IdedExpr, levels: usize) -> bool {
+fn fits_depth(node: &IdedExpr, levels: usize) -> bool {
     let Some(levels) = levels.checked_sub(1) else {
         return false;
     };
-    let all = |nodes: &[IdedExpr]| nodes.iter().all(|node| shallower(node, levels));
+    let all = |nodes: &[IdedExpr]| nodes.iter().all(|node| fits_depth(node, levels));
     match &node.expr {
         Expr::Call(call) => {
             all(&call.args)
                 && call
                     .target
                     .as_ref()
-                    .is_none_or(|node| shallower(node, levels))
+                    .is_none_or(|node| fits_depth(node, levels))
         }
-        Expr::Select(select) => shallower(&select.operand, levels),
+        Expr::Select(select) => fits_depth(&select.operand, levels),
         Expr::List(list) => all(&list.elements),
         Expr::Map(map) => map.entries.iter().all(|entry| match &entry.expr {
             EntryExpr::MapEntry(entry) => {
-                shallower(&entry.key, levels) && shallower(&entry.value, levels)
+                fits_depth(&entry.key, levels) && fits_depth(&entry.value, levels)
             }
-            EntryExpr::StructField(field) => shallower(&field.value, levels),
+            EntryExpr::StructField(field) => fits_depth(&field.value, levels),
         }),
         Expr::Struct(message) => message.entries.iter().all(|entry| match &entry.expr {
             EntryExpr::MapEntry(entry) => {
-                shallower(&entry.key, levels) && shallower(&entry.value, levels)
+                fits_depth(&entry.key, levels) && fits_depth(&entry.value, levels)
             }
-            EntryExpr::StructField(field) => shallower(&field.value, levels),
+            EntryExpr::StructField(field) => fits_depth(&field.value, levels),
         }),
         Expr::Comprehension(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => true,
     }

@@ -1,8 +1,7 @@
 //! Evaluates an op tree.
 //!
-//! Errors are values until an operator needs its operand. `&&` and `||` ignore an error on either
-//! side if the other side decides, except an exhausted budget. Paths, comparisons, predicates, `in`
-//! and quantifiers need no allocation.
+//! An error ends the evaluation, with one exception: `&&` and `||` ignore an error of one operand
+//! if the other operand decides the result. An exhausted budget is never ignored.
 
 use super::EvaluationScope;
 use super::convert::{arithmetic, convert};
@@ -40,8 +39,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    // The match is small, and every arm with local variables is a separate function, because deep
-    // trees are evaluated on stacks of 2 MiB.
+    // Most arms call a separate function. So the stack frame of this recursive function is small,
+    // and deep trees can be evaluated on stacks of 2 MiB.
     pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),
@@ -49,7 +48,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             Op::Now => Ok(self.read_now()),
             Op::Item => self.item(),
             Op::Variable(slot) => self.variable(*slot),
-            Op::Var(slot) => self.var(*slot),
+            Op::Var(slot) => self.comprehension_variable(*slot),
             Op::Path(base, fields) => self.path(base, fields),
             Op::Has(base, field) => self.has(base, field),
             Op::Index(pair) => self.index(pair),
@@ -90,7 +89,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             .ok_or(Fault::error("no such attribute"))
     }
 
-    /// Returns a variable. It is evaluated when it is first read.
+    /// Returns the value of `variables.NAME`. Its expression is evaluated at the first read.
     #[inline(never)]
     fn variable(&mut self, slot: usize) -> Outcome<'e> {
         if let Some(known) = self.scope.known(slot) {
@@ -110,8 +109,9 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
-    fn var(&self, slot: usize) -> Outcome<'e> {
-        // The variable always exists, because lowering numbers the comprehensions.
+    fn comprehension_variable(&self, slot: usize) -> Outcome<'e> {
+        // The variable of a comprehension always exists here, because its number was assigned when
+        // the expression was compiled.
         self.vars
             .get(slot)
             .cloned()
@@ -316,12 +316,12 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             return Err(Fault::no_overload());
         };
         match pattern {
-            Ok(pattern) => self.search(pattern, &text).map(V::Bool),
+            Ok(pattern) => self.match_pattern(pattern, &text).map(V::Bool),
             Err(message) => Err(Fault::Error(message.clone())),
         }
     }
 
-    fn search(&mut self, pattern: &Pattern, text: &str) -> Result<bool, Fault<'e>> {
+    fn match_pattern(&mut self, pattern: &Pattern, text: &str) -> Result<bool, Fault<'e>> {
         let cost = steps(text.len(), MATCH_BYTES_PER_STEP).saturating_mul(pattern.weight());
         charge(self.scope.budget, cost)?;
         Ok(pattern.matches(text))
@@ -332,7 +332,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         if function.is_of_strings() || function.is_of_quantities() {
             return self.extension(function, args);
         }
-        // The type check allows one or two.
+        // The type check allows one or two arguments.
         let first = args
             .first()
             .map_or(Err(Fault::no_overload()), |op| self.eval(op))?;
@@ -409,9 +409,10 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
                     self.scope.budget,
                     if compiled { PATTERN_COMPILE_STEPS } else { 1 },
                 )?;
-                // The error would quote the text, which can come from the object.
+                // The original error would quote the pattern, which can be a value of the object.
+                // So a fixed text replaces it.
                 let pattern = pattern.ok_or(Fault::error("error parsing regexp"))?;
-                self.search(&pattern, text)?
+                self.match_pattern(&pattern, text)?
             }
             _ => return Err(Fault::no_overload()),
         }))
@@ -435,7 +436,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         result
     }
 
-    /// Binds the item at `index` of the range at `depth`, and charges for it.
+    /// Sets the comprehension variable `depth` to item `index` of `range`, and charges for it.
     fn bind(
         &mut self,
         fold: &Comprehension,

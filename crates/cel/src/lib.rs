@@ -35,13 +35,13 @@ mod doc;
 mod environment;
 mod eval;
 mod failure;
-mod fields;
 mod format;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod json;
 mod kind;
 mod lower;
+mod named_fields;
 mod op;
 mod pattern;
 mod project;
@@ -69,9 +69,11 @@ pub use self::answer::TypedValue;
 pub use self::doc::{Doc, DocError, Node};
 pub use self::environment::{DeclareError, Environment};
 pub use self::failure::{EvaluationFault, FixedText, MissingKey};
-pub use self::fields::{NameOrigins, NamedField, NamedFields, PathStep, ValueOrigin, fields};
 pub use self::json::JsonFault;
 pub use self::kind::ResultKind;
+pub use self::named_fields::{
+    NameOrigins, NamedField, NamedFields, PathStep, ValueOrigins, fields,
+};
 pub use self::project::Projection;
 pub use self::scope::{EvaluationScope, ListElement};
 

@@ -26,7 +26,7 @@ fn all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
-    let each = |source| compile::on_this_stack(source, ResultKind::Any, environment);
+    let each = |source| compile::compile_on_this_thread(source, ResultKind::Any, environment);
     thread::scope(|scope| {
         thread::Builder::new()
             .stack_size(compile::STACK_BYTES)

@@ -87,7 +87,7 @@ pub(super) async fn check(
 }
 
 /// Checks the values, and prints the remarks to standard error.
-pub(super) async fn check_aloud(
+pub(super) async fn check_and_warn(
     filters: &Filters,
     source: &OperationSource,
     listed: &[ListedOperation],

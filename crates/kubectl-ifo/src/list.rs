@@ -6,7 +6,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
-use super::operation::{ListedOperation, own_name};
+use super::operation::{ListedOperation, operation_name_in};
 use super::output::{Format, OutputShape, TextStyle, complain, print, print_error_line, text_of};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
@@ -120,9 +120,12 @@ async fn show(
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {
-        filter_check::check_aloud(&filters, &source, &operations).await?;
+        filter_check::check_and_warn(&filters, &source, &operations).await?;
     }
-    let names: Vec<&str> = names.iter().map(|it| own_name(it).unwrap_or(it)).collect();
+    let names: Vec<&str> = names
+        .iter()
+        .map(|it| operation_name_in(it).unwrap_or(it))
+        .collect();
     let named =
         |operation: &ListedOperation| names.is_empty() || names.contains(&operation.name.as_str());
     operations.retain(named);

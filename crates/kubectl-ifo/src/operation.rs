@@ -1,9 +1,9 @@
 //! An operation, as all commands of the plugin use it.
 //!
-//! Input: an object of the live API, a custom resource of persistence mode, or one of the Go
-//! operator. `rules replay` reads the objects of the tracker. `rules test` creates operations from
-//! the results of rules. A field that an object does not have is empty, so an unexpected object
-//! causes no error.
+//! Input: an object of the live API, a custom resource of persistence mode, or a custom resource of
+//! the older Go operator. The commands `rules replay` and `rules test` create operations
+//! themselves. A field that an object does not have is empty, so an unexpected object causes no
+//! error.
 
 mod data;
 
@@ -26,7 +26,7 @@ pub(super) type OperationKey = (Option<String>, String);
 /// One operation.
 #[allow(
     clippy::struct_field_names,
-    reason = "the operation of an operation is called so in the API"
+    reason = "the field with the name of the operation has this name in the API"
 )]
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedOperation {
@@ -148,8 +148,8 @@ impl ListedOperation {
             spec,
             status,
         } = object;
-        // The Go operator writes no state.
         let active = status.phase != "Completed";
+        // Custom resources of the Go operator have no state.
         let state = if status.state.is_empty() {
             status.phase
         } else {
@@ -189,8 +189,9 @@ impl ListedOperation {
         }
     }
 
-    /// Formats it with the initials of a kind of several words, for narrow screens.
-    pub(super) fn short_name(&self) -> String {
+    /// Formats the subject for narrow screens. A kind of several words is replaced by its initials:
+    /// `VMI/web` for `VirtualMachineInstance/web`.
+    pub(super) fn short_subject_name(&self) -> String {
         let kind = &self.subject.kind;
         let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
         let name = self.subject_name();
@@ -234,7 +235,7 @@ impl ListedOperation {
     }
 
     /// Returns true if the operation is failing or has failed.
-    pub(super) fn is_failing(&self) -> bool {
+    pub(super) fn is_failing_or_failed(&self) -> bool {
         matches!(self.state.as_str(), "Failing" | "Failed")
     }
 
@@ -281,9 +282,10 @@ impl ListedSubject {
     }
 }
 
-/// Returns the name of an operation from an argument such as `-o name` prints, or with another name
-/// of the resource. None if the argument names another resource.
-pub(super) fn own_name(text: &str) -> Option<&str> {
+/// Returns the name of the operation in an argument. The argument is `NAME` or `RESOURCE/NAME`, as
+/// `-o name` prints it, where the resource can also be `ifo`, `ifos` or the kind. None if the
+/// argument names another resource.
+pub(super) fn operation_name_in(text: &str) -> Option<&str> {
     let Some((kind, name)) = text.split_once('/') else {
         return Some(text);
     };

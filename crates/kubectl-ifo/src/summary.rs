@@ -61,7 +61,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         sort,
     };
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
-    filter_check::check_aloud(&filters, &source, &operations).await?;
+    filter_check::check_and_warn(&filters, &source, &operations).await?;
     if args.common.output.watch {
         return redraw::run(&source, operations, shape, view).await;
     }
@@ -270,7 +270,7 @@ fn oldest(operations: &[ListedOperation]) -> Option<&ListedOperation> {
 fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
     let urgent = operations.iter();
     urgent
-        .filter(|it| it.active && (it.is_blocked() || it.is_failing()))
+        .filter(|it| it.active && (it.is_blocked() || it.is_failing_or_failed()))
         .collect()
 }
 

@@ -130,7 +130,10 @@ fn a_ca_survives_a_round_trip_through_pem() {
 fn the_bundle_of_a_successor_trusts_both_cas_until_they_expire() {
     let expired = Authority::create_until(now() - 10).unwrap();
     let old = Authority::create_until(now() + 1000).unwrap();
-    let chained = [expired.succeed().unwrap(), old.succeed().unwrap()];
+    let chained = [
+        expired.create_successor().unwrap(),
+        old.create_successor().unwrap(),
+    ];
     assert_eq!(bundle(&chained[0]).len(), 1);
     let roots = bundle(&chained[1]);
     assert_eq!(roots.len(), 2);

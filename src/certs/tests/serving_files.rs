@@ -1,6 +1,6 @@
 //! Tests of the certificate that clients get, from files.
 
-use super::super::{Authority, Certified, CertsError, ServingCertificate};
+use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate};
 use crate::auth::testing::{self, eventually};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use rustls::ServerConnection;
@@ -33,12 +33,12 @@ pub(super) fn der(chain: &[u8]) -> Vec<u8> {
     leaf.to_der().unwrap()
 }
 
-fn issue() -> Certified {
+fn issue() -> IssuedCertificate {
     let authority = Authority::create().unwrap();
     authority.issue(&["a".to_owned()], &[]).unwrap()
 }
 
-fn write(folder: &TempDir, pair: &Certified) {
+fn write(folder: &TempDir, pair: &IssuedCertificate) {
     std::fs::write(folder.path().join("tls.crt"), &pair.chain).unwrap();
     std::fs::write(folder.path().join("tls.key"), &pair.key).unwrap();
 }

@@ -18,7 +18,7 @@ fn put(namespace: &str, name: &str, n: u64) -> Write {
 
 fn commit(writer: &mut Writer, namespace: &str, n: u64) -> Rv {
     let write = put(namespace, "x", n);
-    writer.commit(vec![write], CommitVersion::Mint).unwrap()
+    writer.commit(vec![write], VersionAssignment::Mint).unwrap()
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn a_cursor_reports_the_version_it_has_read_outside_its_scope() {
     assert!(cursor.next().now_or_never().is_none());
     assert_eq!(cursor.rv(), other);
     let both = vec![put("a", "x", 1), put("b", "x", 2)];
-    let last = writer.commit(both, CommitVersion::Mint).unwrap();
+    let last = writer.commit(both, VersionAssignment::Mint).unwrap();
     let changes = cursor.next().await.unwrap();
     assert_eq!(changes.len(), 1);
     assert!(cursor.rv() == last && last > changes[0].rv);
@@ -96,7 +96,7 @@ async fn a_cursor_behind_the_ring_gets_an_error_each_time() {
     }
     assert!(quick.next().now_or_never().is_none());
     writer.trim(Instant::now() + BOUNDS.age * 2);
-    let gone = VersionGone {
+    let gone = VersionUnavailable {
         asked: start,
         oldest,
     };
@@ -145,7 +145,7 @@ async fn a_backlog_is_delivered_in_small_batches_of_whole_versions() {
     let rv = Rv(made.last().unwrap().0 + 1);
     let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
     let batch: Vec<Write> = names.iter().map(|name| put("a", name, 1)).collect();
-    writer.commit(batch, CommitVersion::Exact(rv)).unwrap();
+    writer.commit(batch, VersionAssignment::Exact(rv)).unwrap();
     made.extend(vec![rv; 50]);
     made.push(commit(&mut writer, "a", 1000));
     let mut seen = Vec::new();

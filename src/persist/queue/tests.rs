@@ -3,7 +3,7 @@
 use super::compare::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
 use crate::clock;
-use crate::index::{Bounds, CommitVersion, Key, Write, index};
+use crate::index::{Bounds, Key, VersionAssignment, Write, index};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -50,7 +50,7 @@ fn entry(completed: &str) -> Arc<IndexEntry> {
         key: key.clone(),
         json,
     };
-    writer.commit(vec![put], CommitVersion::Mint).unwrap();
+    writer.commit(vec![put], VersionAssignment::Mint).unwrap();
     reader.get(&key).1.unwrap()
 }
 

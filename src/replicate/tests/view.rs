@@ -1,6 +1,6 @@
 //! Tests of the reads of a follower and the age of its index, with a scripted leader.
 
-use crate::index::{Bounds, CommitVersion, IndexReader, Key, Rv, Write, Writer, index_from};
+use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::peer::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
@@ -169,7 +169,9 @@ impl Pair {
         writer.begin(Rv(1_000)).unwrap();
         for (rv, name) in [(1_001, "a"), (1_002, "b"), (1_003, "c")] {
             let put = vec![put(name, rv)];
-            writer.commit(put, CommitVersion::Exact(Rv(rv))).unwrap();
+            writer
+                .commit(put, VersionAssignment::Exact(Rv(rv)))
+                .unwrap();
         }
         let leader = Arc::new(FakeLeader {
             term: term.clone(),
@@ -203,7 +205,7 @@ impl Pair {
     fn commit(&mut self, rv: u64) {
         let put = vec![put("a", rv)];
         self.writer
-            .commit(put, CommitVersion::Exact(Rv(rv)))
+            .commit(put, VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
 
@@ -226,7 +228,7 @@ async fn a_mirror_has_the_bytes_and_history_of_the_leader() {
         key: Key::new("n", "b"),
     };
     pair.writer
-        .commit(vec![delete], CommitVersion::Exact(Rv(2_001)))
+        .commit(vec![delete], VersionAssignment::Exact(Rv(2_001)))
         .unwrap();
     assert!(pair.reader.reached(Rv(2_001), Duration::from_mins(1)).await);
     for rv in 999..2_002 {

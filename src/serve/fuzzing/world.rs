@@ -6,8 +6,8 @@ use crate::auth::{
     Undecided, User,
 };
 use crate::index::{
-    Bounds, CommitVersion, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv, Write, Writer,
-    index_from,
+    Bounds, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv, VersionAssignment, Write,
+    Writer, index_from,
 };
 use crate::replicate::View;
 use crate::rules::Coverage;
@@ -124,7 +124,7 @@ fn fill(writer: &mut Writer) {
     let mut commit = |write| {
         rv += 1;
         writer
-            .commit(vec![write], CommitVersion::Exact(Rv(rv)))
+            .commit(vec![write], VersionAssignment::Exact(Rv(rv)))
             .expect("the versions rise and the objects have metadata");
     };
     let key = |number: usize| Key::new(OPERATIONS[number].0, OPERATIONS[number].1);

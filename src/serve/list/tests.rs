@@ -1,7 +1,7 @@
 //! Tests that lists share the processor with other requests.
 
 use super::list_turns::ENTRIES_PER_TURN;
-use crate::index::{CommitVersion, Key, Write};
+use crate::index::{Key, VersionAssignment, Write};
 use crate::serve::tests::{Fixture, operation, request};
 use http::StatusCode;
 use serde_json::json;
@@ -28,7 +28,7 @@ pub fn put_many(fixture: &mut Fixture, progress: u8) {
         }
     };
     let batch: Vec<Write> = (0..MANY).map(put).collect();
-    fixture.live.commit(batch, CommitVersion::Mint).unwrap();
+    fixture.live.commit(batch, VersionAssignment::Mint).unwrap();
 }
 
 /// Counts the turns of other tasks.

@@ -21,7 +21,7 @@ use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
     Unauthenticated, Undecided, User,
 };
-use crate::index::{Bounds, CommitVersion, Key, Rv, Write, Writer, index_from};
+use crate::index::{Bounds, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::{LeaderQueries, LeaderView, Leadership, View, view};
 use crate::rules::Coverage;
 use crate::telemetry::Metrics;
@@ -259,7 +259,7 @@ impl Fixture {
             json: object.to_string().into_bytes(),
         };
         self.live
-            .commit(vec![put], CommitVersion::Exact(Rv(rv)))
+            .commit(vec![put], VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
 
@@ -268,7 +268,7 @@ impl Fixture {
             key: Key::new(namespace, name),
         };
         self.live
-            .commit(vec![delete], CommitVersion::Exact(Rv(rv)))
+            .commit(vec![delete], VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
 

@@ -150,7 +150,7 @@ async fn a_cluster_scoped_resource_has_its_own_columns() {
     };
     fixture
         .rule_sets
-        .commit(vec![put], CommitVersion::Exact(Rv(101)))
+        .commit(vec![put], VersionAssignment::Exact(Rv(101)))
         .unwrap();
     let base = "/apis/ifo.kubevirt.io/v1alpha1";
     let table = fixture

@@ -131,7 +131,7 @@ impl Table {
 
     fn cell(&self, column: OperationColumn, operation: &ListedOperation, now: Timestamp) -> String {
         let text = match column {
-            Subject if self.short => one_line(&operation.short_name()),
+            Subject if self.short => one_line(&operation.short_subject_name()),
             column => column.text(operation, now),
         };
         match text.as_str() {
@@ -239,7 +239,7 @@ impl Table {
         if let Some(place) = self.place(Subject)
             && self.left(&widths, screen).is_none()
         {
-            cells[place] = one_line(&operation.short_name());
+            cells[place] = one_line(&operation.short_subject_name());
             widths[place] = cells[place].width().max(self.widths[place]);
         }
         for (column, least) in [

@@ -19,7 +19,7 @@ use super::filter_check;
 use super::kinds::Kinds;
 use super::list::objects;
 use super::lookup::Lookup;
-use super::operation::{ListedOperation, own_name};
+use super::operation::{ListedOperation, operation_name_in};
 use super::output::{OutputShape, complain, print};
 use super::ownership::Ownership;
 use super::problem::Problem;
@@ -74,7 +74,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
     let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
-    filter_check::check_aloud(&filters, &source, &operations).await?;
+    filter_check::check_and_warn(&filters, &source, &operations).await?;
     let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<usize> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();
@@ -92,7 +92,10 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     match shape {
         _ if chosen.is_empty() => {}
         OutputShape::Json | OutputShape::Yaml => {
-            let by_name = args.names.iter().all(|name| own_name(name).is_some());
+            let by_name = args
+                .names
+                .iter()
+                .all(|name| operation_name_in(name).is_some());
             let single = chosen.len() == 1 && by_name && missing.is_empty();
             let chosen: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
@@ -105,13 +108,13 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         }
         OutputShape::Table | OutputShape::Wide => {
             let mut lookup = Lookup::new(server.clone(), kinds, MAX_OWNERS);
-            // The owners of the described operations come first, because there can be too many
-            // others.
+            // At most `MAX_OWNERS` owners are read. So the owners of the described operations come
+            // first.
             let first: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
             lookup.owners(&first).await;
             lookup.owners(&operations).await;
-            let accounts = accounts(&server, &operations, &chosen, &lookup).await;
+            let accounts = describe_all(&server, &operations, &chosen, &lookup).await;
             let paint = args.colors.paint();
             print(&text::text(&accounts, clock::now(), paint))?;
         }
@@ -143,7 +146,7 @@ async fn find(
         });
         found
     };
-    if let Some(name) = own_name(name) {
+    if let Some(name) = operation_name_in(name) {
         let found = numbers(&|it| it.name == name);
         if found.is_empty() {
             return Err(Problem::NotFound(format!(
@@ -173,27 +176,27 @@ async fn find(
 }
 
 /// The description of one operation.
-struct Account<'a> {
+struct OperationDescription<'a> {
     operation: &'a ListedOperation,
     /// The object as the server returned it.
     object: Value,
     /// The rule that detects it, or the reason for which the rule is not shown.
     rule: Result<DescribedRule, String>,
     related: Vec<Related<'a>>,
-    /// The Events of the subject, or the reason for which they are not shown. Only the last
-    /// operation of a subject has them.
+    /// The Events of the subject, or the reason for which they are not shown. If the next
+    /// description is about the same subject, only that one has the Events.
     events: Option<Result<Vec<Event>, String>>,
 }
 
-async fn accounts<'a>(
+async fn describe_all<'a>(
     server: &ApiClient,
     operations: &'a [ListedOperation],
     chosen: &[usize],
     lookup: &'a Lookup,
-) -> Vec<Account<'a>> {
+) -> Vec<OperationDescription<'a>> {
     let ownership = Ownership::of(operations, &lookup.known);
     let mut rule_sets = BTreeMap::new();
-    let mut accounts: Vec<Account<'a>> = Vec::new();
+    let mut accounts: Vec<OperationDescription<'a>> = Vec::new();
     for (place, number) in chosen.iter().enumerate() {
         let operation = &operations[*number];
         let name = &operation.rule_set;
@@ -208,7 +211,7 @@ async fn accounts<'a>(
             None
         };
         let raw = operation.raw.as_ref();
-        accounts.push(Account {
+        accounts.push(OperationDescription {
             operation,
             object: raw
                 .and_then(|raw| serde_json::from_str(raw.get()).ok())

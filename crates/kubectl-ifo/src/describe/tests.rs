@@ -1,7 +1,7 @@
 use super::rule::DescribedRule;
-use super::{Account, related, text};
+use super::{OperationDescription, related, text};
 use crate::colors::Paint;
-use crate::operation::{ListedOperation, own_name};
+use crate::operation::{ListedOperation, operation_name_in};
 use crate::ownership::Ownership;
 use crate::sample::{now, on, subject};
 use k8s_openapi::api::core::v1::Event;
@@ -89,7 +89,7 @@ fn events() -> Vec<Event> {
     .unwrap()
 }
 
-fn told(accounts: &[Account<'_>]) -> String {
+fn told(accounts: &[OperationDescription<'_>]) -> String {
     text::text(accounts, now(), Paint::default())
 }
 
@@ -118,7 +118,7 @@ fn describe_shows_all_details() {
     resizing.operation = "Resizing".to_owned();
     operations.push(resizing);
     let ownership = Ownership::of(&operations, &[]);
-    let account = Account {
+    let account = OperationDescription {
         operation: &operations[0],
         object,
         rule: DescribedRule::of(&rule_set(), "Migrating"),
@@ -132,20 +132,20 @@ fn describe_shows_all_details() {
 #[test]
 fn missing_information_is_stated_in_its_section() {
     let operation = on("", "Node", "n", "Draining").item("disk");
-    let account = || Account {
+    let account = || OperationDescription {
         operation: &operation,
         object: Value::Null,
         rule: Err("you may not get operationrulesets".to_owned()),
         related: Vec::new(),
         events: Some(Err("you may not list events".to_owned())),
     };
-    let without_events = Account {
+    let without_events = OperationDescription {
         events: None,
         ..account()
     };
     let text = told(&[without_events, account()]);
     assert_eq!(text, include_str!("tests/little.txt"), "\n{text}");
-    let none = Account {
+    let none = OperationDescription {
         events: Some(Ok(Vec::new())),
         ..account()
     };
@@ -163,7 +163,7 @@ fn of_many_relatives_the_closest_are_shown() {
     let event = |number: usize| -> Event {
         serde_json::from_value(json!({"reason": format!("Event{number:03}")})).unwrap()
     };
-    let account = Account {
+    let account = OperationDescription {
         operation: &operation,
         object: Value::Null,
         rule: Err(String::new()),
@@ -214,13 +214,13 @@ fn a_missing_rule_is_reported() {
 #[test]
 fn operation_names_are_distinguished_from_resource_names() {
     for resource in ["VirtualMachine/web", "vm/web", "pods.v1/x"] {
-        assert_eq!(own_name(resource), None, "{resource}");
+        assert_eq!(operation_name_in(resource), None, "{resource}");
     }
     for operation in [
         "web-migrating-3f9c2a1b",
         "inflightoperation.live.ifo.kubevirt.io/web-migrating-3f9c2a1b",
         "ifo/web-migrating-3f9c2a1b",
     ] {
-        assert_eq!(own_name(operation), Some("web-migrating-3f9c2a1b"));
+        assert_eq!(operation_name_in(operation), Some("web-migrating-3f9c2a1b"));
     }
 }

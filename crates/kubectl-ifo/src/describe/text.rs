@@ -1,6 +1,6 @@
 //! Formats a description as text, like kubectl describe.
 
-use super::Account;
+use super::OperationDescription;
 use super::events;
 use super::related::Related;
 use super::rule::DescribedRule;
@@ -21,7 +21,7 @@ const MAX_RELATED: usize = 50;
 const MAX_EVENTS: usize = 50;
 
 /// Formats all accounts.
-pub(super) fn text(accounts: &[Account<'_>], now: Timestamp, paint: Paint) -> String {
+pub(super) fn text(accounts: &[OperationDescription<'_>], now: Timestamp, paint: Paint) -> String {
     let texts: Vec<String> = accounts
         .iter()
         .map(|account| DescriptionWriter::default().account(account, now, paint))
@@ -35,8 +35,13 @@ struct DescriptionWriter {
 }
 
 impl DescriptionWriter {
-    fn account(mut self, account: &Account<'_>, now: Timestamp, paint: Paint) -> String {
-        let Account {
+    fn account(
+        mut self,
+        account: &OperationDescription<'_>,
+        now: Timestamp,
+        paint: Paint,
+    ) -> String {
+        let OperationDescription {
             operation,
             object,
             rule,
@@ -138,7 +143,7 @@ impl DescriptionWriter {
         }
     }
 
-    fn conditions(&mut self, account: &Account<'_>, now: Timestamp) {
+    fn conditions(&mut self, account: &OperationDescription<'_>, now: Timestamp) {
         let conditions = &account.operation.conditions;
         if conditions.is_empty() {
             self.none("Conditions", "<none>");
@@ -243,7 +248,7 @@ impl DescriptionWriter {
     }
 }
 
-fn labels(account: &Account<'_>) -> Vec<String> {
+fn labels(account: &OperationDescription<'_>) -> Vec<String> {
     let labels = account.operation.labels.iter();
     labels
         .map(|(key, value)| format!("{key}={value}"))

@@ -9,7 +9,7 @@ use crate::output::{complain, print};
 use crate::problem::Problem;
 use ifo_api::ruleset::{KIND, PLURAL};
 use ifo_api::{Gvr, schema};
-use ifo_cel::{NameOrigins, PathStep, ValueOrigin, fields};
+use ifo_cel::{NameOrigins, PathStep, ValueOrigins, fields};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -127,10 +127,10 @@ struct Checker<'s> {
 
 impl Checker<'_> {
     /// Checks the expression in `field`. Also returns the schema of its value.
-    fn check(&mut self, field: &str, source: &str, origins: &NameOrigins) -> ValueOrigin {
+    fn check(&mut self, field: &str, source: &str, origins: &NameOrigins) -> ValueOrigins {
         // It was compiled before, so it can be parsed.
         let Ok(read) = fields(source, origins) else {
-            return ValueOrigin::default();
+            return ValueOrigins::default();
         };
         for named in &read.named {
             // An error before the last step is reported where that step is defined.

@@ -106,7 +106,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
     // The screen covers messages of this phase. They are printed again when the command ends.
-    filter_check::check_aloud(&filters, &source, &listed).await?;
+    filter_check::check_and_warn(&filters, &source, &listed).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow(None)?;
     let model = Model::new(about, args.sort_by, filters.all_phases, clock::now());

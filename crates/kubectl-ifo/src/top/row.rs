@@ -41,7 +41,7 @@ impl TopRow {
     /// Computes the texts.
     pub(super) fn new(operation: ListedOperation) -> Self {
         let subject = one_line(&operation.subject_name());
-        let short = one_line(&operation.short_name());
+        let short = one_line(&operation.short_subject_name());
         let namespace = one_line(operation.subject.namespace.as_deref().unwrap_or_default());
         let text = [
             &namespace,

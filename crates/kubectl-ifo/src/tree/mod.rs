@@ -72,7 +72,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     };
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
-    filter_check::check_aloud(&filters, &source, &operations).await?;
+    filter_check::check_and_warn(&filters, &source, &operations).await?;
     let unknown = match &target {
         Some(target) => target.unknown(&source, &operations).await,
         None => None,

@@ -73,7 +73,7 @@ impl WaitState {
     /// Returns true if the wait depends on the operation.
     pub(crate) fn counts(&self, operation: &ListedOperation) -> bool {
         operation.active
-            && !(self.terms.ignore_failing && operation.is_failing())
+            && !(self.terms.ignore_failing && operation.is_failing_or_failed())
             && !(self.terms.ignore_blocked && operation.is_blocked())
     }
 

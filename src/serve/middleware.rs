@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The place of a watch, held while the watch lasts.
-pub type WatchPlace = Arc<dyn Any + Send + Sync>;
+/// A slot of the limit for watches. A watch holds it until it ends.
+pub type WatchSlot = Arc<dyn Any + Send + Sync>;
 
 /// The request as its handler sees it.
 #[derive(Clone, Debug)]
@@ -39,18 +39,18 @@ pub struct Admitted {
     pub asked: RequestTarget,
     /// The options of the request.
     pub query: Arc<Query>,
-    /// The place for a watch. The handler takes it if the request is a watch.
-    pub seat: Option<WatchPlace>,
+    /// The slot of a watch. None for other requests.
+    pub watch_slot: Option<WatchSlot>,
     /// The user. None for public paths.
     pub user: Option<User>,
 }
 
-/// Time in which a client must read an answer whose request has no place. Such an answer has some
-/// KB. Documents are larger, but they are shared.
+/// Time in which a client must read the answer to a public path, or a refusal. Such an answer has
+/// some KB. OpenAPI documents are larger, but all answers share one copy in memory.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The middleware around all routes.
-pub async fn admit(
+pub async fn process_request(
     State(shared): State<Arc<ServerState>>,
     request: Request<Body>,
     next: Next,
@@ -60,8 +60,8 @@ pub async fn admit(
     let (parts, _) = request.into_parts();
     let head = parts.method == Method::HEAD;
     let method = method_name(&parts.method);
-    // The kube-apiserver adds its own header to the answer. Otherwise the client would see it
-    // twice.
+    // The kube-apiserver adds the headers `Audit-ID` and `Cache-Control` to answers that it passes
+    // on. If this server added them as well, the client would receive each of them twice.
     let proxied = parts.headers.contains_key("x-remote-user");
     let audit_id = audit_id(&parts.headers);
     let compressed = gzip::accepted(&parts.headers);
@@ -73,7 +73,7 @@ pub async fn admit(
     let (mut response, running) = match asked {
         Ok(asked) => {
             line.asks(&asked);
-            pass(&shared, (asked, query), parts, next, &mut line).await
+            run_handler(&shared, (asked, query), parts, next, &mut line).await
         }
         Err(failure) => (refusal(failure, &parts.headers, &query), None),
     };
@@ -91,16 +91,16 @@ pub async fn admit(
             .or_insert(HeaderValue::from_static("no-cache, private"));
     }
     let (kept, within) = match running {
-        Some(running) if !running.open => {
+        Some(running) if !running.is_public => {
             let kept = HeldPermits {
-                _place: Some(running),
+                _running: Some(running),
                 _small: None,
             };
             (kept, Some(REQUEST_TIMEOUT))
         }
         None if watch && response.status().is_success() => (HeldPermits::default(), None),
         other => (
-            small(&shared, &mut response, other),
+            limit_small_answer(&shared, &mut response, other),
             Some(SMALL_ANSWER_TIMEOUT),
         ),
     };
@@ -112,20 +112,20 @@ pub async fn admit(
     })
 }
 
-/// The permits that an answer holds until its client has read it. The stream of a watch holds the
-/// place of the watch.
+/// The permits that an answer holds until its client has read it. The permit of a watch is held by
+/// its stream instead.
 #[derive(Default)]
 struct HeldPermits {
-    /// The place of the request.
-    _place: Option<RunningRequest>,
-    /// A permit for an answer without a place.
+    /// The request, with its slot in the limit of requests.
+    _running: Option<RunningRequest>,
+    /// A slot in the limit of refusals or of public answers.
     _small: Option<OwnedSemaphorePermit>,
 }
 
-/// Limits the number of answers to requests without a place: requests for public paths, and refused
-/// requests. Above the limit, the answer has only a status code. A status code is sent at once,
-/// because HTTP/2 flow control does not apply to headers.
-fn small(
+/// Limits the number of answers that have no slot in the limit of requests: answers to public
+/// paths, and refusals. Above the limit, the answer has only a status code. A client cannot delay a
+/// status code by not reading, because HTTP/2 flow control does not apply to headers.
+fn limit_small_answer(
     shared: &ServerState,
     response: &mut Response,
     running: Option<RunningRequest>,
@@ -134,11 +134,11 @@ fn small(
     let bound = if refused {
         &shared.refusals
     } else {
-        &shared.open
+        &shared.public_answers
     };
     if let Ok(permit) = Arc::clone(bound).try_acquire_owned() {
         return HeldPermits {
-            _place: running,
+            _running: running,
             _small: Some(permit),
         };
     }
@@ -161,7 +161,7 @@ fn refusal(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> Response
 /// An answer with headers and without a body.
 fn without_body(response: &mut Response) {
     let size = response.body().size_hint().exact();
-    // The length stays unknown, as in the original answer, so that no length of 0 is sent.
+    // A body of unknown length prevents hyper from sending `Content-Length: 0`.
     let nothing = futures::stream::empty::<Result<bytes::Bytes, Infallible>>();
     *response.body_mut() = Body::from_stream(nothing);
     if let Some(size) = size {
@@ -175,7 +175,7 @@ fn without_body(response: &mut Response) {
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     headers
         .get("audit-id")
-        // The same time limit as upstream.
+        // The kube-apiserver has the same limit of length.
         .filter(|value| !value.is_empty() && value.len() <= 64)
         .cloned()
         .unwrap_or_else(|| {
@@ -197,9 +197,9 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Passes the request to its handler if it is allowed and if there is a place. The answer holds the
-/// place until it is sent.
-async fn pass(
+/// Passes the request to its handler if it is allowed and below the limits. The answer holds the
+/// request's slot until it is sent.
+async fn run_handler(
     shared: &Arc<ServerState>,
     (asked, query): (RequestTarget, Arc<Query>),
     parts: Parts,
@@ -208,15 +208,15 @@ async fn pass(
 ) -> (Response, Option<RunningRequest>) {
     let entered = enter(shared, (&asked, &query), &parts, line).await;
     let Admission {
-        seat,
-        place,
-        open,
+        watch_slot,
+        request_slot,
+        is_public,
         user,
     } = match entered {
         Ok(entered) => entered,
         Err(response) => return (response, None),
     };
-    let limit = match (&seat, query.timeout()) {
+    let limit = match (&watch_slot, query.timeout()) {
         (Some(_), _) => None,
         (None, Ok(limit)) => Some(
             limit
@@ -229,7 +229,7 @@ async fn pass(
     request.extensions_mut().insert(Admitted {
         asked,
         query,
-        seat,
+        watch_slot,
         user,
     });
     let Some(limit) = limit else {
@@ -237,8 +237,8 @@ async fn pass(
     };
     let running = RunningRequest {
         _counted: shared.server.metrics.in_flight(),
-        _place: place,
-        open,
+        _slot: request_slot,
+        is_public,
     };
     let answered = tokio::time::timeout(limit, next.run(request)).await;
     let response = answered.unwrap_or_else(|_| {
@@ -253,8 +253,8 @@ async fn pass(
 /// disconnects.
 struct RunningRequest {
     _counted: CountedInGauge,
-    _place: Option<RequestSlot>,
-    open: bool,
+    _slot: Option<RequestSlot>,
+    is_public: bool,
 }
 
 /// The labels under which a request is counted. A client cannot invent new ones.

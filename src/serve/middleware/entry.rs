@@ -1,6 +1,7 @@
-//! Admission of requests. Input: a request. Output: its user and its place, or the refusal.
+//! Admission of requests. Input: a request. Output: its user and its slot in the limits, or the
+//! refusal.
 
-use super::{WatchPlace, method_name, refusal};
+use super::{WatchSlot, method_name, refusal};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
 use crate::serve::concurrency_limit::RequestSlot;
@@ -23,26 +24,26 @@ const MAX_PATH: usize = 512;
 /// The result of the admission.
 #[derive(Default)]
 pub(super) struct Admission {
-    /// The place of a watch.
-    pub(super) seat: Option<WatchPlace>,
-    /// The place of another request. Requests of administrators have none.
-    pub(super) place: Option<RequestSlot>,
-    /// True if the request is for a public path and has no place.
-    pub(super) open: bool,
+    /// The slot of a watch.
+    pub(super) watch_slot: Option<WatchSlot>,
+    /// The slot of another request. Requests of administrators have none.
+    pub(super) request_slot: Option<RequestSlot>,
+    /// True if the request is for a public path and has no slot.
+    pub(super) is_public: bool,
     /// The user. None for public paths.
     pub(super) user: Option<User>,
 }
 
 impl Admission {
-    fn open() -> Self {
+    fn public() -> Self {
         Self {
-            open: true,
+            is_public: true,
             ..Self::default()
         }
     }
 }
 
-/// Authenticates the request, finds a place for it and authorizes it.
+/// Authenticates the request, takes a slot of the limits and authorizes it.
 pub(super) async fn enter(
     shared: &Arc<ServerState>,
     (asked, query): (&RequestTarget, &Query),
@@ -61,7 +62,7 @@ pub(super) async fn enter(
     }
     // A bad token is a 401 on every path. Public paths need no token.
     if open && !token {
-        return Ok(Admission::open());
+        return Ok(Admission::public());
     }
     // The verification of a token takes time and memory, so its number is limited.
     let arriving = if token {
@@ -92,10 +93,10 @@ pub(super) async fn enter(
         connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
     }
     if open || probe {
-        return Ok(Admission::open());
+        return Ok(Admission::public());
     }
     let watch = matches!(asked, RequestTarget::Resource(resource) if resource.verb == "watch");
-    let places = match (replica, watch) {
+    let limit = match (replica, watch) {
         (true, _) => &shared.replicas,
         (false, true) => &shared.watches,
         (false, false) => &shared.requests,
@@ -104,21 +105,21 @@ pub(super) async fn enter(
     // users cannot lock them out. The total number of watches is limited for them, too, because
     // memory is limited.
     let master = user.is_administrator();
-    let place = places.take((!master).then_some(&user.name));
-    let (seat, place) = match place {
-        Some(place) if watch => {
-            let seat: WatchPlace = Arc::new((shared.server.metrics.watcher(), place));
-            (Some(seat), None)
+    let slot = limit.take((!master).then_some(&user.name));
+    let (watch_slot, request_slot) = match slot {
+        Some(slot) if watch => {
+            let watch_slot: WatchSlot = Arc::new((shared.server.metrics.watcher(), slot));
+            (Some(watch_slot), None)
         }
         None if watch || !master => return Err(overload()),
-        place => (None, place),
+        slot => (None, slot),
     };
     let attributes = attributes(asked, query, &parts.method);
     authorize(shared, &user, &attributes, (parts, query)).await?;
     Ok(Admission {
-        seat,
-        place,
-        open: false,
+        watch_slot,
+        request_slot,
+        is_public: false,
         user: Some(user),
     })
 }

@@ -4,8 +4,8 @@
 //! Input: the text of an expression. Output: paths with line and column.
 //!
 //! A [`super::Projection`] contains all fields that an evaluation can read. In contrast, this
-//! module returns each field selection in the text separately. It leaves out values that the text
-//! does not determine.
+//! module returns each field selection in the text separately. It leaves out fields of computed
+//! values, such as the result of a function.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
@@ -19,7 +19,8 @@ use super::lower::NodeError;
 pub enum PathStep {
     /// The field or key with this name.
     Field(String),
-    /// An element of a list or a member of a map, at a computed index.
+    /// An element of a list or a member of a map, at any index that is not a field name: `list[0]`,
+    /// `map[key]`.
     Index,
     /// The value that a comprehension visits: an element of a list, or a key of a map.
     Each,
@@ -36,25 +37,26 @@ pub struct NamedField {
     pub column: usize,
 }
 
-/// The parts of the object that a value can be, as far as the text determines them. There are
-/// several after a conditional, and none for a computed value.
+/// The places in the object from which a value can come. A conditional has the places of both
+/// branches. A computed value has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ValueOrigin(Vec<PathPart>);
+pub struct ValueOrigins(Vec<OriginPlace>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum PathPart {
+enum OriginPlace {
     /// The value at a path.
     At(Vec<PathStep>),
     /// A list of such values.
-    ListOf(ValueOrigin),
+    ListOf(ValueOrigins),
 }
 
-/// Largest number of origins of one value. A chain of conditionals doubles it at each step.
-const MAX_PARTS: usize = 16;
+/// Largest number of places from which one value can come. Without it, expressions with nested
+/// conditionals could have very many.
+const MAX_ORIGINS: usize = 16;
 
-impl ValueOrigin {
+impl ValueOrigins {
     fn object() -> Self {
-        Self(vec![PathPart::At(Vec::new())])
+        Self(vec![OriginPlace::At(Vec::new())])
     }
 
     /// Returns the origin of the elements of this value.
@@ -63,20 +65,20 @@ impl ValueOrigin {
         let mut elements = Self::default();
         for part in &self.0 {
             match part {
-                PathPart::At(_) => elements.add(part.then(PathStep::Each)),
-                PathPart::ListOf(origin) => elements.join(origin.clone()),
+                OriginPlace::At(_) => elements.add(part.then(PathStep::Each)),
+                OriginPlace::ListOf(origin) => elements.join(origin.clone()),
             }
         }
         elements
     }
 
-    /// The same as [`Self::elements`], for a computed index.
+    /// The same as [`Self::elements`], for an element at an index.
     fn indexed(&self) -> Self {
         let mut elements = Self::default();
         for part in &self.0 {
             match part {
-                PathPart::At(_) => elements.add(part.then(PathStep::Index)),
-                PathPart::ListOf(origin) => elements.join(origin.clone()),
+                OriginPlace::At(_) => elements.add(part.then(PathStep::Index)),
+                OriginPlace::ListOf(origin) => elements.join(origin.clone()),
             }
         }
         elements
@@ -89,23 +91,23 @@ impl ValueOrigin {
     }
 
     fn list(self) -> Self {
-        Self(vec![PathPart::ListOf(self)])
+        Self(vec![OriginPlace::ListOf(self)])
     }
 
-    fn add(&mut self, part: Option<PathPart>) {
+    fn add(&mut self, part: Option<OriginPlace>) {
         self.join(Self(part.into_iter().collect()));
     }
 
     fn join(&mut self, other: Self) {
         for part in other.0 {
-            if self.0.len() < MAX_PARTS && !self.0.contains(&part) {
+            if self.0.len() < MAX_ORIGINS && !self.0.contains(&part) {
                 self.0.push(part);
             }
         }
     }
 }
 
-impl PathPart {
+impl OriginPlace {
     fn then(&self, step: PathStep) -> Option<Self> {
         let Self::At(path) = self else { return None };
         let mut path = path.clone();
@@ -120,16 +122,16 @@ pub struct NamedFields {
     /// The fields, in the order of the text.
     pub named: Vec<NamedField>,
     /// The origin of the result.
-    pub origin: ValueOrigin,
+    pub origin: ValueOrigins,
 }
 
 /// The origins of the names that an expression can use in addition to `object`.
 #[derive(Clone, Debug, Default)]
 pub struct NameOrigins {
     /// The origin of `item`.
-    pub item: ValueOrigin,
+    pub item: ValueOrigins,
     /// The origins of the variables, by name.
-    pub variables: Vec<(String, ValueOrigin)>,
+    pub variables: Vec<(String, ValueOrigins)>,
 }
 
 /// Returns the fields in `source`.
@@ -159,12 +161,12 @@ struct FieldReader<'s> {
     info: &'s SourceInfo,
     origins: &'s NameOrigins,
     /// The comprehension variables in scope.
-    vars: Vec<(String, ValueOrigin)>,
+    vars: Vec<(String, ValueOrigins)>,
     named: Vec<NamedField>,
 }
 
 impl FieldReader<'_> {
-    fn read(&mut self, node: &IdedExpr) -> ValueOrigin {
+    fn read(&mut self, node: &IdedExpr) -> ValueOrigins {
         match &node.expr {
             Expr::Ident(name) => self.ident(name),
             Expr::Select(select) => {
@@ -181,7 +183,7 @@ impl FieldReader<'_> {
             }
             Expr::Call(call) => self.call(node.id, call),
             Expr::List(list) => {
-                let mut elements = ValueOrigin::default();
+                let mut elements = ValueOrigins::default();
                 for element in &list.elements {
                     elements.join(self.read(element));
                 }
@@ -194,10 +196,10 @@ impl FieldReader<'_> {
                         self.read(&entry.value);
                     }
                 }
-                ValueOrigin::default()
+                ValueOrigins::default()
             }
             Expr::Literal(_) | Expr::Struct(_) | Expr::Comprehension(_) | Expr::Unspecified => {
-                ValueOrigin::default()
+                ValueOrigins::default()
             }
         }
     }
@@ -206,24 +208,25 @@ impl FieldReader<'_> {
         self.vars.iter().any(|(var, _)| var == name)
     }
 
-    fn ident(&self, name: &str) -> ValueOrigin {
+    fn ident(&self, name: &str) -> ValueOrigins {
         let mut vars = self.vars.iter().rev();
         if let Some((_, origin)) = vars.find(|(var, _)| var == name) {
             return origin.clone();
         }
         match name.trim_start_matches('.') {
-            "object" => ValueOrigin::object(),
+            "object" => ValueOrigins::object(),
             "item" => self.origins.item.clone(),
-            _ => ValueOrigin::default(),
+            _ => ValueOrigins::default(),
         }
     }
 
-    /// Returns the field `name` of the operand.
-    fn name(&mut self, node: u64, operand: &ValueOrigin, name: &str) -> ValueOrigin {
+    /// Records the selection of the field `name` with its position, and returns the origin of the
+    /// field's value.
+    fn name(&mut self, node: u64, operand: &ValueOrigins, name: &str) -> ValueOrigins {
         let origin = operand.field(name);
         let (line, column) = self.place(node, name);
         for part in &origin.0 {
-            if let PathPart::At(path) = part {
+            if let OriginPlace::At(path) = part {
                 self.named.push(NamedField {
                     path: path.clone(),
                     line,
@@ -259,7 +262,7 @@ impl FieldReader<'_> {
         (before.matches('\n').count() + 1, column)
     }
 
-    fn call(&mut self, node: u64, call: &CallExpr) -> ValueOrigin {
+    fn call(&mut self, node: u64, call: &CallExpr) -> ValueOrigins {
         let name = call.func_name.trim_start_matches('.');
         match (call.target.as_deref(), &*call.args) {
             (Some(range), [var, rest @ ..]) if is_comprehension(name) && !rest.is_empty() => {
@@ -290,7 +293,7 @@ impl FieldReader<'_> {
                 for arg in target.into_iter().chain(args) {
                     self.read(arg);
                 }
-                ValueOrigin::default()
+                ValueOrigins::default()
             }
         }
     }
@@ -301,13 +304,13 @@ impl FieldReader<'_> {
         range: &IdedExpr,
         var: &IdedExpr,
         rest: &[IdedExpr],
-    ) -> ValueOrigin {
+    ) -> ValueOrigins {
         let range = self.read(range);
         let Expr::Ident(var) = &var.expr else {
-            return ValueOrigin::default();
+            return ValueOrigins::default();
         };
         self.vars.push((var.clone(), range.elements()));
-        let mut last = ValueOrigin::default();
+        let mut last = ValueOrigins::default();
         for body in rest {
             last = self.read(body);
         }
@@ -315,7 +318,7 @@ impl FieldReader<'_> {
         match name {
             operators::MAP => last.list(),
             operators::FILTER => range,
-            _ => ValueOrigin::default(),
+            _ => ValueOrigins::default(),
         }
     }
 }
