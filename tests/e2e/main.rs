@@ -29,6 +29,7 @@
 mod harness;
 
 mod access;
+mod admission;
 #[path = "../binaries/mod.rs"]
 mod binaries;
 mod clients;

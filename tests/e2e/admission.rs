@@ -1,0 +1,172 @@
+//! Tests of the ValidatingAdmissionPolicies in `deploy/rbac/admission.yaml`.
+
+use crate::harness::{
+    Answer, Caller, RULE_SET, VM, World, eventually, migrating, rule_set, shared, so, text,
+};
+use serde_json::{Value, json};
+
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const LABEL: &str = "ifo.kubevirt.io/aggregate-to-targets";
+
+fn role(name: &str, label: &str, rule: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": {LABEL: label}}, "rules": [rule],
+    })
+}
+
+/// Binds a role with these rules to a user, in one namespace or in the whole cluster.
+async fn grant(world: &World, user: &str, namespace: Option<&str>, rules: &Value) {
+    let kind = if namespace.is_some() { "" } else { "Cluster" };
+    let path = namespace.map_or_else(String::new, |it| format!("namespaces/{it}/"));
+    let path = format!(
+        "/apis/rbac.authorization.k8s.io/v1/{path}{}",
+        kind.to_lowercase()
+    );
+    let name = format!("{user}-{}", kind.to_lowercase());
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Role"),
+        "metadata": {"name": name}, "rules": rules,
+    });
+    world.admin.post(&format!("{path}roles"), &role).await.ok();
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}RoleBinding"),
+        "metadata": {"name": name},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": format!("{kind}Role"), "name": name,
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    });
+    let bindings = format!("{path}rolebindings");
+    world.admin.post(&bindings, &binding).await.ok();
+}
+
+/// Repeats a request until it is refused with this text. A new policy takes effect after some
+/// seconds.
+async fn until_refused(text: &str, mut ask: impl AsyncFnMut() -> Answer) {
+    eventually("the policy refuses the request", async || {
+        let answer = ask().await;
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        so(answer.code >= 400 && message.contains(text), &answer)
+    })
+    .await;
+}
+
+#[test]
+fn a_role_for_targets_may_only_grant_reading() {
+    shared(async |world| {
+        let dry = format!("{ROLES}?dryRun=All");
+        let reads = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]});
+        let writes = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "update"]});
+        let all = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]});
+        let urls = json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]});
+        for refused in [&writes, &all] {
+            until_refused("may only have the verbs get, list and watch", async || {
+                world.admin.post(&dry, &role("a", "true", refused)).await
+            })
+            .await;
+        }
+        until_refused("may not have nonResourceURLs", async || {
+            world.admin.post(&dry, &role("a", "true", &urls)).await
+        })
+        .await;
+        world
+            .admin
+            .post(&dry, &role("a", "true", &reads))
+            .await
+            .ok();
+        world
+            .admin
+            .post(&dry, &role("a", "false", &writes))
+            .await
+            .ok();
+
+        // The label cannot be added to an existing role that grants more.
+        let name = format!("{}-role", world.namespace("admission").await);
+        world
+            .admin
+            .post(ROLES, &role(&name, "false", &writes))
+            .await
+            .ok();
+        let label = json!({"metadata": {"labels": {LABEL: "true"}}});
+        let answer = world.admin.merge(&format!("{ROLES}/{name}"), &label).await;
+        answer.refused(422);
+    });
+}
+
+/// Creates, or changes, a rule set as this user.
+async fn writes(user: &Caller, rule_set: &Value) -> Answer {
+    user.post(&format!("{}?dryRun=All", RULE_SET.path(None)), rule_set)
+        .await
+}
+
+#[test]
+fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
+    shared(async |world| {
+        let (mine, other) = (
+            world.namespace("author").await,
+            world.namespace("author-other").await,
+        );
+        let name = format!("{mine}-user");
+        let may_write = json!([{
+            "apiGroups": ["ifo.kubevirt.io"], "resources": ["operationrulesets"],
+            "verbs": ["create", "get", "patch"],
+        }]);
+        grant(world, &name, None, &may_write).await;
+        let user = world.user(&name);
+        let within = |namespaces: &[&str]| {
+            let mut set = rule_set(&format!("{mine}-set"), &VM, &[("Moving", "true")]);
+            if !namespaces.is_empty() {
+                set["spec"]["namespaces"] = namespaces.into();
+            }
+            set
+        };
+        let right = "needs the right to list its target: virtualmachines.kubevirt.io in ";
+        until_refused(&format!("{right}all namespaces"), async || {
+            writes(&user, &within(&[])).await
+        })
+        .await;
+        until_refused(&format!("{right}{mine}"), async || {
+            writes(&user, &within(&[mine])).await
+        })
+        .await;
+
+        let list = json!([{
+            "apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["list"],
+        }]);
+        grant(world, &name, Some(mine), &list).await;
+        eventually(
+            "the rule set for the own namespace is accepted",
+            async || {
+                let answer = writes(&user, &within(&[mine])).await;
+                so(answer.code == 201, &answer)
+            },
+        )
+        .await;
+        let message = writes(&user, &within(&[mine, other])).await.refused(403);
+        assert!(
+            message.contains(&format!("{right}{mine}, {other}")),
+            "{message}"
+        );
+        let message = writes(&user, &within(&[mine, other, "third"]))
+            .await
+            .refused(403);
+        assert!(
+            message.contains(&format!("{right}all namespaces")),
+            "{message}"
+        );
+
+        // A change of labels needs no right on the target, and a change of the rules needs it.
+        let existing = world.ready_rule_set(&migrating(other)).await;
+        let path = format!(
+            "{}/{}",
+            RULE_SET.path(None),
+            text(&existing, "/metadata/name")
+        );
+        let labels = json!({"metadata": {"labels": {"team": "a"}}});
+        user.merge(&path, &labels).await.ok();
+        let change = json!({"spec": {"component": "another"}});
+        let message = user.merge(&path, &change).await.refused(403);
+        assert!(message.contains(right), "{message}");
+    });
+}
