@@ -340,6 +340,26 @@ fn the_server_may_hold_its_own_lease_and_no_other() {
     assert!(in_all_namespaces.is_empty(), "{in_all_namespaces:?}");
 }
 
+/// RBAC cannot restrict the right to create Secrets to one name.
+#[test]
+fn the_server_may_read_and_write_its_own_secret_and_create_none() {
+    let secret = deployed("Secret", "ifo-apiserver-serving-ca");
+    assert!(secret["data"].is_null() && secret["stringData"].is_null());
+    let rule = |name: &str, verbs: &[&str]| {
+        json!({
+            "apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": verbs,
+        })
+    };
+    assert_eq!(
+        server_rules("Role", "resources", "secrets"),
+        [
+            rule("ifo-apiserver-serving-ca", &["get", "update"]),
+            rule("ifo-apiserver-ca", &["get"]),
+        ]
+    );
+    assert!(server_rules("ClusterRole", "resources", "secrets").is_empty());
+}
+
 #[test]
 fn a_replica_may_mirror_others_and_discover_the_previous_release() {
     assert_eq!(

@@ -28,7 +28,7 @@ mod tests;
 pub use authority::{Authority, IssuedCertificate};
 pub use bundle::CaBundle;
 pub use own_certificate::OwnCertificate;
-pub use secret::{SECRET_NAME, load_or_create};
+pub use secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
 pub use serving::{ServingCertificate, server_config};
 
 use std::path::PathBuf;
@@ -67,16 +67,14 @@ pub enum CertsError {
         /// The reason.
         source: Box<kube::Error>,
     },
-    /// The namespace of the Secret does not exist.
+    /// The Secret does not exist.
     #[error(
-        "cannot create Secret {secret}: there is no namespace {namespace}; \
-         create it, or name another one with --namespace"
+        "there is no Secret {secret}, which `kubectl apply -k deploy` creates; \
+         create it, or name another namespace with --namespace"
     )]
-    NoNamespace {
+    NoSecret {
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
-        /// The missing namespace.
-        namespace: String,
     },
     /// The kube-apiserver did not answer in time.
     #[error("the kube-apiserver did not answer within {} s", CYCLE_TIMEOUT.as_secs())]

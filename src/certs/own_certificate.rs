@@ -4,7 +4,7 @@
 //! the CA bundle with which clients verify it.
 
 use super::{
-    Authority, CYCLE_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_or_create,
+    Authority, CYCLE_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_authority,
     now,
 };
 use kube::Client;
@@ -34,8 +34,8 @@ pub struct OwnCertificate {
 }
 
 impl OwnCertificate {
-    /// Loads the CA from the Secret `secret` of `namespace`, or creates it. Then issues a
-    /// certificate for these names.
+    /// Loads the CA from the Secret `secret` of `namespace`, and issues a certificate for these
+    /// names.
     pub async fn load(
         client: Client,
         namespace: &str,
@@ -43,7 +43,7 @@ impl OwnCertificate {
         dns_names: Vec<String>,
         ips: Vec<IpAddr>,
     ) -> Result<Self, CertsError> {
-        let found = load_or_create(&client, namespace, secret);
+        let found = load_authority(&client, namespace, secret);
         let authority = tokio::time::timeout(CYCLE_TIMEOUT, found)
             .await
             .map_err(|_| CertsError::Late)??;
@@ -86,7 +86,7 @@ impl OwnCertificate {
 
     async fn check(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
         let mut renew = now() >= self.certified.renew_at;
-        let found = load_or_create(&self.client, &self.namespace, &self.secret);
+        let found = load_authority(&self.client, &self.namespace, &self.secret);
         let found = tokio::time::timeout(CYCLE_TIMEOUT, found).await;
         match found.unwrap_or(Err(CertsError::Late)) {
             Ok(found) if !found.is(&self.authority) => {

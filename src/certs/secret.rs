@@ -1,22 +1,27 @@
-//! Stores our own CA between runs, in a Secret of type `kubernetes.io/tls` in the server's
-//! namespace.
+//! Stores our own CA between runs, in a Secret in the server's namespace.
 //!
-//! Input: the Secret, if it exists. Output: a CA that is valid for years.
+//! Input: the Secret, which the manifests create without data. Output: a CA that is valid for years.
 //!
 //! `tls.crt` has the certificate of the CA, followed by those of the previous CAs that have not
 //! expired. So `tls.crt` is also the CA bundle. `tls.key` has the key of the first certificate.
+//!
+//! The server does not create the Secret, because RBAC cannot restrict the right to create Secrets
+//! to one name.
 
 use super::{Authority, CertsError, FIELD_MANAGER};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 
-/// The default name of the Secret that holds the CA.
-pub const SECRET_NAME: &str = "ifo-apiserver-ca";
+/// The name of the Secret that holds the CA.
+pub const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 
-const TYPE: &str = "kubernetes.io/tls";
+/// The Secret of release 0.1.0, which created it with the immutable type `kubernetes.io/tls`. The
+/// first server after an upgrade uses its CA, so no client has to learn a new CA.
+pub const FORMER_SECRET_NAME: &str = "ifo-apiserver-ca";
+
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
@@ -26,14 +31,15 @@ const MAX_ATTEMPTS: usize = 5;
 
 /// Returns the CA in the Secret.
 ///
-/// If the Secret does not exist, a CA is created and stored. A CA that is near its end gets a
-/// successor. If the successor cannot be stored, the CA is used until it expires. If another
-/// replica writes at the same time, its CA is used.
+/// If the Secret has no data, the CA of release 0.1.0 or a new CA is stored. A CA that is near its
+/// end gets a successor. If the successor cannot be stored, the CA is used until it expires. If
+/// another replica writes at the same time, its CA is used.
 ///
 /// # Errors
 ///
-/// The Secret cannot be read, or its content is not a CA. Such a Secret is not overwritten.
-pub async fn load_or_create(
+/// The Secret does not exist or cannot be read, or its content is not a CA. Such a Secret is not
+/// overwritten.
+pub async fn load_authority(
     client: &Client,
     namespace: &str,
     name: &str,
@@ -54,67 +60,59 @@ pub async fn load_or_create(
             .get_opt(name)
             .await
             .map_err(|error| failed("read", error))?;
-        let (authority, written) = if let Some(secret) = found {
-            let authority = read(&secret).map_err(|why| CertsError::BadSecret {
-                secret: place(),
-                why,
-            })?;
-            if !authority.is_near_end() {
-                return Ok(authority);
-            }
-            let next = authority.create_successor()?;
-            // With the resourceVersion, the write fails if the Secret has changed since.
-            let secret = Secret {
-                data: Some(data(&next)?),
-                ..secret
-            };
-            let written = api.replace(name, &params, &secret).await;
-            match written {
-                // The Secret can be immutable, or RBAC allows only reading. The CA is used until it
-                // expires.
-                Err(error) if !is_race(&error) && !authority.has_expired() => {
-                    let error = failed("update", error);
-                    tracing::warn!(%error, "using a CA that expires soon");
-                    return Ok(authority);
-                }
-                written => (next, written.map_err(|error| ("update", error))),
-            }
-        } else {
-            let new = Authority::create()?;
-            let secret = Secret {
-                metadata: ObjectMeta {
-                    name: Some(name.to_owned()),
-                    namespace: Some(namespace.to_owned()),
-                    ..ObjectMeta::default()
-                },
-                type_: Some(TYPE.to_owned()),
-                data: Some(data(&new)?),
-                ..Secret::default()
-            };
-            let written = api.create(&params, &secret).await;
-            (new, written.map_err(|error| ("create", error)))
+        let secret = found.ok_or_else(|| CertsError::NoSecret { secret: place() })?;
+        let stored = read(&secret).map_err(|why| CertsError::BadSecret {
+            secret: place(),
+            why,
+        })?;
+        let next = match &stored {
+            Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
+            Some(authority) => authority.create_successor()?,
+            None => match former(&api).await {
+                Some(authority) => authority,
+                None => Authority::create()?,
+            },
         };
-        match written {
-            Ok(_) => {
-                tracing::info!(
-                    namespace,
-                    name,
-                    "created a new CA for the serving certificate"
-                );
+        // With the resourceVersion, the write fails if the Secret has changed since.
+        let secret = Secret {
+            data: Some(data(&next)?),
+            ..secret
+        };
+        match (api.replace(name, &params, &secret).await, stored) {
+            (Ok(_), _) => {
+                tracing::info!(namespace, name, "stored the CA of the serving certificate");
+                return Ok(next);
+            }
+            (Err(error), _) if is_race(&error) => {}
+            // The Secret can be immutable, or RBAC allows only reading. The CA is used until it
+            // expires.
+            (Err(error), Some(authority)) if !authority.has_expired() => {
+                let error = failed("update", error);
+                tracing::warn!(%error, "using a CA that expires soon");
                 return Ok(authority);
             }
-            // 404 on create means that the namespace does not exist.
-            Err(("create", kube::Error::Api(status))) if status.code == 404 => {
-                return Err(CertsError::NoNamespace {
-                    secret: place(),
-                    namespace: namespace.to_owned(),
-                });
-            }
-            Err((_, error)) if is_race(&error) => {}
-            Err((doing, error)) => return Err(failed(doing, error)),
+            (Err(error), _) => return Err(failed("update", error)),
         }
     }
     Err(CertsError::Contended { secret: place() })
+}
+
+/// Returns the CA of release 0.1.0. None if there is none, or if it cannot be used.
+async fn former(api: &Api<Secret>) -> Option<Authority> {
+    let found = api.get_opt(FORMER_SECRET_NAME).await;
+    let read = match found {
+        Ok(None) => return None,
+        Ok(Some(secret)) => read(&secret),
+        Err(error) => Err(error.to_string()),
+    };
+    read.unwrap_or_else(|error| {
+        tracing::warn!(
+            secret = FORMER_SECRET_NAME,
+            error,
+            "the CA of release 0.1.0 cannot be used"
+        );
+        None
+    })
 }
 
 /// Returns true if another writer was faster: the Secret exists or was changed (409), or it was
@@ -123,15 +121,15 @@ fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
 
-fn read(secret: &Secret) -> Result<Authority, String> {
-    let value = |key| {
-        secret
-            .data
-            .as_ref()
-            .and_then(|data| data.get(key))
-            .ok_or_else(|| format!("it has no {key}"))
+/// Returns the CA in the Secret. None if the Secret has no data.
+fn read(secret: &Secret) -> Result<Option<Authority>, String> {
+    let Some(data) = secret.data.as_ref().filter(|data| !data.is_empty()) else {
+        return Ok(None);
     };
-    Authority::from_pem(&value(CERTIFICATE)?.0, &value(KEY)?.0).map_err(|error| error.to_string())
+    let value = |key| data.get(key).ok_or_else(|| format!("it has no {key}"));
+    Authority::from_pem(&value(CERTIFICATE)?.0, &value(KEY)?.0)
+        .map(Some)
+        .map_err(|error| error.to_string())
 }
 
 fn data(authority: &Authority) -> Result<BTreeMap<String, ByteString>, CertsError> {

@@ -89,8 +89,8 @@ fn the_server_writes_only_the_documented_objects() {
                 }
                 ("secrets", name) => {
                     of("namespace") == "ifo-system"
-                        && (name == "ifo-apiserver-ca" || (name.is_empty() && verb == "create"))
-                        && matches!(verb, "create" | "patch" | "update")
+                        && name == "ifo-apiserver-serving-ca"
+                        && verb == "update"
                 }
                 ("leases", name) => {
                     of("namespace") == "ifo-system"

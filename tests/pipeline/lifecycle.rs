@@ -69,7 +69,7 @@ async fn open_for_writing(pipe: &Path) -> tokio::fs::File {
 async fn a_signal_stops_the_server_while_it_waits_for_the_cluster() {
     const TRUST: &str =
         "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-    const CA: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
+    const CA: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
     for (path, certificate, args) in [
         (TRUST, Certificate::Given, &[][..]),
         (CA, Certificate::Own, &[]),

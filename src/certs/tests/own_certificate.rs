@@ -1,14 +1,14 @@
 //! Tests of our own certificate over the lifetime of the server.
 
 use super::super::{Authority, OwnCertificate, SECRET_NAME, ServingCertificate, now};
-use super::secrets::secret;
+use super::secrets::{installed, secret};
 use super::serving_files::{der, shown};
 use crate::auth::testing::Cluster;
 use openssl::x509::X509;
 use std::sync::Arc;
 use std::time::Duration;
 
-const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
+const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
 
 async fn own(cluster: &Cluster) -> (OwnCertificate, Arc<ServingCertificate>) {
     let names = vec!["a".to_owned()];
@@ -37,7 +37,7 @@ fn known(bundle: &str, leaf: &[u8]) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
-    let cluster = Cluster::new();
+    let cluster = installed();
     let (own, serving) = own(&cluster).await;
     let bundle = own.bundle();
     let first = shown(&serving);
@@ -58,16 +58,20 @@ async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_secret_is_recreated_and_an_invalid_one_is_left() {
-    let cluster = Cluster::new();
+async fn an_emptied_secret_gets_a_new_ca_and_an_invalid_or_deleted_one_changes_nothing() {
+    let cluster = installed();
     let (own, serving) = own(&cluster).await;
     let first = shown(&serving);
     let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
-    cluster.put(PATH, serde_json::json!({"data": {}}));
+    let invalid = serde_json::json!({"data": {"other": "eA=="}});
+    cluster.put(PATH, invalid.clone());
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(shown(&serving), first);
-    assert_eq!(cluster.get(PATH).unwrap()["data"], serde_json::json!({}));
+    assert_eq!(cluster.get(PATH).unwrap()["data"], invalid["data"]);
     cluster.delete(PATH);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(shown(&serving), first);
+    cluster.put(PATH, serde_json::json!({"type": "Opaque"}));
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_ne!(shown(&serving), first);
     assert!(cluster.get(PATH).unwrap()["data"]["tls.crt"].is_string());
@@ -76,7 +80,7 @@ async fn a_deleted_secret_is_recreated_and_an_invalid_one_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_is_renewed_on_time_even_without_the_secret() {
-    let cluster = Cluster::new();
+    let cluster = installed();
     let (mut own, serving) = own(&cluster).await;
     let (first, bundle) = (shown(&serving), own.bundle());
     assert_eq!(first, der(&own.certified().chain));

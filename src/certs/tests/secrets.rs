@@ -1,46 +1,72 @@
 //! Tests of the CA Secret.
 
-use super::super::{Authority, CertsError, SECRET_NAME, load_or_create, now};
+use super::super::{Authority, CertsError, SECRET_NAME, load_authority, now};
 use crate::auth::testing::Cluster;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::Method;
 use openssl::x509::X509;
 use serde_json::{Value, json};
 
-const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
+const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
+const FORMER_PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
 
 async fn load(cluster: &Cluster) -> Result<Authority, CertsError> {
-    load_or_create(&cluster.client(), "ifo-system", SECRET_NAME).await
+    load_authority(&cluster.client(), "ifo-system", SECRET_NAME).await
+}
+
+/// A cluster with the Secret as the manifests create it.
+pub(super) fn installed() -> Cluster {
+    let cluster = Cluster::new();
+    cluster.put(PATH, json!({"type": "Opaque"}));
+    cluster
 }
 
 pub(super) fn secret(authority: &Authority) -> Value {
-    json!({"type": "kubernetes.io/tls", "data": {
+    json!({"type": "Opaque", "data": {
         "tls.crt": BASE64_STANDARD.encode(authority.bundle().unwrap()),
         "tls.key": BASE64_STANDARD.encode(authority.key_pem().unwrap()),
     }})
 }
 
 #[tokio::test]
-async fn the_first_server_creates_the_ca_secret_and_the_next_reads_it() {
-    let cluster = Cluster::new();
+async fn the_first_server_stores_a_ca_and_the_next_reads_it() {
+    let cluster = installed();
     let first = load(&cluster).await.unwrap();
-    let secret = cluster.get(PATH).unwrap();
-    assert_eq!(secret["type"], "kubernetes.io/tls");
     let second = load(&cluster).await.unwrap();
     assert!(first.is(&second));
-    assert_eq!(cluster.seen(&Method::POST).len(), 1);
-    assert!(cluster.seen(&Method::PUT).is_empty());
+    assert_eq!(cluster.seen(&Method::PUT).len(), 1);
+    assert!(cluster.seen(&Method::POST).is_empty());
+}
+
+#[tokio::test]
+async fn the_ca_of_release_0_1_0_is_used_until_the_secret_has_another_one() {
+    let cluster = installed();
+    let former = Authority::create().unwrap();
+    cluster.put(FORMER_PATH, secret(&former));
+    assert!(load(&cluster).await.unwrap().is(&former));
+    assert!(cluster.get(PATH).unwrap()["data"]["tls.key"].is_string());
+    let new = Authority::create().unwrap();
+    cluster.put(PATH, secret(&new));
+    assert!(load(&cluster).await.unwrap().is(&new));
+}
+
+#[tokio::test]
+async fn a_former_secret_that_cannot_be_used_is_no_obstacle() {
+    let cluster = installed();
+    cluster.put(FORMER_PATH, json!({"data": {"tls.crt": "eA=="}}));
+    let created = load(&cluster).await.unwrap();
+    assert!(load(&cluster).await.unwrap().is(&created));
 }
 
 #[tokio::test]
 async fn servers_that_start_together_use_one_ca() {
-    let cluster = Cluster::new();
+    let cluster = installed();
     let all = futures::future::join_all((0..8).map(|_| load(&cluster))).await;
     let kept = load(&cluster).await.unwrap();
     for one in all {
         assert!(one.unwrap().is(&kept));
     }
-    assert!(cluster.seen(&Method::POST).len() > 1, "there was no race");
+    assert!(cluster.seen(&Method::PUT).len() > 1, "there was no race");
 }
 
 #[tokio::test]
@@ -84,14 +110,22 @@ async fn a_secret_without_a_ca_is_reported_and_left_unchanged() {
     garbage["data"]["tls.crt"] = json!(BASE64_STANDARD.encode("garbage"));
     let mut mixed = good.clone();
     mixed["data"]["tls.key"] = secret(&Authority::create().unwrap())["data"]["tls.key"].clone();
-    for object in [json!({}), without_key, garbage, mixed] {
+    for object in [
+        json!({"data": {"other": "eA=="}}),
+        without_key,
+        garbage,
+        mixed,
+    ] {
         let cluster = Cluster::new();
         cluster.put(PATH, object);
         let before = cluster.get(PATH);
         let error = load(&cluster).await.unwrap_err();
         assert!(matches!(error, CertsError::BadSecret { .. }));
         let text = error.to_string();
-        assert!(text.contains("ifo-system/ifo-apiserver-ca"), "{text}");
+        assert!(
+            text.contains("ifo-system/ifo-apiserver-serving-ca"),
+            "{text}"
+        );
         assert_eq!(cluster.get(PATH), before);
         assert!(cluster.seen(&Method::PUT).is_empty());
     }
@@ -99,30 +133,24 @@ async fn a_secret_without_a_ca_is_reported_and_left_unchanged() {
 
 #[tokio::test]
 async fn a_forbidden_request_is_reported() {
-    for (method, doing) in [(Method::GET, "read"), (Method::POST, "create")] {
-        let cluster = Cluster::new();
-        let end = if doing == "read" {
-            SECRET_NAME
-        } else {
-            "secrets"
-        };
-        cluster.refuse(method, end, 403);
+    for (method, doing) in [(Method::GET, "read"), (Method::PUT, "update")] {
+        let cluster = installed();
+        cluster.refuse(method, SECRET_NAME, 403);
         let error = load(&cluster).await.unwrap_err().to_string();
-        let expected = format!("cannot {doing} Secret ifo-system/ifo-apiserver-ca");
+        let expected = format!("cannot {doing} Secret ifo-system/{SECRET_NAME}");
         assert!(error.contains(&expected), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_missing_namespace_is_reported_at_once() {
+async fn a_missing_secret_is_reported_with_the_command_that_creates_it() {
     let cluster = Cluster::new();
-    cluster.refuse(Method::POST, "secrets", 404);
     let error = load(&cluster).await.unwrap_err().to_string();
     assert!(
-        error.contains("there is no namespace ifo-system; create it"),
+        error.contains("`kubectl apply -k deploy` creates"),
         "{error}"
     );
-    assert_eq!(cluster.seen(&Method::POST).len(), 1);
+    assert!(cluster.seen(&Method::POST).is_empty());
 }
 
 #[tokio::test]
