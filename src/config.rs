@@ -8,6 +8,7 @@ mod values;
 
 pub use flags::Cli;
 
+use crate::certs::TlsSettings;
 use crate::replicate::Timing;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
@@ -82,6 +83,8 @@ pub struct Serve {
     pub secure_port: u16,
     /// Paths of the serving certificate and its key. None means that the server issues its own.
     pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// Accepted versions and cipher suites of TLS.
+    pub tls: TlsSettings,
     /// Namespace of the server.
     pub namespace: String,
     /// Name of its Service.
@@ -196,6 +199,10 @@ impl Config {
                     bind_address: cli.serve.bind_address,
                     secure_port: cli.serve.secure_port,
                     tls_files: cli.serve.tls_cert_file.zip(cli.serve.tls_private_key_file),
+                    tls: TlsSettings {
+                        min_version: cli.serve.tls_min_version,
+                        cipher_suites: cli.serve.tls_cipher_suites,
+                    },
                     namespace: namespace("--namespace", cli.serve.namespace)?,
                     service_name: cli.serve.service_name,
                     port_file: cli.serve.port_file,

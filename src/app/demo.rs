@@ -6,7 +6,7 @@ use super::listener::bind;
 use super::replica::LeaderTerm;
 use super::{Access, App, Signals, Started, rule_set_source};
 use crate::auth::{DemoUser, DemoUsers, client_certificate_verifier};
-use crate::certs::{self, Authority, ServingCertificate};
+use crate::certs::{self, Authority, ServingCertificate, TlsSettings};
 use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
 use crate::demo::{self, ObjectServer, RuleSetStore, Scenes, kinds, shipped_rules};
@@ -74,7 +74,11 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let authority = Authority::create()?;
     let certified = authority.issue(&["localhost".to_owned()], &[address.ip()])?;
     let serving = ServingCertificate::new(&certified.chain, &certified.key, app.metrics.clone())?;
-    let tls = certs::server_config(Arc::new(serving), client_certificate_verifier());
+    let tls = certs::server_config(
+        Arc::new(serving),
+        client_certificate_verifier(),
+        &TlsSettings::default(),
+    );
 
     let tokens = [ADMINISTRATOR, VIEWER].map(|user| (Uuid::new_v4().simple().to_string(), user));
     let users = tokens.iter().map(|(token, user)| (token.as_str(), *user));

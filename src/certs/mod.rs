@@ -21,6 +21,7 @@ mod bundle;
 mod own_certificate;
 mod secret;
 mod serving;
+mod tls;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use bundle::CaBundle;
 pub use own_certificate::OwnCertificate;
 pub use secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
 pub use serving::{ServingCertificate, server_config};
+pub use tls::{TlsCipherSuite, TlsSettings, TlsVersion};
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! Input: certificate and key as PEM, each time they change. Output: the current pair, for each TLS
 //! handshake.
 
-use super::{CertsError, now, unix_time};
+use super::{CertsError, TlsSettings, now, unix_time};
 use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
 use openssl::x509::X509;
@@ -19,22 +19,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the TLS configuration of the server: TLS 1.2 and 1.3, HTTP/2 preferred.
+/// Returns the TLS configuration of the server. HTTP/2 is preferred to HTTP/1.1.
 ///
 /// `resolver` is usually a [`ServingCertificate`], `verifier` that of
 /// [`crate::auth::client_certificate_verifier`].
 ///
 /// # Panics
 ///
-/// Never. The provider that is set here has cipher suites for both versions.
+/// Never. The provider has cipher suites for each accepted version.
 pub fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,
     verifier: Arc<dyn ClientCertVerifier>,
+    settings: &TlsSettings,
 ) -> ServerConfig {
     // The provider is set explicitly. The process default would depend on the order of the start.
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .expect("ring has cipher suites for both versions")
+    let provider = settings.provider();
+    let versions = settings.versions(&provider);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&versions)
+        .expect("the provider has cipher suites for these versions")
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -3,6 +3,7 @@
 // These doc comments are the text of `--help`, in which backticks would be noise.
 #![allow(clippy::doc_markdown)]
 
+use crate::certs::{TlsCipherSuite, TlsVersion};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -96,6 +97,12 @@ pub(super) struct ServeFlags {
     /// Private key of the serving certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub(super) tls_private_key_file: Option<PathBuf>,
+    /// Lowest version of TLS that clients may use
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
+    pub(super) tls_min_version: TlsVersion,
+    /// Cipher suites of TLS 1.2 that clients may use, separated by commas [default: all]. Those of TLS 1.3 are always allowed
+    #[arg(long, value_name = "SUITES", value_enum, value_delimiter = ',')]
+    pub(super) tls_cipher_suites: Vec<TlsCipherSuite>,
     /// Namespace of this server, which has its Service and the Secret with its CA
     #[arg(long, value_name = "NAMESPACE", default_value = "ifo-system")]
     pub(super) namespace: String,

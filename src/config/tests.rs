@@ -1,4 +1,5 @@
 use super::*;
+use crate::certs::TlsVersion;
 
 fn config(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let cli = Cli::try_parse_from([&["ifo-apiserver"], args].concat()).expect("flags parse");
@@ -76,4 +77,40 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
     }
     let error = config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("invalid");
     assert_eq!(error.name, "--cluster-operations-namespace");
+}
+
+#[test]
+fn tls_flags_have_the_names_of_kubernetes() {
+    let serve = |args: &[&str]| match config(args, &[]).expect("valid").mode {
+        Mode::Serve(serve) => serve.tls,
+        Mode::Demo(_) => panic!("the demo was not requested"),
+    };
+    assert_eq!(serve(&[]).min_version, TlsVersion::Tls12);
+    let suites = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_AES_128_GCM_SHA256";
+    let tls = serve(&[
+        "--tls-min-version=VersionTLS13",
+        "--tls-cipher-suites",
+        suites,
+    ]);
+    assert_eq!(tls.min_version, TlsVersion::Tls13);
+    let names: Vec<String> = tls
+        .cipher_suites
+        .iter()
+        .map(|it| format!("{it:?}"))
+        .collect();
+    assert_eq!(names.join(","), suites);
+
+    for (flag, accepted) in [
+        (
+            "--tls-min-version=VersionTLS10",
+            "VersionTLS12, VersionTLS13",
+        ),
+        (
+            "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA",
+            "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        ),
+    ] {
+        let error = Cli::try_parse_from(["ifo-apiserver", flag]).expect_err("it is refused");
+        assert!(error.to_string().contains(accepted), "{error}");
+    }
 }

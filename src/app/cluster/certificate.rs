@@ -55,7 +55,11 @@ pub(super) async fn server_config(
         app.keep("certificate", own.keep(serving.clone()));
         serving
     };
-    Ok(certs::server_config(serving, client_certificate_verifier()))
+    Ok(certs::server_config(
+        serving,
+        client_certificate_verifier(),
+        &serve.tls,
+    ))
 }
 
 /// The DNS names of a Service.

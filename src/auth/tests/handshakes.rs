@@ -2,7 +2,7 @@
 
 use super::super::client_certificate_verifier;
 use super::super::testing::{Pair, ca};
-use crate::certs::{Authority, ServingCertificate, server_config};
+use crate::certs::{Authority, ServingCertificate, TlsSettings, server_config};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
 use openssl::x509::X509;
 use rustls::pki_types::CertificateDer;
@@ -25,7 +25,11 @@ async fn meet(chain: &[&Pair], version: SslVersion) -> Met {
     let authority = Authority::create().unwrap();
     let issued = authority.issue(&["localhost".to_owned()], &[]).unwrap();
     let serving = ServingCertificate::new(&issued.chain, &issued.key, Arc::default()).unwrap();
-    let config = server_config(Arc::new(serving), client_certificate_verifier());
+    let config = server_config(
+        Arc::new(serving),
+        client_certificate_verifier(),
+        &TlsSettings::default(),
+    );
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -138,7 +142,11 @@ fn a_stolen_certificate_without_its_key_fails_the_handshake() {
             let issued = authority.issue(&["localhost".to_owned()], &[]).unwrap();
             let serving =
                 ServingCertificate::new(&issued.chain, &issued.key, Arc::default()).unwrap();
-            let config = server_config(Arc::new(serving), client_certificate_verifier());
+            let config = server_config(
+                Arc::new(serving),
+                client_certificate_verifier(),
+                &TlsSettings::default(),
+            );
             let mut server = ServerConnection::new(Arc::new(config)).unwrap();
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(

@@ -5,3 +5,4 @@ mod bundles;
 mod own_certificate;
 mod secrets;
 mod serving_files;
+mod tls;

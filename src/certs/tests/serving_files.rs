@@ -1,6 +1,6 @@
 //! Tests of the certificate that clients get, from files.
 
-use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate};
+use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate, TlsSettings};
 use crate::auth::testing::{self, eventually};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use rustls::ServerConnection;
@@ -11,7 +11,8 @@ use tempfile::TempDir;
 /// The leaf certificate of a handshake, as DER.
 pub(super) fn shown(serving: &Arc<ServingCertificate>) -> Vec<u8> {
     let verifier = crate::auth::client_certificate_verifier();
-    let config = super::super::server_config(Arc::clone(serving) as _, verifier);
+    let config =
+        super::super::server_config(Arc::clone(serving) as _, verifier, &TlsSettings::default());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {

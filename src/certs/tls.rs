@@ -1,0 +1,113 @@
+//! The versions and cipher suites of TLS that the server accepts.
+//!
+//! The names are those of Kubernetes' components (`--tls-min-version` and `--tls-cipher-suites` of
+//! the kube-apiserver), which are those of Go's package `crypto/tls`. rustls has fewer: neither
+//! versions before TLS 1.2 nor suites that Go calls insecure.
+
+use clap::ValueEnum;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::default_provider;
+use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
+
+/// Accepted versions and cipher suites.
+#[derive(Clone, Debug, Default)]
+pub struct TlsSettings {
+    /// The lowest accepted version.
+    pub min_version: TlsVersion,
+    /// The accepted suites. Empty for all. As in Go, it does not limit the suites of TLS 1.3, which
+    /// are all secure.
+    pub cipher_suites: Vec<TlsCipherSuite>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TlsVersion {
+    /// TLS 1.2
+    #[default]
+    #[value(name = "VersionTLS12")]
+    Tls12,
+    /// TLS 1.3
+    #[value(name = "VersionTLS13")]
+    Tls13,
+}
+
+/// A cipher suite. [RFC 5289](https://www.rfc-editor.org/rfc/rfc5289),
+/// [RFC 7905](https://www.rfc-editor.org/rfc/rfc7905) and
+/// [RFC 8446](https://www.rfc-editor.org/rfc/rfc8446) define them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "verbatim")]
+#[allow(
+    non_camel_case_types,
+    missing_docs,
+    reason = "the variants have the names from the RFCs"
+)]
+pub enum TlsCipherSuite {
+    TLS_AES_128_GCM_SHA256,
+    TLS_AES_256_GCM_SHA384,
+    TLS_CHACHA20_POLY1305_SHA256,
+    TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+impl TlsCipherSuite {
+    fn suite(self) -> CipherSuite {
+        match self {
+            Self::TLS_AES_128_GCM_SHA256 => CipherSuite::TLS13_AES_128_GCM_SHA256,
+            Self::TLS_AES_256_GCM_SHA384 => CipherSuite::TLS13_AES_256_GCM_SHA384,
+            Self::TLS_CHACHA20_POLY1305_SHA256 => CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+            Self::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => {
+                CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            }
+            Self::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => {
+                CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+            }
+            Self::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
+                CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+            }
+            Self::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => {
+                CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+            }
+            Self::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => {
+                CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
+            }
+            Self::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => {
+                CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+            }
+        }
+    }
+}
+
+impl TlsSettings {
+    /// Returns the provider with the accepted suites.
+    pub(super) fn provider(&self) -> CryptoProvider {
+        let mut provider = default_provider();
+        if !self.cipher_suites.is_empty() {
+            provider.cipher_suites.retain(|offered| {
+                matches!(offered, SupportedCipherSuite::Tls13(_))
+                    || self
+                        .cipher_suites
+                        .iter()
+                        .any(|accepted| accepted.suite() == offered.suite())
+            });
+        }
+        provider
+    }
+
+    /// Returns the accepted versions. TLS 1.2 is left out if no suite of it is accepted.
+    pub(super) fn versions(
+        &self,
+        provider: &CryptoProvider,
+    ) -> Vec<&'static SupportedProtocolVersion> {
+        let mut versions = vec![&rustls::version::TLS13];
+        let mut suites = provider.cipher_suites.iter();
+        let has_tls12 = suites.any(|suite| matches!(suite, SupportedCipherSuite::Tls12(_)));
+        if self.min_version == TlsVersion::Tls12 && has_tls12 {
+            versions.push(&rustls::version::TLS12);
+        }
+        versions
+    }
+}
