@@ -7,7 +7,7 @@ use http::{Request, StatusCode};
 use ifo::auth::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
 use ifo::replicate::View;
-use ifo::rules::Coverage;
+use ifo::rules::IncompleteRuleSets;
 use ifo::serve::{self, Health, Limits, Server, VersionInfo, resource};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
@@ -32,7 +32,7 @@ pub fn router(reader: IndexReader) -> Router {
     let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
     serve::router(Server {
         view: View::alone(reader.clone()),
-        coverage: Arc::new(Coverage::default),
+        coverage: Arc::new(IncompleteRuleSets::default),
         resources: vec![resource::inflight_operations(reader)],
         authenticate: users.clone(),
         authorize: users,

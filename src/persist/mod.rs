@@ -25,7 +25,7 @@ mod persisted_condition;
 mod queue;
 mod rate_limit;
 mod store;
-mod written_state;
+mod written_summary;
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use written_state::WrittenFacts;
+use written_summary::WrittenSummary;
 
 /// Interval at which the metrics of the queue are updated, if it has changed. An update counts all
 /// records.
@@ -157,7 +157,7 @@ impl Persist {
                 continue; // The newest state is always available.
             };
             let all = entries.into_iter().filter_map(|entry| {
-                let (name, look) = written_state::of_entry(&entry)?;
+                let (name, look) = written_summary::name_and_summary(&entry)?;
                 Some((name, entry, look))
             });
             queue.reset(all.collect(), Instant::now());
@@ -234,10 +234,10 @@ fn follow(queue: &mut Queue, changes: &[IndexChange]) {
             change
                 .before
                 .as_ref()
-                .and_then(|it| written_state::of_entry(it))
+                .and_then(|it| written_summary::name_and_summary(it))
         };
         if let Some(entry) = &change.after {
-            if let Some((name, look)) = written_state::of_entry(entry) {
+            if let Some((name, look)) = written_summary::name_and_summary(entry) {
                 queue.live(&name, entry, look, now);
             }
         } else if let Some((name, _)) = before() {
@@ -251,11 +251,11 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
         (WantedState::Live(entry, look, _), StoredState::Absent) => {
-            let revision = store.create(&written_state::cr_of(entry)?).await?;
+            let revision = store.create(&written_summary::cr_of(entry)?).await?;
             Ok(JobResult::Written(Some((*look, revision))))
         }
         (WantedState::Live(entry, look, _), StoredState::Present(old, revision, _)) => {
-            let wanted = written_state::cr_of(entry)?;
+            let wanted = written_summary::cr_of(entry)?;
             let mut gone = Vec::new();
             // The label keys differ, so find the labels that must be removed.
             if old.labels != look.labels {
@@ -271,7 +271,7 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
                 return Ok(JobResult::Read(None));
             };
             let live_uid = |cr: &InFlightOperation| Some(cr.status.as_ref()?.live_uid.clone());
-            let is_same = live_uid(&cr) == live_uid(&written_state::cr_of(entry)?);
+            let is_same = live_uid(&cr) == live_uid(&written_summary::cr_of(entry)?);
             match state_of(&cr).filter(|_| is_same) {
                 Some(state) => Ok(JobResult::Read(Some(state))),
                 None => Err(StoreFailure::Invalid("another object has its name".into())),
@@ -290,7 +290,7 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
             let ended = cr.and_then(|cr| convert::ended(&cr, clock::now()));
             match (
                 state,
-                ended.and_then(|cr| Some((WrittenFacts::of(&cr)?, cr))),
+                ended.and_then(|cr| Some((WrittenSummary::of(&cr)?, cr))),
             ) {
                 (Some((old, revision)), Some((look, cr))) if old.phase == Phase::Active => {
                     let patch = convert::merge_patch(&cr, &revision, &[]);
@@ -304,9 +304,9 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
 }
 
 /// Returns the state of a custom resource. None if it was not created by us.
-fn state_of(cr: &InFlightOperation) -> Option<(WrittenFacts, Revision)> {
+fn state_of(cr: &InFlightOperation) -> Option<(WrittenSummary, Revision)> {
     convert::from_cr(cr)?;
-    Some((WrittenFacts::of(cr)?, Revision::of(&cr.metadata)?))
+    Some((WrittenSummary::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
 /// Lists the custom resources page by page. Keeps only the fields that the comparison needs.
@@ -347,7 +347,7 @@ fn found(cr: &InFlightOperation) -> Option<ListedResource> {
     Some(ListedResource {
         name: name.into(),
         revision: Revision::of(&cr.metadata)?,
-        look: WrittenFacts::of(cr)?,
+        look: WrittenSummary::of(cr)?,
         completed: live.status.completed.map(|time| time.0),
         place,
         outlived: false,

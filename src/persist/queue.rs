@@ -14,7 +14,7 @@
 use super::failure::StoreFailure;
 use super::rate_limit::{self, WritePace};
 use super::store::Revision;
-use super::written_state::WrittenFacts;
+use super::written_summary::WrittenSummary;
 use crate::clock;
 use crate::index::IndexEntry;
 use ifo_api::live::Phase;
@@ -106,9 +106,9 @@ pub(super) struct Job {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
-    Written(Option<(WrittenFacts, Revision)>),
+    Written(Option<(WrittenSummary, Revision)>),
     /// The custom resource was only read.
-    Read(Option<(WrittenFacts, Revision)>),
+    Read(Option<(WrittenSummary, Revision)>),
 }
 
 /// The next step.
@@ -166,7 +166,7 @@ impl Queue {
         &mut self,
         name: &Arc<str>,
         entry: &Arc<IndexEntry>,
-        look: WrittenFacts,
+        look: WrittenSummary,
         now: Instant,
     ) {
         // If this queue observes the end of an operation, it has had a record for it before.
@@ -203,7 +203,7 @@ impl Queue {
     }
 
     /// Replaces all operations, after changes were missed.
-    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, WrittenFacts)>, now: Instant) {
+    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, WrittenSummary)>, now: Instant) {
         let there: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
         for name in self.names(|name, _| !there.contains(name)) {
             self.gone(&name, now);

@@ -4,7 +4,7 @@
 //! Output: the gaps from which the server makes the warning on lists.
 
 use super::View;
-use crate::rules::{Coverage, Reporter};
+use crate::rules::{IncompleteRuleSets, Reporter};
 use ifo_api::completeness::{Completeness, Gaps};
 
 /// Reports gaps in completeness on any replica.
@@ -24,7 +24,7 @@ impl ReplicatedReporter {
     }
 
     /// Returns the report that this replica sends to the other replicas.
-    pub fn coverage(&self) -> Coverage {
+    pub fn coverage(&self) -> IncompleteRuleSets {
         self.own.coverage()
     }
 }

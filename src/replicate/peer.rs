@@ -9,7 +9,7 @@
 
 use super::{Leader, Term};
 use crate::index::{Key, Rv};
-use crate::rules::Coverage;
+use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub struct PeerAnswer {
     #[serde(default)]
     pub cluster_answered: Option<u64>,
     /// The rule sets that may miss operations.
-    pub coverage: Coverage,
+    pub coverage: IncompleteRuleSets,
 }
 
 /// Writes versions as JSON strings, as Kubernetes does, because some readers have no 64-bit

@@ -7,7 +7,7 @@
 use super::peer::{Link, LinkError, PeerAnswer};
 use super::{LeaderView, Leadership, Succession, Term};
 use crate::index::{IndexReader, Rv};
-use crate::rules::Coverage;
+use crate::rules::IncompleteRuleSets;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +81,7 @@ struct ViewState {
     /// Time of the last state query by another replica.
     asked: watch::Sender<Option<Instant>>,
     /// The last report of the leader about its rule sets.
-    coverage: watch::Sender<Option<Arc<Coverage>>>,
+    coverage: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
     /// The term in which this replica leads or led last, until its mirrors no longer need that
     /// term.
     served: watch::Sender<Option<(Term, CancellationToken)>>,
@@ -202,12 +202,12 @@ impl View {
     }
 
     /// Returns the last report of the leader about its rule sets.
-    pub fn coverage(&self) -> Option<Arc<Coverage>> {
+    pub fn coverage(&self) -> Option<Arc<IncompleteRuleSets>> {
         self.0.coverage.borrow().clone()
     }
 
     /// Answers a state query of another replica, if this replica serves mirrors of `term`.
-    pub fn answer(&self, term: &str, coverage: Coverage) -> Option<PeerAnswer> {
+    pub fn answer(&self, term: &str, coverage: IncompleteRuleSets) -> Option<PeerAnswer> {
         self.mirrored(term)?;
         self.0.asked.send_replace(Some(Instant::now()));
         Some(PeerAnswer {

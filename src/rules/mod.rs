@@ -3,7 +3,7 @@
 //! [`RuleBook`](ifo_engine::rules::RuleBook) for each target, and the status of each rule set.
 
 mod controller;
-mod coverage;
+mod incomplete_rule_sets;
 mod lookups;
 mod registry;
 mod report;
@@ -16,7 +16,7 @@ mod writes;
 mod tests;
 
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
-pub use coverage::Coverage;
+pub use incomplete_rule_sets::IncompleteRuleSets;
 pub use registry::{Feedback, Publication};
 pub use report::{Report, Reporter};
 pub use writes::{StatusAnswer, StatusSink, StatusWrite};

@@ -1,7 +1,7 @@
 //! Rule sets that may miss operations. Input: the state of each rule set. Output: the answers for
 //! the warning on lists, at any time and for any namespace.
 
-use super::coverage::{Coverage, IncompleteRuleSet};
+use super::incomplete_rule_sets::{IncompleteRuleSet, IncompleteRuleSets};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{ObjectScope, RuleSet};
@@ -110,10 +110,10 @@ impl Reporter {
     }
 
     /// The result of [`Completeness::gaps`] for all namespaces, with the namespaces.
-    pub fn coverage(&self) -> Coverage {
+    pub fn coverage(&self) -> IncompleteRuleSets {
         let newest = self.newest.borrow().clone();
         let uncovered = newest.rule_sets.iter().filter_map(Reported::uncovered);
-        Coverage {
+        IncompleteRuleSets {
             read: newest.read,
             total: newest.rule_sets.len(),
             rule_sets: uncovered.collect(),

@@ -61,7 +61,7 @@ pub use status::ErrorStatus;
 
 use crate::auth::{Authenticate, Authorize};
 use crate::replicate::View;
-use crate::rules::Coverage;
+use crate::rules::IncompleteRuleSets;
 use crate::telemetry::Metrics;
 use axum::body::Body;
 use axum::extract::State;
@@ -96,7 +96,7 @@ pub struct Server {
     /// The state of this replica: its role, and how current its index is.
     pub view: View,
     /// The state of the rule sets, for other replicas.
-    pub coverage: Arc<dyn Fn() -> Coverage + Send + Sync>,
+    pub coverage: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
     /// Readiness of this replica.
     pub health: Arc<Health>,
     /// Counts requests. `/metrics` serves it.

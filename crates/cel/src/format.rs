@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::Budget;
-use super::clause::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
 use super::convert::{COPY_BYTES_PER_STEP, to_string};
+use super::format_clause::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
 use super::value::{Fault, V, charge, steps};
 
 /// Largest number of decimals, or of columns of `%e`. cel-go's output is not useful beyond it.
@@ -67,7 +67,7 @@ impl Output<'_> {
         charge(self.budget, 1)?;
         let refused = || {
             let found = value.type_name();
-            Fault::words(&[FORMATTING, clause.taken(), GIVEN, found])
+            Fault::words(&[FORMATTING, clause.type_error_text(), GIVEN, found])
         };
         let text = match (clause, value) {
             (Clause::String, V::Quantity(_)) => return Err(refused()),

@@ -27,7 +27,6 @@
 
 mod answer;
 mod check;
-mod clause;
 mod compile;
 mod convert;
 mod decimal;
@@ -36,6 +35,7 @@ mod environment;
 mod eval;
 mod failure;
 mod format;
+mod format_clause;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod json;

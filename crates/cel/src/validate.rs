@@ -5,7 +5,7 @@ use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue};
 
 use super::check::Ty;
-use super::clause::{Clause, FormatPart, FormatParts};
+use super::format_clause::{Clause, FormatPart, FormatParts};
 use super::lower::{Lowering, NodeError};
 
 impl Lowering<'_> {

@@ -190,7 +190,7 @@ mod tests {
 
     fn object(json: Value) -> Object {
         let mut objects = Vec::new();
-        crate::manifest::take(json, &mut objects).expect("it is an object");
+        crate::manifest::append_objects(json, &mut objects).expect("it is an object");
         objects.remove(0)
     }
 

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 /// dump of one kind from a large cluster.
 const MAX_OBJECTS: usize = 100_000;
 
-/// Largest number of YAML nodes in one file, about 200 per object. The parser limits scalars, and
-/// repetitions by aliases are counted.
+/// Largest number of YAML nodes in one file, about 200 for each object. A node that an alias
+/// repeats is counted again, so aliases cannot expand a small file into a huge document.
 const MAX_NODES: usize = 20_000_000;
 
 /// Largest depth of a YAML document. serde_json has the same limit for JSON.
@@ -45,17 +45,18 @@ impl Object {
     }
 }
 
-/// Reads the text of a file. `json` is true if its name says so. The error contains the line if it
-/// is known.
+/// Reads the text of a file. `json` is true if the file has the extension `json`. The error
+/// contains the line if it is known.
 pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     for (n, document) in documents(text, json)?.into_iter().enumerate() {
-        take(document, &mut objects).map_err(|why| format!("document {}: {why}", n + 1))?;
+        append_objects(document, &mut objects)
+            .map_err(|why| format!("document {}: {why}", n + 1))?;
     }
     Ok(objects)
 }
 
-/// Returns the documents of a file, of any kind.
+/// Returns the documents of a file. They need not be Kubernetes objects.
 pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     if json {
         // A JSON file can also contain several documents.
@@ -85,8 +86,9 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Adds the objects of one document. Objects before an error are added.
-pub fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+/// Appends the objects of one document to `objects`. After an error, `objects` also contains the
+/// objects before it.
+pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let mut document = match document {
         // The document is empty, for example between two separators.
         Value::Null => return Ok(()),
@@ -108,14 +110,14 @@ pub fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
                 item.entry("apiVersion")
                     .or_insert_with(|| api_version.clone().into());
             }
-            one(item, objects).map_err(|why| format!("item {n}: {why}"))?;
+            append_object(item, objects).map_err(|why| format!("item {n}: {why}"))?;
         }
         return Ok(());
     }
-    one(Value::Object(document), objects)
+    append_object(Value::Object(document), objects)
 }
 
-fn one(value: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+fn append_object(value: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let object = value.as_object().ok_or("not an object")?;
     let kind = text(object, "kind").ok_or("kind is missing")?;
     let api_version = text(object, "apiVersion").ok_or("apiVersion is missing")?;

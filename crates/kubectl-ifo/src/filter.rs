@@ -10,8 +10,9 @@ use super::problem::Problem;
 use ifo_api::labels;
 use std::fmt;
 
-/// kubectl's output formats that this plugin does not have. `-o` also takes names of operations,
-/// and no operation has one of these names.
+/// kubectl's output formats that this plugin does not have. The flag `-o` takes an output format or
+/// the name of an operation. These words are always taken for formats, because no operation has
+/// such a name.
 const KUBECTL_ONLY_FORMATS: [&str; 8] = [
     "custom-columns",
     "custom-columns-file",
@@ -48,7 +49,7 @@ pub(super) struct Filters {
     pub(super) namespace: Option<String>,
     /// True if `-o` also accepts output formats.
     #[arg(skip)]
-    pub(super) takes_format: bool,
+    pub(super) accepts_format: bool,
 }
 
 /// One value of a filter flag.
@@ -79,7 +80,7 @@ impl FilterValue<'_> {
     }
 }
 
-/// Formats the value as the user typed it.
+/// Formats the long flag, and the value as the user typed it.
 impl fmt::Display for FilterValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,8 +102,8 @@ impl Filters {
         }
     }
 
-    /// Adds the namespace of the connection flags, if there is one.
-    pub(super) fn within(&self, namespace: Option<&String>) -> Self {
+    /// Replaces the namespace by that of the connection flags. None means all namespaces.
+    pub(super) fn with_namespace(&self, namespace: Option<&String>) -> Self {
         Self {
             namespace: namespace.cloned(),
             ..self.clone()
@@ -113,7 +114,7 @@ impl Filters {
     /// that only kubectl has is an error. As a filter it would match no operation, and the result
     /// would look like a quiet cluster.
     pub(super) fn take_format(&mut self) -> Result<Option<OutputShape>, Problem> {
-        self.takes_format = true;
+        self.accepts_format = true;
         let format = |value: &String| <OutputShape as clap::ValueEnum>::from_str(value, true).ok();
         let is_template = |value: &&String| {
             value.contains(['=', '{']) || KUBECTL_ONLY_FORMATS.contains(&value.as_str())
@@ -128,12 +129,12 @@ impl Filters {
         Ok(found)
     }
 
-    /// Refuses output formats, for a command that has none. `instead` names a command that has.
-    pub(super) fn refuse_format(&mut self, instead: &str) -> Result<(), Problem> {
+    /// Refuses output formats, for a command that has none. `message` is the error message.
+    pub(super) fn refuse_format(&mut self, message: &str) -> Result<(), Problem> {
         let found = self.take_format()?;
-        self.takes_format = false;
+        self.accepts_format = false;
         match found {
-            Some(_) => Err(Problem::Usage(instead.to_owned())),
+            Some(_) => Err(Problem::Usage(message.to_owned())),
             None => Ok(()),
         }
     }
@@ -155,8 +156,8 @@ impl Filters {
         all.collect()
     }
 
-    /// Returns true if all operations in flight are selected.
-    pub(super) fn are_none(&self) -> bool {
+    /// Returns true if no filter limits the operations in flight.
+    pub(super) fn is_unfiltered(&self) -> bool {
         self.component.is_empty()
             && self.kind.is_empty()
             && self.operation.is_empty()
@@ -164,8 +165,7 @@ impl Filters {
             && self.namespace.is_none()
     }
 
-    /// Returns a label selector that matches every selected operation and possibly others. The
-    /// server compares these labels without regard to case where necessary (`serve::completeness`).
+    /// Returns a label selector that matches every selected operation and possibly others.
     pub(super) fn label_selector(&self) -> String {
         let one_of = |label: &str, values: &[String]| {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
@@ -180,7 +180,7 @@ impl Filters {
 
     /// Returns the message for an empty result.
     pub(super) fn nothing(&self) -> &'static str {
-        match (self.all_phases, self.are_none()) {
+        match (self.all_phases, self.is_unfiltered()) {
             (true, true) => "No operations.",
             (true, false) => "No operations that fit the filters.",
             (false, true) => "No operations in flight.",
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_namespace_filter_uses_the_namespace_of_the_subject() {
-        let filters = Filters::default().within(Some(&"a".to_owned()));
+        let filters = Filters::default().with_namespace(Some(&"a".to_owned()));
         assert!(filters.shows(&migrating(Some("a"))));
         let mut on_a_node = migrating(None);
         on_a_node.namespace = Some("a".to_owned());

@@ -180,8 +180,8 @@ impl FilterCheck<'_> {
             .filter_map(OutputShape::to_possible_value)
             .collect();
         let formats = shapes.iter().map(clap::builder::PossibleValue::get_name);
-        let format = nearest(name, formats.filter(|_| self.filters.takes_format));
-        let what = if self.filters.takes_format {
+        let format = nearest(name, formats.filter(|_| self.filters.accepts_format));
+        let what = if self.filters.accepts_format {
             format!("-o {name}: there is no operation and no output format of this name")
         } else {
             format!("{value}: no OperationRuleSet detects this operation")

@@ -66,7 +66,7 @@ pub(super) struct CommonArgs {
 impl CommonArgs {
     /// Returns the filters and the output format, which can be a value of `-o`.
     pub(super) fn chosen(&self) -> Result<(Filters, OutputShape), Problem> {
-        let mut filters = self.filters.within(self.connect.namespace());
+        let mut filters = self.filters.with_namespace(self.connect.namespace());
         let asked = filters.take_format()?;
         Ok((filters, self.output.shape.or(asked).unwrap_or_default()))
     }

@@ -7,7 +7,7 @@ use super::record::{Record, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
 use crate::persist::store::Revision;
-use crate::persist::written_state::WrittenFacts;
+use crate::persist::written_summary::WrittenSummary;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
 use std::collections::HashSet;
@@ -30,7 +30,7 @@ pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 pub(in crate::persist) struct ListedResource {
     pub name: Arc<str>,
     pub revision: Revision,
-    pub look: WrittenFacts,
+    pub look: WrittenSummary,
     pub completed: Option<Timestamp>,
     /// The namespace of its subject, and the time at which the subject was last seen there.
     pub place: Option<(String, Timestamp)>,

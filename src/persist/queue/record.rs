@@ -6,7 +6,7 @@ use crate::index::IndexEntry;
 use crate::persist::failure::StoreFailure;
 use crate::persist::rate_limit;
 use crate::persist::store::Revision;
-use crate::persist::written_state::WrittenFacts;
+use crate::persist::written_summary::WrittenSummary;
 use ifo_api::live::Phase;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(super) struct Record {
 #[derive(Clone, Debug, Default)]
 pub(in crate::persist) enum WantedState {
     /// The state of the operation in the index, and the time since when it is in this state.
-    Live(Arc<IndexEntry>, WrittenFacts, Instant),
+    Live(Arc<IndexEntry>, WrittenSummary, Instant),
     /// No custom resource.
     #[default]
     Gone,
@@ -54,7 +54,7 @@ pub(in crate::persist) enum StoredState {
     /// A write was not answered, or conflicted. The custom resource is read before the next write.
     Unknown,
     /// The custom resource exists in this state. The time is that of the last write of this queue.
-    Present(WrittenFacts, Revision, Option<Instant>),
+    Present(WrittenSummary, Revision, Option<Instant>),
 }
 
 impl Record {
@@ -74,7 +74,7 @@ impl Record {
         stopping: Option<AtStop>,
         now: Instant,
     ) -> Option<Instant> {
-        let is_over = |look: &WrittenFacts| look.phase == Phase::Completed;
+        let is_over = |look: &WrittenSummary| look.phase == Phase::Completed;
         match (&self.wanted, &self.stored) {
             (WantedState::Gone | WantedState::Ended, StoredState::Absent) => None,
             (WantedState::Ended, StoredState::Present(look, ..)) if is_over(look) => None,

@@ -54,8 +54,8 @@ fn entry(completed: &str) -> Arc<IndexEntry> {
     reader.get(&key).1.unwrap()
 }
 
-fn active(digest: u64) -> WrittenFacts {
-    WrittenFacts {
+fn active(digest: u64) -> WrittenSummary {
+    WrittenSummary {
         phase: Phase::Active,
         settling: false,
         digest,
@@ -63,15 +63,15 @@ fn active(digest: u64) -> WrittenFacts {
     }
 }
 
-fn settling(digest: u64) -> WrittenFacts {
-    WrittenFacts {
+fn settling(digest: u64) -> WrittenSummary {
+    WrittenSummary {
         settling: true,
         ..active(digest)
     }
 }
 
-fn completed(digest: u64) -> WrittenFacts {
-    WrittenFacts {
+fn completed(digest: u64) -> WrittenSummary {
+    WrittenSummary {
         phase: Phase::Completed,
         ..active(digest)
     }
@@ -146,7 +146,7 @@ impl Bench {
         self.settle_except(&[], found);
     }
 
-    fn live(&mut self, number: usize, look: WrittenFacts) {
+    fn live(&mut self, number: usize, look: WrittenSummary) {
         self.queue.live(&name(number), &self.entry, look, self.now);
     }
 
@@ -212,7 +212,7 @@ impl Bench {
     }
 }
 
-fn found(number: usize, look: WrittenFacts, completed: Option<&str>) -> ListedResource {
+fn found(number: usize, look: WrittenSummary, completed: Option<&str>) -> ListedResource {
     ListedResource {
         name: name(number),
         revision: revision(9),

@@ -6,7 +6,7 @@ use crate::replicate::peer::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{Leader, Term, View};
-use crate::rules::Coverage;
+use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use std::collections::{BTreeMap, VecDeque};
@@ -195,7 +195,7 @@ impl Link for SimulatedLink {
             let term = self.leader.term.as_str();
             let answer = peer
                 .process
-                .within(|| peer.view.answer(term, Coverage::default()));
+                .within(|| peer.view.answer(term, IncompleteRuleSets::default()));
             self.links.pass().await?;
             answer.ok_or(LinkError::AnotherTerm)
         }

@@ -7,7 +7,7 @@ use crate::replicate::peer::{
 use crate::replicate::{
     ClusterContact, Leader, LeaderView, Leadership, Mirror, Succession, Term, View, view,
 };
-use crate::rules::Coverage;
+use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ impl Link for FakeLink {
                 leading: true,
                 head,
                 oldest: self.0.reader.oldest(),
-                coverage: Coverage::default(),
+                coverage: IncompleteRuleSets::default(),
             })
         }
         .boxed()
@@ -369,7 +369,7 @@ async fn mirrors_are_served_only_during_the_own_term() {
     let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
     let answers = |term: &Term| {
         pair.view
-            .answer(term.as_str(), Coverage::default())
+            .answer(term.as_str(), IncompleteRuleSets::default())
             .is_some()
     };
     assert!(!answers(&first) && !pair.view.is_mirrored());

@@ -10,7 +10,7 @@ use crate::index::{
     Writer, index_from,
 };
 use crate::replicate::View;
-use crate::rules::Coverage;
+use crate::rules::IncompleteRuleSets;
 use crate::serve::resource::{Resource, inflight_operations, operation_rule_sets};
 use crate::serve::{Health, Limits, Server, VersionInfo, router};
 use crate::telemetry::Metrics;
@@ -182,7 +182,7 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
             operation_rule_sets(rule_sets.clone()),
         ],
         view: View::alone(live.clone()),
-        coverage: Arc::new(Coverage::default),
+        coverage: Arc::new(IncompleteRuleSets::default),
         authenticate: Arc::new(Anybody),
         authorize: Arc::new(Always(decision)),
         completeness: Arc::new(Gaps {

@@ -23,7 +23,7 @@ use crate::auth::{
 };
 use crate::index::{Bounds, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::{LeaderQueries, LeaderView, Leadership, View, view};
-use crate::rules::Coverage;
+use crate::rules::IncompleteRuleSets;
 use crate::telemetry::Metrics;
 use axum::Router;
 use axum::body::Body;
@@ -200,7 +200,7 @@ impl Fixture {
         let (view, contact) = view(reader.clone(), standing.subscribe());
         let router = router(Server {
             view: view.clone(),
-            coverage: Arc::new(Coverage::default),
+            coverage: Arc::new(IncompleteRuleSets::default),
             resources: vec![
                 inflight_operations(reader),
                 operation_rule_sets(rule_sets_reader),

@@ -209,7 +209,7 @@ impl Input {
                 continue;
             }
             let mut objects = Vec::new();
-            if let Err(why) = manifest::take(document, &mut objects) {
+            if let Err(why) = manifest::append_objects(document, &mut objects) {
                 let place = if several {
                     format!("document {}: ", n + 1)
                 } else {

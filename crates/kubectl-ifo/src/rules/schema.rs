@@ -55,7 +55,7 @@ impl Schemas {
                 continue;
             }
             let mut objects = Vec::new();
-            manifest::take(document, &mut objects)?;
+            manifest::append_objects(document, &mut objects)?;
             for object in objects {
                 some |= object.kind == "CustomResourceDefinition";
                 self.declare(&object.json);

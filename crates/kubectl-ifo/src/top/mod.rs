@@ -91,7 +91,7 @@ pub(super) struct TopArgs {
 
 /// Runs until the user ends it.
 pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace());
+    let mut filters = args.filters.with_namespace(args.connect.namespace());
     filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || dumb {

@@ -64,7 +64,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     // Descendants of a resource can be connected by resources that the filters exclude.
     let wanted = Filters {
         all_phases: args.target.is_some() || filters.all_phases,
-        ..Filters::default().within(filters.namespace.as_ref())
+        ..Filters::default().with_namespace(filters.namespace.as_ref())
     };
     let first = Filters {
         selector: filters.selector.clone(),

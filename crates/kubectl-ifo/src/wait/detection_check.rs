@@ -145,7 +145,7 @@ pub(crate) fn sight_without_rule_sets(
     completeness: &ListCompleteness,
     refused: &Problem,
 ) -> DetectionCheck {
-    let only_namespace = filters.within(None).are_none();
+    let only_namespace = filters.with_namespace(None).is_unfiltered();
     match completeness {
         ListCompleteness::Incomplete(incomplete) => {
             DetectionCheck::Impaired(incomplete.to_string())

@@ -109,7 +109,7 @@ enum WaitEnd {
 pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     let mut filters = Filters {
         all_phases: true,
-        ..args.filters.within(args.connect.namespace())
+        ..args.filters.with_namespace(args.connect.namespace())
     };
     filters.refuse_format("wait has no output format; its exit code is the result")?;
     if args.goal == WaitGoal::Started && args.quiet_period.is_some() {

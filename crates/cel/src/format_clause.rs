@@ -1,7 +1,6 @@
 //! The clauses of a format string, such as `%s` and `%.2f`.
 //!
-//! Input: the string. Output: its pieces, or cel-go's error. The errors are the same in compilation
-//! and evaluation.
+//! Input: the string. Output: its parts, or cel-go's error.
 
 use std::fmt;
 
@@ -13,10 +12,11 @@ pub(super) const FORMATTING: &str = "error during formatting: ";
 /// The text before the type of the value.
 pub(super) const GIVEN: &str = ", was given ";
 
-/// An error in a format string. The complete text quotes the string and is only for the compiler,
-/// because during an evaluation the string can come from the object.
+/// An error in a format string. Its `Display` text quotes the string, so only the compiler uses it.
+/// During an evaluation the string can be a value of the object, and errors must not contain such
+/// values.
 #[derive(Debug)]
-pub(super) enum Misformat {
+pub(super) enum FormatError {
     /// There are not enough values.
     Index(usize),
     /// The string ends within a clause.
@@ -27,7 +27,7 @@ pub(super) enum Misformat {
     Unrecognized(u8),
 }
 
-impl Misformat {
+impl FormatError {
     /// Formats the error without a quotation.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Misformat {
     }
 }
 
-impl fmt::Display for Misformat {
+impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index(index) => write!(f, "index {index} out of range"),
@@ -79,7 +79,8 @@ pub(super) struct FormatParts<'t> {
     rest: &'t str,
     args: usize,
     pub seen: usize,
-    /// During an evaluation, a missing value is reported before an invalid clause.
+    /// True during an evaluation. Then a missing value is reported even if the clause ends too
+    /// early.
     evaluating: bool,
 }
 
@@ -93,16 +94,16 @@ impl<'t> FormatParts<'t> {
         }
     }
 
-    fn clause(&mut self) -> Result<Clause, Misformat> {
+    fn clause(&mut self) -> Result<Clause, FormatError> {
         let index = self.seen;
         self.seen += 1;
-        let missing = Misformat::Index(index);
+        let missing = FormatError::Index(index);
         if self.evaluating && index >= self.args {
             return Err(missing);
         }
         let spec = self.rest.get(1..).unwrap_or_default();
         if spec.is_empty() {
-            return Err(Misformat::End);
+            return Err(FormatError::End);
         }
         if index >= self.args {
             return Err(missing);
@@ -110,7 +111,7 @@ impl<'t> FormatParts<'t> {
         let (precision, spec) = match spec.strip_prefix('.') {
             None => (None, spec),
             Some(digits) => {
-                let (precision, spec) = precision(digits).map_err(Misformat::Precision)?;
+                let (precision, spec) = precision(digits).map_err(FormatError::Precision)?;
                 (Some(precision), spec)
             }
         };
@@ -124,7 +125,9 @@ impl<'t> FormatParts<'t> {
             Some(b'X') => Clause::Hex { upper: true },
             Some(b'o') => Clause::Octal,
             other => {
-                return Err(Misformat::Unrecognized(other.copied().unwrap_or_default()));
+                return Err(FormatError::Unrecognized(
+                    other.copied().unwrap_or_default(),
+                ));
             }
         };
         self.rest = spec.get(1..).unwrap_or_default();
@@ -133,7 +136,7 @@ impl<'t> FormatParts<'t> {
 }
 
 impl<'t> Iterator for FormatParts<'t> {
-    type Item = Result<FormatPart<'t>, Misformat>;
+    type Item = Result<FormatPart<'t>, FormatError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -172,7 +175,8 @@ fn precision(digits: &str) -> Result<(usize, &str), String> {
 }
 
 impl Clause {
-    /// Returns true if a value of this type can be formatted. Its elements are not checked.
+    /// Returns true if a value of this type can be formatted. The elements of a list or map are not
+    /// checked.
     pub(super) fn takes(self, ty: &Ty) -> bool {
         ty.is_dynamic()
             || match self {
@@ -186,11 +190,11 @@ impl Clause {
 
     /// Returns cel-go's error for a value of the wrong type.
     pub(super) fn refusal(self, found: &str) -> String {
-        [FORMATTING, self.taken(), GIVEN, found].concat()
+        [FORMATTING, self.type_error_text(), GIVEN, found].concat()
     }
 
-    /// Returns the types that this clause accepts.
-    pub(super) fn taken(self) -> &'static str {
+    /// Returns cel-go's error text about a value of a wrong type.
+    pub(super) fn type_error_text(self) -> &'static str {
         match self {
             Self::String => {
                 "string clause can only be used on strings, bools, bytes, ints, doubles, maps, \

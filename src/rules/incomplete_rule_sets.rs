@@ -1,5 +1,5 @@
-//! The rule sets that may miss operations, as one replica sends them to the others. Input: the
-//! report of the leader. Output: the same answers about completeness at every replica.
+//! The list of rule sets that may miss operations. The leader sends it to the followers, so that
+//! every replica can add the same warnings to its answers.
 
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_engine::rules::ObjectScope;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// The rule sets that may miss operations, at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Coverage {
+pub struct IncompleteRuleSets {
     /// True if the rule sets of the cluster have been read.
     pub read: bool,
     /// Number of rule sets.
@@ -34,7 +34,7 @@ pub(super) struct IncompleteRuleSet {
 }
 
 impl IncompleteRuleSet {
-    fn covers(&self, wanted: ObjectScope<'_>) -> bool {
+    fn affects(&self, wanted: ObjectScope<'_>) -> bool {
         let here = match (&self.namespaces, wanted.namespace) {
             (Some(own), Some(namespace)) => own.contains(namespace),
             (Some(own), None) => !own.is_empty(),
@@ -58,10 +58,10 @@ impl IncompleteRuleSet {
     }
 }
 
-impl Coverage {
+impl IncompleteRuleSets {
     /// The rule sets that may miss operations on the `wanted` objects.
     pub fn gaps(&self, wanted: ObjectScope<'_>) -> Gaps {
-        let affected = self.rule_sets.iter().filter(|it| it.covers(wanted));
+        let affected = self.rule_sets.iter().filter(|it| it.affects(wanted));
         Gaps {
             read: self.read,
             total: self.total,
@@ -103,13 +103,13 @@ mod tests {
             ),
             (uncovered(Some(&[]), true), [true, false, false, true]),
         ] {
-            let coverage = Coverage {
+            let coverage = IncompleteRuleSets {
                 read: true,
                 total: 3,
                 rule_sets: vec![uncovered],
             };
             let text = serde_json::to_string(&coverage).unwrap();
-            let coverage: Coverage = serde_json::from_str(&text).unwrap();
+            let coverage: IncompleteRuleSets = serde_json::from_str(&text).unwrap();
             let told = [all, shop, other, own].map(|it| !coverage.gaps(it).rule_sets.is_empty());
             assert_eq!(told, affected, "{text}");
             assert_eq!(coverage.gaps(all).total, 3);

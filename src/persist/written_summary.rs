@@ -1,5 +1,5 @@
-//! The part of an operation whose changes are written, as hashes: a small value to compare
-//! instead of whole objects.
+//! A summary of the fields of an operation that are written to its custom resource. If the summary
+//! changes, the custom resource is written. A summary is small, because it consists of hashes.
 
 use super::convert;
 use super::failure::StoreFailure;
@@ -9,28 +9,31 @@ use ifo_api::persisted;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
-/// The written facts of an operation. If they change, the custom resource is written.
+/// The summary of one operation or custom resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WrittenFacts {
-    /// True if the operation is completed.
+pub(super) struct WrittenSummary {
+    /// The phase of the operation.
     pub phase: Phase,
     /// True if the operation is no longer detected, but not completed either.
     pub settling: bool,
-    /// Hash of all fields that count.
+    /// Hash of all compared fields.
     pub digest: u64,
-    /// Hash of the keys of the labels. If these change, some may have to be removed.
+    /// Hash of the keys of the labels. If the keys change, a write may have to remove labels.
     pub labels: u64,
 }
 
-impl WrittenFacts {
-    /// The look of a custom resource. None if it has no status.
+impl WrittenSummary {
+    /// Returns the summary of a custom resource. None if it has no status.
     ///
-    /// These do not count: `lastDetected`, `subjectGeneration` and the conditions, because a
-    /// gap in a watch changes them for all operations at once; `startTimeSource`, because a
-    /// restart changes it; and what others add, because a write does not remove it.
+    /// Some fields are not compared:
+    ///
+    /// - `lastDetected`, `subjectGeneration` and the conditions, because an interrupted watch
+    ///   changes them for all operations at once
+    /// - `startTimeSource`, because a restart changes it
+    /// - labels and annotations of other clients, because the server does not write them
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
-        let shown = persisted::InFlightOperationStatus {
+        let compared = persisted::InFlightOperationStatus {
             last_detected: status.started.clone(),
             subject_generation: None,
             conditions: Vec::new(),
@@ -38,10 +41,10 @@ impl WrittenFacts {
             ..status.clone()
         };
         let annotations = cr.metadata.annotations.as_ref();
-        let place = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
+        let live_annotation = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
         let labels = convert::own_labels(cr);
         let keys: Vec<&String> = labels.iter().flatten().map(|(key, _)| key).collect();
-        let bytes = serde_json::to_vec(&(&cr.spec, &labels, place, shown)).ok()?;
+        let bytes = serde_json::to_vec(&(&cr.spec, &labels, live_annotation, compared)).ok()?;
         Some(Self {
             phase: status.phase,
             settling: status.state == State::Settling,
@@ -57,12 +60,12 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// The name and the look of the custom resource for an operation in the index. None if the
-/// entry is not an operation: the index holds no such entry.
-pub(super) fn of_entry(entry: &IndexEntry) -> Option<(Arc<str>, WrittenFacts)> {
+/// Returns the name and the summary of the custom resource for an operation in the index. None if
+/// the entry is not an operation, which does not occur.
+pub(super) fn name_and_summary(entry: &IndexEntry) -> Option<(Arc<str>, WrittenSummary)> {
     let cr = cr_of(entry).ok()?;
-    let look = WrittenFacts::of(&cr)?;
-    Some((cr.metadata.name?.into(), look))
+    let summary = WrittenSummary::of(&cr)?;
+    Some((cr.metadata.name?.into(), summary))
 }
 
 /// The custom resource for an operation in the index.
@@ -96,13 +99,13 @@ mod tests {
 
     #[test]
     fn only_visible_facts_are_changes_and_heartbeats_gaps_and_restarts_are_not() {
-        let before = WrittenFacts::of(&cr()).unwrap();
+        let before = WrittenSummary::of(&cr()).unwrap();
         let changed = |change: fn(&mut persisted::InFlightOperation)| {
             let mut cr = cr();
             change(&mut cr);
-            WrittenFacts::of(&cr).unwrap() != before
+            WrittenSummary::of(&cr).unwrap() != before
         };
-        assert_eq!(WrittenFacts::of(&cr()), Some(before));
+        assert_eq!(WrittenSummary::of(&cr()), Some(before));
         assert!(changed(|cr| cr.status.as_mut().unwrap().progress = Some(6)));
         assert!(changed(
             |cr| cr.status.as_mut().unwrap().message = "m".to_owned()
