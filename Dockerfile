@@ -13,6 +13,10 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cp "target/$target/release/ifo-apiserver" /ifo-apiserver
 
 FROM gcr.io/distroless/static-debian12:nonroot
+LABEL org.opencontainers.image.title="ifo-apiserver" \
+      org.opencontainers.image.description="Shows which operations are in flight in a Kubernetes cluster" \
+      org.opencontainers.image.source="https://github.com/kubevirt/ifo" \
+      org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /ifo-apiserver /ifo-apiserver
 USER 65532:65532
 EXPOSE 8443

@@ -43,7 +43,7 @@ const MAX_VERDICTS: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The `ConfigMap` cannot be read.
-    #[error("cannot read ConfigMap {NAMESPACE}/{NAME}: {0}")]
+    #[error("cannot read ConfigMap {NAMESPACE}/{NAME}{hint}: {0}", hint = hint(.0))]
     Read(#[source] kube::Error),
     /// A value in it is not valid.
     #[error("ConfigMap {NAMESPACE}/{NAME}, key {key}: {why}")]
@@ -53,6 +53,18 @@ pub enum TrustError {
         /// The error in its value.
         why: String,
     },
+}
+
+/// Names the object that grants the right, if the right is missing. It is missing if a kustomize
+/// overlay with `namespace:` lacks the transformers in `deploy/transformers/namespace`.
+fn hint(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            " (the RoleBinding ifo-apiserver-authentication-reader must be in this namespace, and \
+             must name the ServiceAccount of this server)"
+        }
+        _ => "",
+    }
 }
 
 /// The CAs and header names of the cluster at one time.

@@ -27,6 +27,18 @@ async fn loading_the_configuration_times_out() {
     assert!(matches!(error, Err(TrustError::Read(_))));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_is_reported_with_the_object_that_grants_it() {
+    let cluster = Cluster::new();
+    cluster.refuse(Method::GET, "extension-apiserver-authentication", 403);
+    let error = Trust::load(&cluster.client(), Duration::from_millis(100)).await;
+    let error = error.expect_err("it is forbidden").to_string();
+    assert!(
+        error.contains("RoleBinding ifo-apiserver-authentication-reader"),
+        "{error}"
+    );
+}
+
 #[tokio::test]
 async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     let cluster = Cluster::new();
