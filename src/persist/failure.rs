@@ -2,7 +2,7 @@
 //!
 //! Input: an answer, or its absence. Output: a [`StoreFailure`], which decides the next step.
 
-use super::explanation::Explanation;
+use super::failure_text::FailureText;
 use super::store::read;
 use http::{Response, StatusCode, header};
 use kube::client::Body;
@@ -20,22 +20,22 @@ pub enum StoreFailure {
     Missing,
     /// The server lacks the right, or an admission plugin refused the request.
     #[error("forbidden: {0}")]
-    Forbidden(Explanation),
+    Forbidden(FailureText),
     /// The object does not exist, or another object has its name now.
     #[error("conflict: the object was deleted")]
     Gone,
     /// The object or the list is not in the state that the request is conditional on.
     #[error("conflict: {0}")]
-    Conflict(Explanation),
+    Conflict(FailureText),
     /// The kube-apiserver refuses this request, and will refuse it again.
     #[error("refused: {0}")]
-    Invalid(Explanation),
+    Invalid(FailureText),
     /// There are too many requests. The request had no effect.
     #[error("too many requests, retry in {} s", .0.as_secs())]
     Throttled(Duration),
     /// There is no answer, or an answer of the class 5xx. The request may have had an effect.
     #[error("{0}")]
-    Unreachable(Explanation, Option<Duration>),
+    Unreachable(FailureText, Option<Duration>),
 }
 
 impl StoreFailure {
@@ -58,7 +58,7 @@ impl StoreFailure {
 
     /// There is no answer.
     pub(super) fn lost(error: &dyn std::error::Error) -> Self {
-        Self::Unreachable(Explanation::of_connection(error), None)
+        Self::Unreachable(FailureText::of_connection(error), None)
     }
 
     /// Classifies an answer that is not a success. Its message quotes the object, so the
@@ -86,7 +86,7 @@ impl StoreFailure {
             .map(|details| details.causes)
             .unwrap_or_default();
         let is_other = causes.iter().any(|cause| cause.field == "metadata.uid");
-        let why = Explanation::of_answer(code, causes.iter().map(|cause| &*cause.field));
+        let why = FailureText::of_answer(code, causes.iter().map(|cause| &*cause.field));
         match code {
             StatusCode::NOT_FOUND if names_object => Self::Gone,
             StatusCode::UNPROCESSABLE_ENTITY if is_other => Self::Gone,

@@ -19,8 +19,8 @@
 //! s later, and then every ten minutes.
 
 mod convert;
-mod explanation;
 mod failure;
+mod failure_text;
 mod persisted_condition;
 mod queue;
 mod rate_limit;
@@ -33,8 +33,8 @@ mod tests;
 pub(crate) use tests::fake;
 
 pub use convert::{from_cr, to_cr};
-pub use explanation::Explanation;
 pub use failure::StoreFailure;
+pub use failure_text::FailureText;
 pub use persisted_condition::{PersistVerdict, keep_condition};
 pub use queue::{AtStop, PersistSettings, UnreadRuleSets};
 pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
@@ -157,8 +157,8 @@ impl Persist {
                 continue; // The newest state is always available.
             };
             let all = entries.into_iter().filter_map(|entry| {
-                let (name, look) = written_summary::name_and_summary(&entry)?;
-                Some((name, entry, look))
+                let (name, summary) = written_summary::name_and_summary(&entry)?;
+                Some((name, entry, summary))
             });
             queue.reset(all.collect(), Instant::now());
             // This fails only if the changes since the list fill the whole ring.
@@ -237,8 +237,8 @@ fn follow(queue: &mut Queue, changes: &[IndexChange]) {
                 .and_then(|it| written_summary::name_and_summary(it))
         };
         if let Some(entry) = &change.after {
-            if let Some((name, look)) = written_summary::name_and_summary(entry) {
-                queue.live(&name, entry, look, now);
+            if let Some((name, summary)) = written_summary::name_and_summary(entry) {
+                queue.live(&name, entry, summary, now);
             }
         } else if let Some((name, _)) = before() {
             queue.gone(&name, now);
@@ -250,21 +250,21 @@ fn follow(queue: &mut Queue, changes: &[IndexChange]) {
 async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
-        (WantedState::Live(entry, look, _), StoredState::Absent) => {
+        (WantedState::Live(entry, summary, _), StoredState::Absent) => {
             let revision = store.create(&written_summary::cr_of(entry)?).await?;
-            Ok(JobResult::Written(Some((*look, revision))))
+            Ok(JobResult::Written(Some((*summary, revision))))
         }
-        (WantedState::Live(entry, look, _), StoredState::Present(old, revision, _)) => {
+        (WantedState::Live(entry, summary, _), StoredState::Present(old, revision, _)) => {
             let wanted = written_summary::cr_of(entry)?;
             let mut gone = Vec::new();
             // The label keys differ, so find the labels that must be removed.
-            if old.labels != look.labels {
+            if old.labels != summary.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
                 gone = convert::gone_labels(&there, &wanted);
             }
             let patch = convert::merge_patch(&wanted, revision, &gone);
             let revision = store.patch(name, &patch).await?;
-            Ok(JobResult::Written(Some((*look, revision))))
+            Ok(JobResult::Written(Some((*summary, revision))))
         }
         (WantedState::Live(entry, ..), StoredState::Unknown) => {
             let Some(cr) = store.get(name).await? else {
@@ -292,10 +292,10 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
                 state,
                 ended.and_then(|cr| Some((WrittenSummary::of(&cr)?, cr))),
             ) {
-                (Some((old, revision)), Some((look, cr))) if old.phase == Phase::Active => {
+                (Some((old, revision)), Some((summary, cr))) if old.phase == Phase::Active => {
                     let patch = convert::merge_patch(&cr, &revision, &[]);
                     let revision = store.patch(name, &patch).await?;
-                    Ok(JobResult::Written(Some((look, revision))))
+                    Ok(JobResult::Written(Some((summary, revision))))
                 }
                 (state, _) => Ok(JobResult::Read(state)),
             }
@@ -324,9 +324,13 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     match store.namespaces().await {
         Ok(created) => {
             for found in &mut all {
-                found.outlived = found.place.as_ref().is_some_and(|(namespace, seen)| {
-                    created.get(namespace).is_none_or(|created| created > seen)
-                });
+                found.namespace_deleted =
+                    found
+                        .last_seen_in
+                        .as_ref()
+                        .is_some_and(|(namespace, seen)| {
+                            created.get(namespace).is_none_or(|created| created > seen)
+                        });
             }
         }
         Err(error) => tracing::debug!(%error, "the namespaces cannot be listed"),
@@ -338,7 +342,7 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
 fn found(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = convert::from_cr(cr)?;
     let seen = convert::last_seen(&live);
-    let place = live.spec.subject.namespace.zip(seen);
+    let last_seen_in = live.spec.subject.namespace.zip(seen);
     let name = cr.metadata.name.as_deref()?;
     let mut rule_sets = live.status.detected_by;
     if !rule_sets.contains(&live.spec.rule_set) {
@@ -347,10 +351,10 @@ fn found(cr: &InFlightOperation) -> Option<ListedResource> {
     Some(ListedResource {
         name: name.into(),
         revision: Revision::of(&cr.metadata)?,
-        look: WrittenSummary::of(cr)?,
+        summary: WrittenSummary::of(cr)?,
         completed: live.status.completed.map(|time| time.0),
-        place,
-        outlived: false,
+        last_seen_in,
+        namespace_deleted: false,
         rule_sets,
     })
 }

@@ -166,7 +166,7 @@ impl Queue {
         &mut self,
         name: &Arc<str>,
         entry: &Arc<IndexEntry>,
-        look: WrittenSummary,
+        summary: WrittenSummary,
         now: Instant,
     ) {
         // If this queue observes the end of an operation, it has had a record for it before.
@@ -174,7 +174,7 @@ impl Queue {
             .born
             .checked_sub(LONG_COMPLETED)
             .unwrap_or(Timestamp::MIN);
-        let is_old = look.phase == Phase::Completed
+        let is_old = summary.phase == Phase::Completed
             && self.settled.is_none()
             && !self.records.contains_key(name)
             && entry
@@ -188,10 +188,10 @@ impl Queue {
                 record.not_before = None;
             }
             let since = match &record.wanted {
-                WantedState::Live(_, known, since) if *known == look => *since,
+                WantedState::Live(_, known, since) if *known == summary => *since,
                 _ => now,
             };
-            record.wanted = WantedState::Live(entry.clone(), look, since);
+            record.wanted = WantedState::Live(entry.clone(), summary, since);
         });
     }
 
@@ -208,8 +208,8 @@ impl Queue {
         for name in self.names(|name, _| !there.contains(name)) {
             self.gone(&name, now);
         }
-        for (name, entry, look) in all {
-            self.live(&name, &entry, look, now);
+        for (name, entry, summary) in all {
+            self.live(&name, &entry, summary, now);
         }
     }
 

@@ -7,8 +7,8 @@
 //! a uid and a resourceVersion. So a late write of a previous leader cannot overwrite a newer
 //! state.
 
-use super::explanation::Explanation;
 use super::failure::StoreFailure;
+use super::failure_text::FailureText;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -202,7 +202,7 @@ pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> 
     reason = "the signature that `map_err` needs"
 )]
 fn garbled(error: serde_json::Error) -> StoreFailure {
-    StoreFailure::Invalid(Explanation::of_garbled(&error))
+    StoreFailure::Invalid(FailureText::of_undecodable(&error))
 }
 
 /// Reads one page of a list. The first page has the usual number of objects again.

@@ -1,7 +1,8 @@
 //! Compares the custom resources with the records of the queue.
 //!
-//! Input: a list of the custom resources. Output: the stored state of each record, and a record for
-//! each orphan that must be ended or deleted.
+//! Input: a list of the custom resources. Output: the stored state of each record, and a new record
+//! for each orphan that must be completed or deleted. An orphan is a custom resource whose
+//! operation is not in the index.
 
 use super::record::{Record, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
@@ -17,12 +18,12 @@ use tokio::time::Instant;
 
 /// Delay between the comparison that finds an orphan and the write for it. The previous leader may
 /// have read the subject from a kube-apiserver that is ahead of the one that this leader reads.
-/// Then this leader detects the same operation within the delay.
+/// Then this leader detects the same operation within the delay, and the orphan is not written.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// Delay of the second comparison after the targets have been read. The previous leader may have
-/// sent a creation just before it lost the Lease. The kube-apiserver ends requests after 60 s. So 5
-/// s later such a creation has either succeeded or failed.
+/// Time from the first comparison, when all targets have been read, to the second one. The previous
+/// leader may have sent a creation just before it lost the Lease. The kube-apiserver ends requests
+/// after 60 s, so after 65 s the creation has succeeded or failed.
 pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 
 /// A custom resource in a list.
@@ -30,12 +31,12 @@ pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 pub(in crate::persist) struct ListedResource {
     pub name: Arc<str>,
     pub revision: Revision,
-    pub look: WrittenSummary,
+    pub summary: WrittenSummary,
     pub completed: Option<Timestamp>,
     /// The namespace of its subject, and the time at which the subject was last seen there.
-    pub place: Option<(String, Timestamp)>,
+    pub last_seen_in: Option<(String, Timestamp)>,
     /// True if that namespace was deleted. A new namespace of the same name may exist.
-    pub outlived: bool,
+    pub namespace_deleted: bool,
     /// The rule sets that detect the operation.
     pub rule_sets: Vec<String>,
 }
@@ -51,8 +52,8 @@ impl Queue {
         let again = again.filter(|at| *at > now).min();
         self.compare_at = Some(again.unwrap_or(now + COMPARE_INTERVAL));
         let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // A completed operation is not written again. Its custom resource was deleted, for example
-        // by the garbage collector together with the subject.
+        // Records of completed operations are left out: their custom resources are not created
+        // again. They were deleted, for example by the garbage collector together with the subject.
         for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
             self.change(&name, now, |record| record.stored = StoredState::Absent);
         }
@@ -76,15 +77,14 @@ impl Queue {
                     record.not_before = Some(now + ORPHAN_DELAY);
                 }
                 let at = match &record.stored {
-                    // The custom resource has not changed since the server's last write. Its facts
-                    // can still differ from the written ones. If another client created the custom
-                    // resource, all labels count as ours, but a write does not remove labels of
-                    // other clients.
+                    // The custom resource has not changed since the server's last write, so the
+                    // stored state in the record is right. The summary of the listed object can
+                    // differ from it: it includes labels of other clients, which a write keeps.
                     StoredState::Present(_, revision, _) if *revision == found.revision => return,
                     StoredState::Present(_, _, at) => *at,
                     _ => None,
                 };
-                record.stored = StoredState::Present(found.look, found.revision, at);
+                record.stored = StoredState::Present(found.summary, found.revision, at);
             });
         }
     }
@@ -92,7 +92,7 @@ impl Queue {
     /// Returns the wanted state of an orphan that is not kept. None if a rule set may still detect
     /// it.
     fn orphan(&self, found: &ListedResource) -> Option<WantedState> {
-        if found.look.phase == Phase::Completed || found.outlived {
+        if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
         }
         let (_, unread) = self.settled.as_ref()?;
@@ -120,7 +120,7 @@ impl Queue {
             .unwrap_or(Timestamp::MIN);
         let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
             .iter()
-            .filter(|found| found.look.phase == Phase::Completed && !found.outlived)
+            .filter(|found| found.summary.phase == Phase::Completed && !found.namespace_deleted)
             .filter(|found| self.live_phase(&found.name).is_none())
             .filter_map(|found| Some((found.completed?, &found.name)))
             .filter(|(completed, _)| *completed > oldest)

@@ -74,26 +74,28 @@ impl Record {
         stopping: Option<AtStop>,
         now: Instant,
     ) -> Option<Instant> {
-        let is_over = |look: &WrittenSummary| look.phase == Phase::Completed;
+        let is_over = |summary: &WrittenSummary| summary.phase == Phase::Completed;
         match (&self.wanted, &self.stored) {
             (WantedState::Gone | WantedState::Ended, StoredState::Absent) => None,
-            (WantedState::Ended, StoredState::Present(look, ..)) if is_over(look) => None,
+            (WantedState::Ended, StoredState::Present(summary, ..)) if is_over(summary) => None,
             // The next process or the next leader finds the same custom resource.
             (WantedState::Ended, _) => stopping.is_none().then_some(now),
             // The live object is deleted next, and its custom resource with it.
-            (WantedState::Live(_, look, _), _) if is_over(look) && !settings.retain => None,
-            (WantedState::Live(_, look, _), StoredState::Absent)
-                if is_over(look) && self.is_old =>
+            (WantedState::Live(_, summary, _), _) if is_over(summary) && !settings.retain => None,
+            (WantedState::Live(_, summary, _), StoredState::Absent)
+                if is_over(summary) && self.is_old =>
             {
                 None
             }
-            (WantedState::Live(_, look, _), StoredState::Present(old, ..)) if look == old => None,
-            (WantedState::Live(_, look, since), StoredState::Present(_, _, at))
-                if stopping.is_none() && !is_over(look) =>
+            (WantedState::Live(_, summary, _), StoredState::Present(old, ..)) if summary == old => {
+                None
+            }
+            (WantedState::Live(_, summary, since), StoredState::Present(_, _, at))
+                if stopping.is_none() && !is_over(summary) =>
             {
                 let again = at.map_or(now, |at| at + settings.resync);
                 let settled = *since + settings.settling;
-                Some(if look.settling {
+                Some(if summary.settling {
                     again.max(settled)
                 } else {
                     again
@@ -115,8 +117,8 @@ impl Record {
         };
         self.stored = found
             .clone()
-            .map_or(StoredState::Absent, |(look, revision)| {
-                StoredState::Present(look, revision, at)
+            .map_or(StoredState::Absent, |(summary, revision)| {
+                StoredState::Present(summary, revision, at)
             });
     }
 
@@ -136,7 +138,7 @@ impl Record {
     /// Returns the phase of the operation in the index.
     pub fn live_phase(&self) -> Option<Phase> {
         match &self.wanted {
-            WantedState::Live(_, look, _) => Some(look.phase),
+            WantedState::Live(_, summary, _) => Some(summary.phase),
             _ => None,
         }
     }
@@ -145,7 +147,9 @@ impl Record {
     /// completed.
     pub fn is_history(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
-            (WantedState::Live(_, look, _), StoredState::Present(stored, ..)) => look == stored,
+            (WantedState::Live(_, summary, _), StoredState::Present(stored, ..)) => {
+                summary == stored
+            }
             _ => false,
         };
         is_written && self.live_phase() == Some(Phase::Completed)

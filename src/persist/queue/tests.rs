@@ -146,8 +146,9 @@ impl Bench {
         self.settle_except(&[], found);
     }
 
-    fn live(&mut self, number: usize, look: WrittenSummary) {
-        self.queue.live(&name(number), &self.entry, look, self.now);
+    fn live(&mut self, number: usize, summary: WrittenSummary) {
+        self.queue
+            .live(&name(number), &self.entry, summary, self.now);
     }
 
     fn gone(&mut self, number: usize) {
@@ -169,16 +170,16 @@ impl Bench {
     }
 
     fn succeed(&mut self, job: &Job) {
-        let written = |look, version| JobResult::Written(Some((look, revision(version))));
-        let look = match &job.wanted {
-            WantedState::Live(_, look, _) => *look,
+        let written = |summary, version| JobResult::Written(Some((summary, revision(version))));
+        let summary = match &job.wanted {
+            WantedState::Live(_, summary, _) => *summary,
             _ => completed(99),
         };
         let verb = verb(job);
         let done = match verb {
-            "create" => written(look, 1),
-            "change" => written(look, 2),
-            "end" => written(look, 3),
+            "create" => written(summary, 1),
+            "change" => written(summary, 2),
+            "end" => written(summary, 3),
             "delete" => JobResult::Written(None),
             _ => JobResult::Read(None),
         };
@@ -212,14 +213,14 @@ impl Bench {
     }
 }
 
-fn found(number: usize, look: WrittenSummary, completed: Option<&str>) -> ListedResource {
+fn found(number: usize, summary: WrittenSummary, completed: Option<&str>) -> ListedResource {
     ListedResource {
         name: name(number),
         revision: revision(9),
-        look,
+        summary,
         completed: completed.map(|time| time.parse().unwrap()),
-        place: None,
-        outlived: false,
+        last_seen_in: None,
+        namespace_deleted: false,
         rule_sets: vec!["rules".to_owned()],
     }
 }
@@ -268,7 +269,7 @@ async fn intermediate_changes_are_written_once_per_resync() {
     assert!((9..=10).contains(&writes), "{writes}");
     bench.pass(seconds(60));
     let stored = &bench.queue.records[&name(1)].stored;
-    assert!(matches!(stored, StoredState::Present(look, ..) if *look == active(290)));
+    assert!(matches!(stored, StoredState::Present(summary, ..) if *summary == active(290)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -665,7 +666,7 @@ async fn after_falling_off_the_ring_the_whole_state_is_compared() {
     bench.pass(seconds(40));
     bench.written.clear();
     let now = [(0, active(1)), (1, completed(2)), (3, active(1))];
-    let all = now.map(|(number, look)| (name(number), bench.entry.clone(), look));
+    let all = now.map(|(number, summary)| (name(number), bench.entry.clone(), summary));
     bench.queue.reset(all.to_vec(), bench.now);
     bench.pass(seconds(1));
     bench.written.sort();
@@ -784,11 +785,11 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
 async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not() {
     for retain in [true, false] {
         let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
-        let mut outlived = found(2, active(1), None);
-        outlived.outlived = true;
+        let mut namespace_deleted = found(2, active(1), None);
+        namespace_deleted.namespace_deleted = true;
         let mut history = found(3, completed(1), Some(&clock::now().to_string()));
-        history.outlived = true;
-        let all = vec![found(1, active(1), None), outlived, history];
+        history.namespace_deleted = true;
+        let all = vec![found(1, active(1), None), namespace_deleted, history];
         bench.settle_except(&["others", "rules"], all);
         bench.pass(seconds(60));
         bench.written.sort();

@@ -107,7 +107,7 @@ async fn refusals_are_classified() {
         {"field":"metadata.labels[of.the.object]"},{"field":"status.x: of the object"}]}}"#;
     let why = |code| {
         let code = StatusCode::from_u16(code).unwrap();
-        Explanation::of_answer(code, ["metadata.labels", "spec.subject"].into_iter())
+        FailureText::of_answer(code, ["metadata.labels", "spec.subject"].into_iter())
     };
     for (code, retry_after, want) in [
         (404, None, StoreFailure::Missing),

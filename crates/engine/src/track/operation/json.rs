@@ -1,6 +1,6 @@
 //! The JSON of an operation. Input: borrowed texts. Output: the bytes of the `InFlightOperation`
-//! that clients read. The tests of the tracker compare the bytes with those of the type
-//! `InFlightOperation`, which owns its texts and takes twice the time.
+//! that clients read. Serializing the type `InFlightOperation` itself takes twice the time, because
+//! it owns its texts. The tests of the tracker compare the bytes of both ways.
 
 use crate::rules::Labels;
 use crate::track::facts::{TEXT_COUNT, TextField, TextSpan};
@@ -213,7 +213,8 @@ pub struct ConditionJson<'a> {
     pub r#type: &'a str,
 }
 
-/// Writes the whole object. `recorder` must have created the texts of the parts.
+/// Writes the whole object. The texts of the parts must come from [`JsonRecorder::text`] of
+/// `recorder`.
 pub fn encode(
     recorder: &JsonRecorder,
     metadata: &MetadataJson<'_>,

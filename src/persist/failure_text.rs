@@ -13,12 +13,12 @@ const MAX_FIELDS: usize = 5;
 /// A text about a failure that quotes nothing from a custom resource.
 ///
 /// The message of an answer quotes names and values. This text is shown in a cluster-scoped
-/// condition and logged, so only the functions of this file create such texts.
+/// condition and logged, so it is built from fixed texts and field names only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Explanation(String);
+pub struct FailureText(String);
 
-impl Explanation {
+impl FailureText {
     /// Explains an answer by the fields that it complains about.
     pub(super) fn of_answer<'a>(code: StatusCode, fields: impl Iterator<Item = &'a str>) -> Self {
         let fields: BTreeSet<&str> = fields.filter_map(own_path).collect();
@@ -29,7 +29,7 @@ impl Explanation {
     }
 
     /// An answer that cannot be decoded.
-    pub(super) fn of_garbled(error: &serde_json::Error) -> Self {
+    pub(super) fn of_undecodable(error: &serde_json::Error) -> Self {
         let fault = JsonFault::from(error);
         Self(format!("the answer cannot be decoded: {fault}"))
     }
@@ -40,8 +40,8 @@ impl Explanation {
     }
 }
 
-/// A text of this program.
-impl From<&'static str> for Explanation {
+/// A literal of the source code. It cannot contain values of a custom resource.
+impl From<&'static str> for FailureText {
     fn from(text: &'static str) -> Self {
         Self(text.to_owned())
     }
