@@ -6,8 +6,8 @@
 //!
 //! hyper has one HTTP/2 connection for a host. If the server's limit of concurrent streams is
 //! reached (100 in Kubernetes), further requests wait until a stream ends. For a watch, this takes
-//! minutes. So watches are spread over several connections ("lanes"), and other requests have a
-//! connection of their own.
+//! minutes. So watches are spread over several connections, and other requests have a connection of
+//! their own.
 
 use super::read_ahead::BufferedConnector;
 use super::time_limits::{ConnectWithin, TimeLimited};
@@ -43,7 +43,7 @@ use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
 /// Watches on one connection. A kube-apiserver allows 100 concurrent streams. The rest is for
 /// streams that are ending.
-const WATCHES_PER_LANE: usize = 80;
+const WATCHES_PER_CONNECTION: usize = 80;
 
 /// HTTP/2 window of one stream in bytes: the data that the server may send before the reader has
 /// read it. At a round trip of 1 ms, it allows 64 MB/s.
@@ -106,7 +106,7 @@ pub struct Connection {
     /// The address and credentials, for a client of another server that knows them. None if the
     /// connection was made [`Connection::through`] a client.
     pub config: Option<Config>,
-    lanes: Arc<WatchClients>,
+    watch_clients: Arc<WatchClients>,
 }
 
 /// The clients for watches. Each has a connection of its own.
@@ -117,10 +117,10 @@ struct WatchClients {
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
-/// A place for one watch. It is free again when it is dropped.
+/// Permits one watch on a client. Dropping it frees the place for another watch.
 pub(super) struct WatchPermit {
     pub(super) client: Client,
-    _seat: Arc<()>,
+    _counter: Arc<()>,
 }
 
 impl fmt::Debug for Connection {
@@ -141,7 +141,7 @@ impl Connection {
         Self {
             client,
             config: None,
-            lanes: Arc::new(WatchClients {
+            watch_clients: Arc::new(WatchClients {
                 make,
                 open: Mutex::default(),
             }),
@@ -151,29 +151,29 @@ impl Connection {
     /// A client with a connection of its own and without retries, for callers that retry
     /// themselves. Each request is limited by [`ConnectOptions::api_timeout`].
     pub fn without_retries(&self) -> Client {
-        (self.lanes.make)()
+        (self.watch_clients.make)()
     }
 
     /// A client for one more watch.
-    pub(super) fn lane(&self) -> WatchPermit {
+    pub(super) fn watch_client(&self) -> WatchPermit {
         let mut open = self
-            .lanes
+            .watch_clients
             .open
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let free = open
             .iter()
-            .find(|(_, seat)| Arc::strong_count(seat) <= WATCHES_PER_LANE);
-        let (client, seat) = if let Some((client, seat)) = free {
-            (client.clone(), Arc::clone(seat))
+            .find(|(_, counter)| Arc::strong_count(counter) <= WATCHES_PER_CONNECTION);
+        let (client, counter) = if let Some((client, counter)) = free {
+            (client.clone(), Arc::clone(counter))
         } else {
-            let (client, seat) = ((self.lanes.make)(), Arc::new(()));
-            open.push((client.clone(), Arc::clone(&seat)));
-            (client, seat)
+            let (client, counter) = ((self.watch_clients.make)(), Arc::new(()));
+            open.push((client.clone(), Arc::clone(&counter)));
+            (client, counter)
         };
         WatchPermit {
             client,
-            _seat: seat,
+            _counter: counter,
         }
     }
 }
@@ -310,10 +310,10 @@ impl ClientLayers {
     {
         let calls = self.client(connector.clone(), true);
         let config = Some(self.config.clone());
-        let lane = move || self.client(connector.clone(), false);
+        let permit = move || self.client(connector.clone(), false);
         Connection {
             config,
-            ..Connection::new(calls, Box::new(lane))
+            ..Connection::new(calls, Box::new(permit))
         }
     }
 
@@ -440,8 +440,8 @@ mod tests {
         let path = dir.path().join("config");
         std::fs::write(&path, kubeconfig(&server, "")).unwrap();
         let connection = connect(&options(&path)).await.unwrap();
-        let lane = connection.lane();
-        for client in [&connection.client, &lane.client] {
+        let permit = connection.watch_client();
+        for client in [&connection.client, &permit.client] {
             let request = Request::get("/version").body(Body::empty()).unwrap();
             let (response, heard) = tokio::join!(client.send(request), async {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -467,13 +467,15 @@ mod tests {
         let never =
             service_fn(|_| std::future::pending::<Result<http::Response<Body>, BoxError>>());
         let connection = Connection::through(Client::new(never, "default"));
-        let open = || connection.lanes.open.lock().unwrap().len();
-        let mut lanes: Vec<_> = (0..WATCHES_PER_LANE).map(|_| connection.lane()).collect();
+        let open = || connection.watch_clients.open.lock().unwrap().len();
+        let mut watch_clients: Vec<_> = (0..WATCHES_PER_CONNECTION)
+            .map(|_| connection.watch_client())
+            .collect();
         assert_eq!(open(), 1);
-        lanes.push(connection.lane());
+        watch_clients.push(connection.watch_client());
         assert_eq!(open(), 2);
-        lanes.clear();
-        lanes.extend((0..2 * WATCHES_PER_LANE).map(|_| connection.lane()));
+        watch_clients.clear();
+        watch_clients.extend((0..2 * WATCHES_PER_CONNECTION).map(|_| connection.watch_client()));
         assert_eq!(open(), 2, "places are used again");
     }
 }

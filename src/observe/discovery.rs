@@ -47,7 +47,7 @@ const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 /// Looks up resources in the discovery of a cluster.
 pub struct Discovery {
     client: Client,
-    lane: WatchPermit,
+    permit: WatchPermit,
     retry_interval: Duration,
 }
 
@@ -81,7 +81,7 @@ impl Discovery {
             client: connection.client.clone(),
             // The client for requests is not used, because it retries. Here the answer must say
             // that the server cannot be reached.
-            lane: connection.lane(),
+            permit: connection.watch_client(),
             retry_interval,
         }
     }
@@ -182,7 +182,9 @@ impl Discovery {
     async fn fetch(&self, path: &str) -> Result<Bytes, Refusal> {
         let unreachable = |why| Refusal::Lost(GapReason::Unreachable(why), None);
         let request = request::get(path).map_err(unreachable)?;
-        let body = request::send(&self.lane.client, request).await?.into_body();
+        let body = request::send(&self.permit.client, request)
+            .await?
+            .into_body();
         request::read(body, MAX_DISCOVERY)
             .await
             .map_err(|error| match error {

@@ -122,10 +122,10 @@ impl WatchTask {
     }
 
     pub(super) async fn run(mut self) {
-        let lane = self.connection.lane();
+        let permit = self.connection.watch_client();
         loop {
             let began = Instant::now();
-            let end = self.attempt(&lane.client).await;
+            let end = self.attempt(&permit.client).await;
             self.backoff.ended(began);
             debug!(source = %self.source, ?end, "watch ended");
             let away = MAX_UNREACHABLE_DELAY.min(self.retry_interval);

@@ -46,10 +46,10 @@ use std::fmt;
 /// ```text
 /// Reset (Applied | Deleted)* Synced (Applied | Deleted)*      the state, then its changes
 ///   … Lost Synced (Applied | Deleted)*                        a gap; nothing was missed
-///   … Lost Reset … Synced …    … Reset … Synced …             what happened is not known: state again
+///   … Lost Reset … Synced …    … Reset … Synced …             changes were missed: the whole state again
 /// ```
 ///
-/// `TooLarge` has the place of `Applied`.
+/// `TooLarge` can occur wherever `Applied` can.
 ///
 /// A `Reset` or `Lost` before `Synced` discards the events since the previous `Reset`, and a new
 /// `Reset` follows. Several `Lost` may follow each other if the reason changes.

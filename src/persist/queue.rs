@@ -33,22 +33,22 @@ pub(super) use compare::ListedResource;
 use record::Record;
 pub(super) use record::{StoredState, WantedState};
 
-/// Largest number of concurrent jobs. If a write takes 20 ms, the write rate needs fewer.
+/// Largest number of concurrent jobs. If each write takes 20 ms, one job is enough for 50 writes a
+/// second. The others are for a slow kube-apiserver.
 const CONCURRENCY: usize = 4;
 
 /// Interval at which the custom resources are listed and compared with the index. A comparison
 /// finds custom resources that other clients have deleted or changed.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// Smallest time between the end of an operation and the creation of the queue for which a missing
-/// custom resource means that another client has deleted it.
+/// Decides what it means if a completed operation has no custom resource when the queue is created.
 ///
-/// After a more recent end, the previous leader may not have written the custom resource. The value
-/// is the interval between two comparisons. It is longer than a kube-apiserver usually needs to
-/// restart.
+/// If the operation ended longer ago than this, another client has deleted the custom resource, so
+/// it is not created again. If it ended later, the previous leader possibly had not written it, so
+/// it is created. The value is longer than a kube-apiserver usually needs to restart.
 const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
 
-/// Names of the rule sets whose targets have not been read, or have a gap.
+/// Names of the rule sets whose targets have not been listed yet, or whose watch is interrupted.
 pub type UnreadRuleSets = BTreeSet<String>;
 
 /// Settings that decide when and which operations are written.
@@ -234,7 +234,7 @@ impl Queue {
         self.change_all(now, |record| record.not_before = None);
     }
 
-    /// Returns true if no work is left before the stop.
+    /// Returns true if the server can stop without losing a write.
     pub fn is_drained(&self) -> bool {
         let is_empty = match self.stopping {
             None => false,

@@ -46,8 +46,8 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 /// leader for this time. Clients are better served by another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// A replica becomes unready if the kube-apiserver does not answer its requests, and the leader got
-/// an answer this long after the first of them.
+/// A replica becomes unready if the kube-apiserver has stopped answering it, while the leader still
+/// received an answer this long after the first request without one.
 ///
 /// Such a replica cannot authenticate and authorize new clients. If the leader has no answer
 /// either, the kube-apiserver may be unreachable for all replicas.

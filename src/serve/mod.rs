@@ -3,12 +3,11 @@
 //! kube-apiserver gives for a CRD. The API is read-only.
 //!
 //! ```text
-//! listen ─▶ access (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
-//!                                                     └▶ get │ list │ watch
-//! request · accept · negotiate · options · select: what was asked
-//! encode · table · status · respond: the answer       gzip · delivery: its way back
-//! request_log: one line for each request
-//! connections: who is connected      places: who may have how much
+//! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
+//!                                                         └▶ get │ list │ watch
+//! request · accept · negotiate · options · select: parse the request
+//! encode · table · status · respond · gzip · delivery: create and send the answer
+//! connections · concurrency_limit: limit the load       request_log: log each request
 //! ```
 //!
 //! Guarantees:
@@ -154,15 +153,17 @@ impl Default for Limits {
     }
 }
 
-/// Requests whose bearer token is being verified. Their users are not known yet, and may be many.
-/// Known tokens take no time, and users of the front proxy have no token.
+/// Largest number of requests whose bearer token is being verified. Their users are not known yet,
+/// so no user's share can limit them. A token that is in the cache does not count, and requests
+/// through the front proxy have no token.
 const MAX_AUTHENTICATING: usize = 200;
 
-/// Refusals that are being sent. Each has some 5 KB, or 20 KB if JSON escapes all of it.
+/// Largest number of refusals that are being sent. Each has some 5 KB, or 20 KB if JSON escapes
+/// every character.
 const MAX_REFUSALS: usize = 300;
 
-/// Answers to public paths that are being sent. Their bodies are shared or short. A stream takes
-/// some 5 KB.
+/// Largest number of answers to public paths that are being sent. Each takes some 5 KB, because the
+/// bodies are short, or one copy is shared by all answers.
 const MAX_PUBLIC: usize = 1000;
 
 /// The content of `/version`.
@@ -199,7 +200,7 @@ impl ServerState {
     }
 }
 
-/// All routes behind the middleware `access`.
+/// All routes, behind the middleware.
 pub fn router(server: Server) -> Router {
     let discovery = discovery::routes(&server.resources, server.direct).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());

@@ -26,7 +26,7 @@ pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 /// operation may settle in this time, and a later event may contain its outcome.
 const SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
-/// Detects operations on the objects of one feed, with the rules of one book.
+/// Detects operations on the objects of one feed, with the rules of one rule book.
 #[derive(Debug)]
 pub struct Detector {
     book: Arc<RuleBook>,

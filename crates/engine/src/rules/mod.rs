@@ -70,7 +70,7 @@ pub struct CompiledRule {
     pub expression: Program,
     /// True while an operation in flight continues.
     pub continue_while: Option<Program>,
-    /// The elements with an operation each. None if the operation is on the object.
+    /// The elements that can have an operation each. None if the operation is on the whole object.
     pub for_each: Option<ForEach>,
     /// The descriptive values of the operation.
     pub details: RuleDetails,
@@ -104,7 +104,7 @@ impl CompiledRule {
     }
 }
 
-/// The elements of an object that a rule is about.
+/// The `forEach` of a rule: elements of the object, each of which can have an operation of its own.
 #[derive(Debug, PartialEq)]
 pub struct ForEach {
     /// Yields the elements.
@@ -113,22 +113,22 @@ pub struct ForEach {
     pub key: Program,
 }
 
-/// The descriptive values of an operation.
+/// The expressions for the descriptive values of an operation.
 #[derive(Debug, Default, PartialEq)]
 pub struct RuleDetails {
-    /// The message for people.
+    /// Yields the message for people.
     pub message: Option<Program>,
-    /// The reason for scripts.
+    /// Yields the reason for scripts, in CamelCase.
     pub reason: Option<Program>,
-    /// `Progressing`, `Blocked` or `Failing`.
+    /// Yields `Progressing`, `Blocked` or `Failing`.
     pub state: Option<Program>,
-    /// The progress.
+    /// Yields the progress in percent.
     pub progress: Option<Program>,
-    /// The start.
+    /// Yields the time of the start.
     pub started_at: Option<Program>,
-    /// The run.
+    /// Yields the identity of the run.
     pub instance: Option<Program>,
-    /// The outcome.
+    /// Yields `Succeeded` or `Failed` when the operation is over.
     pub outcome: Option<Program>,
 }
 
