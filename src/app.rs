@@ -102,8 +102,9 @@ impl App {
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let standing = watch::Sender::new(LeaderView::Unknown);
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
-        let (sampled, own) = (operations.clone(), view.clone());
-        metrics.read_index_with(move || sample(&sampled, &own));
+        let report = watch::Sender::default();
+        let (sampled, own, reported) = (operations.clone(), view.clone(), report.subscribe());
+        metrics.read_index_with(move || sample(&sampled, &own, &reported));
         Ok(Self {
             tasks: JoinSet::new(),
             last: JoinSet::new(),
@@ -120,7 +121,7 @@ impl App {
             standing,
             view,
             retire: CancellationToken::new(),
-            report: watch::Sender::default(),
+            report,
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         })
     }
@@ -293,7 +294,11 @@ fn spawn(
 }
 
 /// The sample of the index that the metrics show.
-fn sample(reader: &IndexReader, view: &View) -> IndexSample {
+fn sample(
+    reader: &IndexReader,
+    view: &View,
+    report: &watch::Receiver<Arc<Report>>,
+) -> IndexSample {
     let now = clock::now();
     let entries = reader
         .list(&ListScope::All, index::ReadVersion::Latest)
@@ -307,6 +312,7 @@ fn sample(reader: &IndexReader, view: &View) -> IndexSample {
         ring_bytes: reader.ring_bytes(),
         ring_age: reader.ring_age(),
         lag: view.lag(),
+        rule_sets: report.borrow().states(),
     }
 }
 

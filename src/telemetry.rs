@@ -7,6 +7,7 @@ mod log;
 mod persistence;
 mod process;
 mod requests;
+mod reviews;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,8 @@ pub use log::{ACCESS_LOG, LogFormat, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
 pub use requests::{CountedInGauge, RequestLabels};
+pub use reviews::ReviewKind;
+use reviews::ReviewMetrics;
 use table::metrics;
 
 use ifo_api::live::{Phase, State};
@@ -102,6 +105,8 @@ pub struct IndexSample {
     pub ring_age: Duration,
     /// Time since the index was last known to have all operations.
     pub lag: Duration,
+    /// Number of rule sets by state. Empty on a follower.
+    pub rule_sets: BTreeMap<&'static str, i64>,
 }
 
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
@@ -129,6 +134,10 @@ metrics! {
             Histogram::new(VISIBLE_BUCKETS);
         ring_bytes: Gauge = "ifo_index_ring_bytes", "Bytes that only the ring of changes holds";
         ring_age: FloatGauge = "ifo_index_ring_age_seconds", "Age of the oldest change in the ring";
+        rule_sets: GaugeFamily = "ifo_rule_sets", "Rule sets by state, on the leader";
+        ca_bundle: GaugeFamily =
+            "ifo_ca_bundle_current",
+            "1 if the caBundle of the APIService has the CA of this server";
         watchers: Gauge = "ifo_watchers", "Watches being served";
         certificate: FloatGauge =
             "ifo_certificate_expiry_seconds", "Seconds until the serving certificate expires";
@@ -165,6 +174,7 @@ pub struct Metrics {
     feed_states: Mutex<BTreeMap<String, &'static str>>,
     certificate_expires: Mutex<Option<i64>>,
     server: ServerMetrics,
+    reviews: ReviewMetrics,
     persistence: Arc<PersistenceMetrics>,
     process: Process,
 }
@@ -195,6 +205,7 @@ impl Metrics {
         server.build.get_or_create(&labels).set(1);
         Self {
             server,
+            reviews: ReviewMetrics::register(&mut registry),
             persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
             process: Process::new(&mut registry),
             registry,
@@ -283,6 +294,13 @@ impl Metrics {
         self.server.trust_shared.set(shared.into());
     }
 
+    /// Sets the gauge `ifo_ca_bundle_current`. The gauge has no series before the first call, because
+    /// with certificates from another source this server does not check the `caBundle`.
+    pub fn ca_bundle_is_current(&self, current: bool) {
+        let series = self.server.ca_bundle.get_or_create(&Vec::new());
+        series.set(current.into());
+    }
+
     /// Sets the gauge `ifo_leader`: true if this replica leads.
     pub fn leader(&self, leads: bool) {
         self.server.leader.set(leads.into());
@@ -328,6 +346,11 @@ impl Metrics {
             .set(i64::try_from(sample.ring_bytes).unwrap_or(i64::MAX));
         self.server.ring_age.set(sample.ring_age.as_secs_f64());
         self.server.mirror_lag.set(sample.lag.as_secs_f64());
+        self.server.rule_sets.clear();
+        for (state, count) in sample.rule_sets {
+            let labels = vec![("state", state.to_owned())];
+            self.server.rule_sets.get_or_create(&labels).set(count);
+        }
         let expires = *self
             .certificate_expires
             .lock()

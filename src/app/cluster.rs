@@ -269,8 +269,15 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     let following = Trust::follow(client.clone(), trust.clone(), app.metrics.clone());
     app.keep("trust", following);
     Ok(Access {
-        authenticate: Arc::new(ClusterAuthenticator::new(client.clone(), trust)),
-        authorize: Arc::new(ClusterAuthorizer::new(client.clone())),
+        authenticate: Arc::new(ClusterAuthenticator::new(
+            client.clone(),
+            trust,
+            app.metrics.clone(),
+        )),
+        authorize: Arc::new(ClusterAuthorizer::new(
+            client.clone(),
+            app.metrics.clone(),
+        )),
     })
 }
 

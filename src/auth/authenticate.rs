@@ -5,14 +5,14 @@
 //! client certificate, bearer token. The first method that knows the user decides. A bad credential
 //! refuses the request only if no method knows the user.
 
-use super::reviews::{Reviews, digest};
+use super::reviews::{self, Reviews, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
 use crate::replicate::peer::{AUDIENCE, TERM_HEADER};
+use crate::telemetry::{Metrics, ReviewKind};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::{HeaderMap, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use kube::api::PostParams;
 use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,16 +36,18 @@ const MAX_TOKENS: usize = 1024;
 pub struct ClusterAuthenticator {
     trust: Arc<ArcSwap<Trust>>,
     tokens: Arc<Api<TokenReview>>,
+    metrics: Arc<Metrics>,
     /// None if the token is not valid.
     reviews: Reviews<Option<User>>,
 }
 
 impl ClusterAuthenticator {
     /// Verifies certificates with the current content of `trust`, and tokens with `client`.
-    pub fn new(client: Client, trust: Arc<ArcSwap<Trust>>) -> Self {
+    pub fn new(client: Client, trust: Arc<ArcSwap<Trust>>, metrics: Arc<Metrics>) -> Self {
         Self {
             trust,
             tokens: Arc::new(Api::all(client)),
+            metrics,
             reviews: Reviews::new(TOKEN_CACHE_TTL, MAX_TOKENS),
         }
     }
@@ -92,12 +94,13 @@ impl ClusterAuthenticator {
             },
             ..TokenReview::default()
         };
-        let api = Arc::clone(&self.tokens);
+        let (api, metrics) = (Arc::clone(&self.tokens), Arc::clone(&self.metrics));
         let ask = move || {
-            let (api, question) = (Arc::clone(&api), question.clone());
+            let (api, metrics) = (Arc::clone(&api), Arc::clone(&metrics));
+            let question = question.clone();
             async move {
                 let audiences = question.spec.audiences.clone();
-                let answer = api.create(&PostParams::default(), &question).await?;
+                let answer = reviews::send(&api, &question, ReviewKind::Token, &metrics).await?;
                 Ok(user_of(answer, audiences.as_deref()))
             }
         };

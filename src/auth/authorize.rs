@@ -1,8 +1,9 @@
 //! Authorization in a cluster. Input: a user and the attributes of a request. Output: the decision
 //! of a `SubjectAccessReview`, which is cached for some seconds.
 
-use super::reviews::{Reviews, digest};
+use super::reviews::{self, Reviews, digest};
 use super::{AccessDecision, Attributes, Authorize, SelectorRequirement, Undecided, User};
+use crate::telemetry::{Metrics, ReviewKind};
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
     FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes, ResourceAttributes,
@@ -11,7 +12,6 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     FieldSelectorRequirement, LabelSelectorRequirement,
 };
-use kube::api::PostParams;
 use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,14 +35,16 @@ const MAX_REASON: usize = 1024;
 #[derive(Debug)]
 pub struct ClusterAuthorizer {
     api: Arc<Api<SubjectAccessReview>>,
+    metrics: Arc<Metrics>,
     reviews: Reviews<AccessDecision>,
 }
 
 impl ClusterAuthorizer {
     /// Sends reviews with `client`, whose user needs the `ClusterRole` `system:auth-delegator`.
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
         Self {
             api: Arc::new(Api::all(client)),
+            metrics,
             reviews: Reviews::new(DECISION_CACHE_TTL, MAX_DECISIONS),
         }
     }
@@ -68,11 +70,13 @@ impl ClusterAuthorizer {
         };
         let text = serde_json::to_vec(&question.spec)
             .map_err(|error| Undecided(format!("cannot encode the review: {error}")))?;
-        let api = Arc::clone(&self.api);
+        let (api, metrics) = (Arc::clone(&self.api), Arc::clone(&self.metrics));
         let ask = move || {
-            let (api, question) = (Arc::clone(&api), question.clone());
+            let (api, metrics) = (Arc::clone(&api), Arc::clone(&metrics));
+            let question = question.clone();
             async move {
-                let answer = api.create(&PostParams::default(), &question).await?;
+                let answer =
+                    reviews::send(&api, &question, ReviewKind::SubjectAccess, &metrics).await?;
                 Ok(decision(answer))
             }
         };

@@ -4,10 +4,16 @@
 //! An answer is never older than its time in the cache. The number of entries is limited. A failure
 //! is returned to all waiting requests, and is not cached.
 
+use crate::telemetry::{Metrics, ReviewKind};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use kube::Api;
+use kube::api::PostParams;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -206,6 +212,27 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// (`genericoptions.DefaultAuthWebhookRetryBackoff` in Kubernetes).
 const MAX_ATTEMPTS: u32 = 5;
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Sends a review to the kube-apiserver once, and records its status code and duration.
+pub(super) async fn send<K>(
+    api: &Api<K>,
+    review: &K,
+    kind: ReviewKind,
+    metrics: &Metrics,
+) -> Result<K, kube::Error>
+where
+    K: Clone + Debug + DeserializeOwned + Serialize,
+{
+    let sent = Instant::now();
+    let answer = api.create(&PostParams::default(), review).await;
+    let code = match &answer {
+        Ok(_) => Some(201),
+        Err(kube::Error::Api(status)) => Some(status.code),
+        Err(_) => None,
+    };
+    metrics.review(kind, code, sent.elapsed());
+    answer
+}
 
 async fn patiently<T, F>(ask: impl Fn() -> F) -> Result<T, NoAnswer>
 where

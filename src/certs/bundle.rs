@@ -8,6 +8,7 @@
 //! minute. Therefore a replica does not change a bundle that has all its certificates and more.
 
 use super::{CYCLE_TIMEOUT, FIELD_MANAGER};
+use crate::telemetry::Metrics;
 use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -35,13 +36,19 @@ pub struct CaBundle {
     name: String,
     bundle: watch::Receiver<Arc<str>>,
     params: PatchParams,
+    metrics: Arc<Metrics>,
     /// By verb: the failure that was logged last, so that a repeated failure is logged once.
     logged_failures: BTreeMap<&'static str, String>,
 }
 
 impl CaBundle {
     /// Creates the updater for the `APIService` `name` (`<version>.<group>`). `bundle` is PEM.
-    pub fn new(client: Client, name: &str, bundle: watch::Receiver<Arc<str>>) -> Self {
+    pub fn new(
+        client: Client,
+        name: &str,
+        bundle: watch::Receiver<Arc<str>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             api: Api::all(client),
             name: name.to_owned(),
@@ -50,6 +57,7 @@ impl CaBundle {
                 field_manager: Some(FIELD_MANAGER.to_owned()),
                 ..PatchParams::default()
             },
+            metrics,
             logged_failures: BTreeMap::new(),
         }
     }
@@ -125,6 +133,7 @@ impl CaBundle {
     /// tries again.
     async fn check(&mut self, is_right: fn(&Self, &APIService) -> bool) {
         if let Err(late) = tokio::time::timeout(CYCLE_TIMEOUT, self.put_right(is_right)).await {
+            self.metrics.ca_bundle_is_current(false);
             self.log_once("reach", &kube::Error::Service(late.into()));
         } else {
             self.logged_failures.remove("reach");
@@ -142,21 +151,27 @@ impl CaBundle {
                 self.logged_failures.remove("get");
                 if found.is_none_or(|found| is_right(self, &found)) {
                     self.logged_failures.remove("patch");
+                    self.metrics.ca_bundle_is_current(true);
                     return;
                 }
             }
-            Err(error) => return self.log_once("get", &error),
+            Err(error) => {
+                self.metrics.ca_bundle_is_current(false);
+                return self.log_once("get", &error);
+            }
         }
         let bundle = ByteString(self.bundle.borrow().as_bytes().to_vec());
         let patch = Patch::Merge(json!({ "spec": { "caBundle": bundle } }));
         match self.api.patch(&self.name, &self.params, &patch).await {
             Ok(_) => {
                 self.logged_failures.remove("patch");
+                self.metrics.ca_bundle_is_current(true);
                 tracing::info!(name = self.name, "caBundle of the APIService set");
             }
             // The object was deleted in the meantime. The watch reports when it is created again.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
+                self.metrics.ca_bundle_is_current(false);
                 self.log_once("patch", &error);
                 tokio::time::sleep(RETRY_DELAY).await;
             }

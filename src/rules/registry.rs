@@ -2,7 +2,7 @@
 //! The registry has no I/O and no clock.
 
 use super::StatusWrite;
-use super::report::{self, Facts, Report, Reported, RuleSetState};
+use super::report::{Facts, IdleReason, Report, Reported, RuleSetState};
 use super::status::{self, RuleSetHealth, Watch};
 use super::status_cache::HeldStatus;
 use super::target::TrackedTarget;
@@ -279,7 +279,7 @@ impl Registry {
         let unreadable = self.unreadable.iter().map(|name| Reported {
             facts: Arc::new(Facts::unknown(name)),
             kind: None,
-            state: RuleSetState::Idle(report::NOT_READABLE),
+            state: RuleSetState::Idle(IdleReason::Unreadable),
         });
         Report {
             read: true,
@@ -336,38 +336,38 @@ impl RegisteredRuleSet {
     /// Returns whether the rule set works.
     fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
         let Ok(rule_set) = &self.compiled else {
-            return RuleSetState::Idle(report::NOT_COMPILED);
+            return RuleSetState::Idle(IdleReason::NotCompiled);
         };
         if self.refused.is_some() {
-            return RuleSetState::Idle(report::TARGET_REFUSED);
+            return RuleSetState::Idle(IdleReason::TargetRefused);
         }
         let Some(target) = target else {
-            return RuleSetState::Idle(report::NOT_SYNCED);
+            return RuleSetState::Idle(IdleReason::NotSynced);
         };
         match target.resolution() {
             Some(Resolution::NotServed { .. }) if target.unknown().is_some() => {
-                return RuleSetState::Idle(report::DISCOVERY_FAILED);
+                return RuleSetState::Idle(IdleReason::DiscoveryFailed);
             }
             Some(Resolution::NotServed { group_served, .. }) => {
                 return if *group_served {
-                    RuleSetState::Idle(report::TARGET_NOT_SERVED)
+                    RuleSetState::Idle(IdleReason::TargetNotServed)
                 } else {
                     RuleSetState::NotInstalled
                 };
             }
             Some(Resolution::Unknown { .. }) => {
-                return RuleSetState::Idle(report::DISCOVERY_FAILED);
+                return RuleSetState::Idle(IdleReason::DiscoveryFailed);
             }
             Some(Resolution::Served { .. }) | None => {}
         }
         if !self.spec.namespaces.is_empty() && target.is_cluster_scoped() {
-            return RuleSetState::Idle(report::TARGET_REFUSED);
+            return RuleSetState::Idle(IdleReason::TargetRefused);
         }
         match target.watch(name) {
-            Watch::Pending => RuleSetState::Idle(report::NOT_SYNCED),
-            Watch::Failed(_) => RuleSetState::Idle(report::WATCH_FAILED),
+            Watch::Pending => RuleSetState::Idle(IdleReason::NotSynced),
+            Watch::Failed(_) => RuleSetState::Idle(IdleReason::WatchFailed),
             // The status shows the state of the previous feeds until the new feeds report.
-            Watch::Active if target.is_unread(name) => RuleSetState::Idle(report::NOT_SYNCED),
+            Watch::Active if target.is_unread(name) => RuleSetState::Idle(IdleReason::NotSynced),
             Watch::Active => RuleSetState::Watching(rule_set.clone()),
         }
     }

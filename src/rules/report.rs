@@ -5,7 +5,7 @@ use super::incomplete_rule_sets::{IncompleteRuleSet, IncompleteRuleSets};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{ObjectScope, RuleSet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -67,20 +67,84 @@ pub(super) enum RuleSetState {
     /// The cluster does not serve the API group of its target, so there are no operations.
     NotInstalled,
     /// No operation is detected, for this reason.
-    Idle(&'static str),
+    Idle(IdleReason),
     /// Its target is being watched. Its activity contains unknown detections.
     Watching(Arc<RuleSet>),
 }
 
-// The reasons as the warning contains them.
-pub(super) const NOT_READABLE: &str = "is not a valid object";
-pub(super) const NOT_COMPILED: &str = "does not compile";
-pub(super) const TARGET_REFUSED: &str = "target is refused";
-pub(super) const TARGET_NOT_SERVED: &str = "target is not served";
-pub(super) const DISCOVERY_FAILED: &str = "discovery of the target failed";
-pub(super) const WATCH_FAILED: &str = "target cannot be watched";
-pub(super) const NOT_SYNCED: &str = "target is being listed";
+/// Why a rule set detects no operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdleReason {
+    /// The object is not a valid rule set.
+    Unreadable,
+    /// An expression does not compile.
+    NotCompiled,
+    /// The server does not watch this target.
+    TargetRefused,
+    /// The cluster serves the API group of the target, but not the target.
+    TargetNotServed,
+    /// The cluster cannot say whether it serves the target.
+    DiscoveryFailed,
+    /// The watch of the target fails.
+    WatchFailed,
+    /// The target has not been read completely.
+    NotSynced,
+}
+
+impl IdleReason {
+    /// The text in the warning on lists.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Unreadable => "is not a valid object",
+            Self::NotCompiled => "does not compile",
+            Self::TargetRefused => "target is refused",
+            Self::TargetNotServed => "target is not served",
+            Self::DiscoveryFailed => "discovery of the target failed",
+            Self::WatchFailed => "target cannot be watched",
+            Self::NotSynced => "target is being listed",
+        }
+    }
+
+    /// The value of the label `state` of the metric `ifo_rule_sets`. The words are the reasons of
+    /// the condition `Ready`.
+    fn metric_state(self) -> &'static str {
+        match self {
+            Self::Unreadable | Self::NotCompiled => "InvalidRule",
+            Self::TargetRefused | Self::TargetNotServed => "InvalidTarget",
+            Self::DiscoveryFailed | Self::WatchFailed => "WatchFailed",
+            Self::NotSynced => "Pending",
+        }
+    }
+}
+
+/// The text in the warning on lists if a rule set is throttled.
 const THROTTLED: &str = "throttled";
+
+impl Report {
+    /// Number of rule sets by state, for the metric `ifo_rule_sets`.
+    pub fn states(&self) -> BTreeMap<&'static str, i64> {
+        let mut states = BTreeMap::new();
+        for rule_set in &self.rule_sets {
+            *states.entry(rule_set.state.metric_state()).or_default() += 1;
+        }
+        states
+    }
+}
+
+impl RuleSetState {
+    /// The value of the label `state` of the metric `ifo_rule_sets`.
+    fn metric_state(&self) -> &'static str {
+        match self {
+            Self::NotInstalled => "NotInstalled",
+            Self::Idle(reason) => reason.metric_state(),
+            Self::Watching(rules) if rules.activity.is_throttled() => "Throttled",
+            Self::Watching(rules) if rules.activity.unknown_on(ObjectScope::ALL).objects > 0 => {
+                "EvaluationFailed"
+            }
+            Self::Watching(_) => "Watching",
+        }
+    }
+}
 
 /// Answers from the newest report.
 #[derive(Clone, Debug)]
@@ -143,7 +207,7 @@ impl Reported {
         let (reason, operations) = match &self.state {
             RuleSetState::NotInstalled => return None,
             _ if !self.covers(wanted) => return None,
-            RuleSetState::Idle(reason) => ((*reason).to_owned(), None),
+            RuleSetState::Idle(reason) => (reason.text().to_owned(), None),
             RuleSetState::Watching(rule_set) => {
                 let unknown = rule_set.activity.unknown_on(wanted);
                 let names: Vec<_> = unknown.operations.keys().cloned().collect();
@@ -245,8 +309,25 @@ mod tests {
     }
 
     #[test]
+    fn rule_sets_are_counted_by_state() {
+        let state = |state| reported(Some(("Pod", true)), None, state);
+        let report = Report {
+            read: true,
+            rule_sets: vec![
+                state(RuleSetState::Idle(IdleReason::NotCompiled)),
+                state(RuleSetState::Idle(IdleReason::Unreadable)),
+                state(RuleSetState::Idle(IdleReason::WatchFailed)),
+                state(RuleSetState::NotInstalled),
+            ],
+        };
+        let expected = [("InvalidRule", 2), ("NotInstalled", 1), ("WatchFailed", 1)];
+        assert_eq!(report.states(), expected.into());
+        assert!(Report::default().states().is_empty());
+    }
+
+    #[test]
     fn rule_set_affects_only_lists_that_could_contain_its_operations() {
-        let idle = || RuleSetState::Idle(NOT_COMPILED);
+        let idle = || RuleSetState::Idle(IdleReason::NotCompiled);
         let pod = Some(("Pod", true));
         let node = Some(("Node", false));
         for (rule_set, namespace, affected) in [

@@ -7,16 +7,16 @@
 /// A row can end with an expression that creates the metric. Otherwise the default of its type is
 /// used. Counters get the suffix `_total`. The library adds no unit, so names contain their unit.
 macro_rules! metrics {
-    ($(#[$attribute:meta])* struct $table:ident {
+    ($(#[$attribute:meta])* $visible:vis struct $table:ident {
         $($field:ident: $kind:ty = $name:literal, $help:literal $(, $made:expr)?;)+
     }) => {
         $(#[$attribute])*
-        struct $table {
+        $visible struct $table {
             $($field: $kind,)+
         }
 
         impl $table {
-            fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
+            $visible fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
                 $(
                     let $field: $kind = metrics!(@make $($made)?);
                     registry.register($name, $help, $field.clone());

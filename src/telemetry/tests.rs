@@ -10,6 +10,7 @@ fn metric_names_equal_the_documented_ones() {
             sample("Migrating", State::Ended, None),
             sample("Starting", State::Succeeded, None),
         ],
+        rule_sets: [("Watching", 3), ("InvalidRule", 1)].into(),
         ..IndexSample::default()
     });
     metrics.operation_started("kubevirt", "Migrating");
@@ -35,6 +36,9 @@ fn metric_names_equal_the_documented_ones() {
     metrics.request_aborted(&request);
     metrics.feed_relist("v1/pods");
     metrics.evaluation_failed("rules", "Migrating");
+    metrics.ca_bundle_is_current(true);
+    metrics.review(ReviewKind::Token, Some(201), Duration::from_millis(3));
+    metrics.review(ReviewKind::SubjectAccess, None, Duration::from_secs(10));
     let persistence = metrics.persistence();
     persistence.written("apply");
     persistence.failed("missing");
@@ -48,6 +52,11 @@ fn metric_names_equal_the_documented_ones() {
         r#"ifo_operations{component="kubevirt",operation="Starting",state="Succeeded"} 1"#,
         r#"ifo_operations_started_total{component="kubevirt",operation="Migrating"} 1"#,
         r#"ifo_operations_completed_total{component="kubevirt",operation="Migrating",state="Ended",reason="NotDetected"} 1"#,
+        r#"ifo_rule_sets{state="Watching"} 3"#,
+        r#"ifo_rule_sets{state="InvalidRule"} 1"#,
+        "ifo_ca_bundle_current{} 1",
+        r#"apiserver_delegated_authn_request_total{code="201"} 1"#,
+        r#"apiserver_delegated_authz_request_total{code="<error>"} 1"#,
         r#"ifo_feed_events_total{target="v1/pods"} 1"#,
         r#"ifo_feed_state{target="v1/pods",state="watching"} 1"#,
         r#"apiserver_request_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="200"} 1"#,

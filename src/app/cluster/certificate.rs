@@ -50,7 +50,13 @@ pub(super) async fn server_config(
         )?);
         app.keep(
             "caBundle",
-            CaBundle::new(client.clone(), API_SERVICE, own.bundle()).keep(),
+            CaBundle::new(
+                client.clone(),
+                API_SERVICE,
+                own.bundle(),
+                app.metrics.clone(),
+            )
+            .keep(),
         );
         app.keep("certificate", own.keep(serving.clone()));
         serving

@@ -72,7 +72,11 @@ impl House {
         change(&mut data);
         let trust = Arc::new(ArcSwap::from_pointee(Trust::parse(data).unwrap()));
         Self {
-            authenticator: ClusterAuthenticator::new(cluster.client(), Arc::clone(&trust)),
+            authenticator: ClusterAuthenticator::new(
+                cluster.client(),
+                Arc::clone(&trust),
+                Arc::default(),
+            ),
             client_ca,
             proxy_ca,
             trust,

@@ -2,6 +2,7 @@
 
 use super::super::CaBundle;
 use crate::auth::testing::{Cluster, eventually};
+use crate::telemetry::Metrics;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::Method;
 use serde_json::{Value, json};
@@ -28,8 +29,16 @@ fn service(bundle: Option<&str>) -> Value {
 }
 
 fn keep(cluster: &Cluster) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
+    keep_measured(cluster, Arc::default())
+}
+
+/// Starts the updater with the bundle `one`, and with these metrics.
+fn keep_measured(
+    cluster: &Cluster,
+    metrics: Arc<Metrics>,
+) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
     let (sender, receiver) = watch::channel(Arc::from("one"));
-    let keeping = CaBundle::new(cluster.client(), NAME, receiver).keep();
+    let keeping = CaBundle::new(cluster.client(), NAME, receiver, metrics).keep();
     (sender, tokio::spawn(keeping))
 }
 
@@ -95,14 +104,21 @@ async fn a_forbidden_write_is_retried_rarely() {
     for _ in 0..3 {
         cluster.refuse(Method::PATCH, NAME, 403);
     }
-    let (_sender, keeping) = keep(&cluster);
+    let metrics = Arc::new(Metrics::new());
+    let (_sender, keeping) = keep_measured(&cluster, metrics.clone());
+    let is_current = |value: i64| {
+        let line = format!("ifo_ca_bundle_current{{}} {value}");
+        metrics.render().contains(&line)
+    };
     // There are one or two attempts at the start, and then one each minute.
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(bundle(&cluster), None);
     assert!(cluster.seen(&Method::PATCH).len() <= 2);
+    assert!(is_current(0));
     tokio::time::sleep(Duration::from_mins(3)).await;
     assert_eq!(bundle(&cluster).as_deref(), Some("one"));
     assert_eq!(cluster.seen(&Method::PATCH).len(), 4);
+    assert!(is_current(1));
     keeping.abort();
 }
 
@@ -140,9 +156,12 @@ async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     // Another replica has renewed its CA earlier.
     cluster.put(PATH, service(Some(&both)));
     let (sender, receiver) = watch::channel(Arc::from(format!("one{end}")));
-    let keeping = tokio::spawn(CaBundle::new(cluster.client(), NAME, receiver).keep());
+    let metrics = Arc::new(Metrics::new());
+    let keeping = CaBundle::new(cluster.client(), NAME, receiver, metrics.clone()).keep();
+    let keeping = tokio::spawn(keeping);
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());
+    assert!(metrics.render().contains("ifo_ca_bundle_current{} 1"));
     // When the bundle of this replica changes, it is always written, also if it is shorter.
     let two = format!("two{end}");
     sender.send(two.as_str().into()).unwrap();
