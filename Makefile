@@ -1,6 +1,7 @@
-# `make demo` runs it, `make test` tests it; both fetch what they need.
+# `make demo` runs the demo, and `make test` runs all tests. Both download their dependencies.
 
-# The system's OpenSSL if its headers are there, else one built along.
+# If the headers of OpenSSL are installed, the server is linked with the system's OpenSSL. Otherwise
+# OpenSSL is built from source.
 FEATURES := $(shell pkg-config --exists openssl 2>/dev/null || echo --features vendored-openssl)
 CARGO ?= cargo
 IMAGE ?= ghcr.io/kubevirt/ifo-apiserver:latest

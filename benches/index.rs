@@ -1,4 +1,5 @@
-//! Measures lists, commits and watches of the index at several sizes.
+//! Measures the index of operations at several sizes: lists, commits, and the delivery of changes
+//! to watches.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
@@ -9,16 +10,17 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The bounds of the server.
+/// The limits of the index's ring buffer of changes. They equal the server's limits.
 const BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
+/// The measured numbers of operations, with their names.
 const SIZES: [(&str, u64); 3] = [("1k", 1_000), ("10k", 10_000), ("100k", 100_000)];
-/// Number of objects in one namespace, the same for all sizes.
-const NAMESPACE: u64 = 100;
+/// Number of operations in one namespace. It is the same for all sizes.
+const OPERATIONS_PER_NAMESPACE: u64 = 100;
 
-/// An operation of about 1.4 KB, as an encoder writes it.
+/// Returns the JSON of an operation, which has about 1.4 KB.
 fn object(namespace: &str, name: &str, progress: u64) -> Vec<u8> {
     let condition = |kind: &str| {
         format!(
@@ -36,7 +38,7 @@ fn object(namespace: &str, name: &str, progress: u64) -> Vec<u8> {
 
 fn key(n: u64) -> Key {
     Key::new(
-        format!("team-{}", n / NAMESPACE),
+        format!("team-{}", n / OPERATIONS_PER_NAMESPACE),
         format!("my-vm-{n}-migrating-3f9c2a1b"),
     )
 }
@@ -47,7 +49,8 @@ fn put(n: u64, progress: u64) -> Write {
     Write::Put { key, json }
 }
 
-fn filled(size: u64) -> (Writer, IndexReader) {
+/// Returns an index with `size` operations.
+fn filled_index(size: u64) -> (Writer, IndexReader) {
     let (mut writer, reader) = index(BOUNDS);
     let batch: Vec<Write> = (0..size).map(|n| put(n, 0)).collect();
     writer
@@ -59,13 +62,13 @@ fn filled(size: u64) -> (Writer, IndexReader) {
 fn list(c: &mut Criterion) {
     let mut group = c.benchmark_group("list");
     for (name, size) in SIZES {
-        let (_writer, reader) = filled(size);
+        let (_writer, reader) = filled_index(size);
         group.throughput(Throughput::Elements(size));
         group.bench_function(BenchmarkId::new("all", name), |b| {
             b.iter(|| reader.list(&ListScope::All, ReadVersion::Latest));
         });
         let scope = ListScope::Namespace("team-3".into());
-        group.throughput(Throughput::Elements(NAMESPACE));
+        group.throughput(Throughput::Elements(OPERATIONS_PER_NAMESPACE));
         group.bench_function(BenchmarkId::new("namespace of 100", name), |b| {
             b.iter(|| reader.list(&scope, ReadVersion::Latest));
         });
@@ -73,11 +76,12 @@ fn list(c: &mut Criterion) {
     group.finish();
 }
 
-/// Pages after the first one, at a version for which all changes in the ring must be undone.
+/// Measures a list at the oldest version in the ring buffer. The index must undo all later changes.
+/// A client causes such a list when it reads the later pages of a list.
 fn list_exact(c: &mut Criterion) {
     let mut group = c.benchmark_group("list of the oldest version in the ring");
     for (name, size) in SIZES {
-        let (mut writer, reader) = filled(size);
+        let (mut writer, reader) = filled_index(size);
         for n in 0..5_000 {
             let write = put(n % size, 1 + n);
             writer
@@ -94,7 +98,7 @@ fn list_exact(c: &mut Criterion) {
 fn commit(c: &mut Criterion) {
     let mut group = c.benchmark_group("commit");
     for (name, size) in SIZES {
-        let (mut writer, _reader) = filled(size);
+        let (mut writer, _reader) = filled_index(size);
         let mut n = 0;
         group.bench_function(BenchmarkId::new("one", name), |b| {
             b.iter_batched(
@@ -107,10 +111,10 @@ fn commit(c: &mut Criterion) {
             );
         });
         group.bench_function(BenchmarkId::new("one that changes nothing", name), |b| {
-            let there = writer.get(&key(7)).expect("all were put in");
+            let existing = writer.get(&key(7)).expect("operation 7 exists");
             b.iter_batched(
                 || {
-                    let (key, json) = (there.key().clone(), there.json().to_vec());
+                    let (key, json) = (existing.key().clone(), existing.json().to_vec());
                     vec![Write::Put { key, json }]
                 },
                 |batch| writer.commit(batch, VersionAssignment::Mint),
@@ -121,22 +125,22 @@ fn commit(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the time from a commit until the last of many watchers has its change.
+/// Measures the time from a commit until the last of many cursors has returned the change.
 fn fan_out(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .expect("threads can be had");
+        .expect("the runtime can start threads");
     let mut group = c.benchmark_group("fan-out");
     for (name, watchers) in [("1 cursor", 1_usize), ("1k cursors", 1_000)] {
-        let (mut writer, reader) = filled(1_000);
-        let (told, mut heard) = tokio::sync::mpsc::channel::<Arc<IndexEntry>>(watchers);
+        let (mut writer, reader) = filled_index(1_000);
+        let (sender, mut receiver) = tokio::sync::mpsc::channel::<Arc<IndexEntry>>(watchers);
         for _ in 0..watchers {
             let cursor = reader
                 .follow(reader.head(), ListScope::All)
-                .expect("the head is always there");
-            runtime.spawn(deliver(cursor, told.clone()));
+                .expect("the latest version can always be followed");
+            runtime.spawn(forward(cursor, sender.clone()));
         }
         let mut n = 0;
         group.bench_function(name, |b| {
@@ -150,7 +154,7 @@ fn fan_out(c: &mut Criterion) {
                         .commit(batch, VersionAssignment::Mint)
                         .expect("the object is well formed");
                     for _ in 0..watchers {
-                        black_box(heard.blocking_recv());
+                        black_box(receiver.blocking_recv());
                     }
                     took += start.elapsed();
                 }
@@ -161,10 +165,11 @@ fn fan_out(c: &mut Criterion) {
     group.finish();
 }
 
-async fn deliver(mut cursor: Cursor, told: tokio::sync::mpsc::Sender<Arc<IndexEntry>>) {
+/// Sends the operation of each change to `sender`.
+async fn forward(mut cursor: Cursor, sender: tokio::sync::mpsc::Sender<Arc<IndexEntry>>) {
     while let Ok(changes) = cursor.next().await {
         for entry in changes.into_iter().filter_map(|change| change.after) {
-            if told.send(entry).await.is_err() {
+            if sender.send(entry).await.is_err() {
                 return;
             }
         }

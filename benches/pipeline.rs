@@ -1,8 +1,10 @@
-//! Measures the cost of one change from the bytes of a watch to its watchers, and the cost of a
-//! list. There is no network, so the figures belong to this server. The goals are in
-//! `docs/performance.md`, and `benches/cluster` measures the whole path.
+//! Measures the processor time that the server needs for one change of an object, and for one list.
+//! A change begins with the JSON of a watch event and ends when all clients have received the
+//! operation. Lists and watches call the HTTP routes directly, without a network.
 //!
-//! The unit is processor time of the process, so that the load of the machine does not count.
+//! The unit is the processor time of this process, so that other processes do not influence the
+//! result. The goals are in `docs/performance.md`. `benches/cluster` measures the server together
+//! with a kube-apiserver.
 
 mod serving;
 
@@ -31,23 +33,23 @@ const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmac
 const KUBEVIRT: &str = include_str!("../tests/fixtures/objects/kubevirt.json");
 const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Number of listed operations.
+/// Number of operations in a list.
 const OPERATIONS: usize = 10_000;
-/// Number of watchers of a change.
+/// Number of watches that receive a change.
 const WATCHERS: usize = 1_000;
-/// The bounds of the server.
+/// The limits of the index's ring buffer of changes. They equal the server's limits.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 
-/// Processor time of all threads of the process.
+/// Measures the processor time of all threads of this process.
 struct ProcessorTime;
 
 impl ProcessorTime {
     fn now() -> Duration {
         let time = clock_gettime(ClockId::ProcessCPUTime);
-        Duration::try_from(time).expect("it is positive")
+        Duration::try_from(time).expect("processor time is not negative")
     }
 
     fn since(start: Duration) -> Duration {
@@ -84,11 +86,11 @@ impl Measurement for ProcessorTime {
     }
 }
 
-/// The rule book of one shipped rule set.
-fn book(yaml: &str, kind: &str) -> Arc<RuleBook> {
-    let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("shipped rules can be read");
+/// Compiles a rule set to a rule book. A rule book has all compiled rule sets of one resource.
+fn rule_book(yaml: &str, kind: &str) -> Arc<RuleBook> {
+    let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("the rule set is valid");
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    let rules = rules::compile(name, &set.spec).expect("shipped rules compile");
+    let rules = rules::compile(name, &set.spec).expect("the rules compile");
     let target = Gvr {
         group: set.spec.target.group.clone(),
         version: set.spec.target.version.clone(),
@@ -104,14 +106,15 @@ fn book(yaml: &str, kind: &str) -> Arc<RuleBook> {
 }
 
 fn virtual_machines() -> Arc<RuleBook> {
-    book(
+    rule_book(
         include_str!("../rules/kubevirt/virtualmachines.yaml"),
         "VirtualMachine",
     )
 }
 
-/// Rules that only detect operations, with which the goals were set.
-fn bare(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
+/// Returns a rule book whose rules have nothing but an operation and an expression. The goals in
+/// `docs/performance.md` are for such rules.
+fn bare_rule_book(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
     let rules: Vec<_> = rules
         .iter()
         .map(|(operation, expression)| {
@@ -126,10 +129,10 @@ fn bare(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
             "target": {"group": "kubevirt.io", "version": "v1", "resource": "bench"},
         },
     });
-    book(&set.to_string(), kind)
+    rule_book(&set.to_string(), kind)
 }
 
-/// Six rules, as for a `VirtualMachine`.
+/// Six rules for a `VirtualMachine`. Each is an operation and an expression.
 const MACHINE_RULES: [(&str, &str); 6] = [
     (
         "Starting",
@@ -156,7 +159,7 @@ const MACHINE_RULES: [(&str, &str); 6] = [
     ),
 ];
 
-/// Eight rules, as for a `KubeVirt`: combinations of its conditions.
+/// Returns eight rules for a `KubeVirt`. Most of them check a combination of its conditions.
 fn kubevirt_rules() -> Vec<(&'static str, &'static str)> {
     macro_rules! is {
         ($kind:literal) => {
@@ -209,24 +212,24 @@ fn kubevirt_rules() -> Vec<(&'static str, &'static str)> {
 
 fn decode_and_evaluate(book: &RuleBook, json: &[u8], metrics: &Metrics) -> Evaluation {
     let doc = Doc::parse(json, &book.projection).expect("the fixture is an object");
-    evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("it has a name")
+    evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("the fixture has a name")
 }
 
-/// Measures from the bytes of one object to the detections.
+/// Measures the time for decoding one object and evaluating the rules on it.
 fn evaluation(c: &mut Criterion<ProcessorTime>) {
     let metrics = Metrics::new();
     let mut group = c.benchmark_group("decode and evaluate");
-    let kubevirts = book(include_str!("../rules/kubevirt/kubevirts.yaml"), "KubeVirt");
+    let kubevirts = rule_book(include_str!("../rules/kubevirt/kubevirts.yaml"), "KubeVirt");
     let migrating = VIRTUAL_MACHINE.replace("\"Running\"", "\"Migrating\"");
     for (name, book, json) in [
         (
             "VirtualMachine, 6 bare rules",
-            bare("VirtualMachine", &MACHINE_RULES),
+            bare_rule_book("VirtualMachine", &MACHINE_RULES),
             VIRTUAL_MACHINE,
         ),
         (
             "KubeVirt, 8 bare rules",
-            bare("KubeVirt", &kubevirt_rules()),
+            bare_rule_book("KubeVirt", &kubevirt_rules()),
             KUBEVIRT,
         ),
         (
@@ -252,7 +255,8 @@ fn evaluation(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-/// A tracker of virtual machines with its index, as in the server.
+/// The tracker and the index of a server that watches `VirtualMachine` objects. The tracker turns
+/// the results of rules into operations.
 struct Pipeline {
     book: Arc<RuleBook>,
     source: Source,
@@ -293,11 +297,15 @@ impl Pipeline {
         (pipeline, reader)
     }
 
-    /// The message of the feed for virtual machine number `n`, which has one operation.
+    /// Returns the message that the tracker receives for `VirtualMachine` number `n` with `status`.
+    /// Without the snapshot of the fixture, the object has at most one operation.
     fn event(&self, n: usize, status: &str) -> Message {
         const SNAPSHOT: &str =
             r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
-        assert!(VIRTUAL_MACHINE.contains(SNAPSHOT));
+        assert!(
+            VIRTUAL_MACHINE.contains(SNAPSHOT),
+            "the fixture must have the snapshot"
+        );
         let json = VIRTUAL_MACHINE
             .replace(SNAPSHOT, "")
             .replace("\"Running\"", &format!("\"{status}\""))
@@ -327,13 +335,14 @@ impl Pipeline {
         committed.expect("operations are well-formed");
     }
 
-    fn take(&mut self, message: Message) {
+    /// Lets the tracker process a message, and writes the changes to the index.
+    fn process(&mut self, message: Message) {
         self.tracker.advance(message, clock::reading());
         self.commit();
     }
 
-    /// Creates this number of operations in flight.
-    fn filled(operations: usize) -> (Self, IndexReader) {
+    /// Creates a pipeline with this number of operations in flight.
+    fn with_operations(operations: usize) -> (Self, IndexReader) {
         let (mut pipeline, reader) = Self::new();
         for n in 0..operations {
             let message = pipeline.event(n, "Migrating");
@@ -344,21 +353,22 @@ impl Pipeline {
     }
 }
 
-/// Prints the resident memory of the tracker and the index for each operation in flight, because
-/// criterion only measures time. The process must not have freed memory before.
+/// Prints how much resident memory the tracker and the index need for each operation in flight,
+/// because criterion only measures time. This must be the first benchmark. Memory that another
+/// benchmark has freed would be used again and would not be counted.
 fn memory(_: &mut Criterion<ProcessorTime>) {
     let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux has this file");
         let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
         let kilobytes = line.and_then(|it| it.trim().strip_suffix(" kB"));
         kilobytes.and_then(|it| it.parse::<usize>().ok())
     };
-    // The allocations of the first evaluation do not belong to an operation.
-    let (mut pipeline, _reader) = Pipeline::filled(100);
+    // The first operations are not counted, because they also cause allocations that happen once.
+    let (mut pipeline, _reader) = Pipeline::with_operations(100);
     let before = resident();
     for n in 100..OPERATIONS + 100 {
         let message = pipeline.event(n, "Migrating");
-        pipeline.take(message);
+        pipeline.process(message);
     }
     pipeline.writer.trim(Instant::now() + RING.age * 2);
     if let (Some(before), Some(after)) = (before, resident()) {
@@ -367,12 +377,13 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
     }
 }
 
-/// Measures from an evaluation to the change that readers of the index receive.
+/// Measures the time in which the tracker processes the result of an evaluation and the index
+/// commits the change.
 fn track(c: &mut Criterion<ProcessorTime>) {
     let mut group = c.benchmark_group("track and commit");
-    let (mut pipeline, _reader) = Pipeline::filled(OPERATIONS);
+    let (mut pipeline, _reader) = Pipeline::with_operations(OPERATIONS);
     for (name, statuses) in [
-        ("a change that shows", ["Running", "Migrating"]),
+        ("a visible change", ["Running", "Migrating"]),
         ("a heartbeat", ["Migrating", "Migrating"]),
     ] {
         let mut turn = 0;
@@ -383,7 +394,7 @@ fn track(c: &mut Criterion<ProcessorTime>) {
                     turn += 1;
                     let message = pipeline.event(17, statuses[turn % 2]);
                     let start = ProcessorTime::now();
-                    pipeline.take(message);
+                    pipeline.process(message);
                     took += ProcessorTime::since(start);
                 }
                 took
@@ -393,21 +404,23 @@ fn track(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-async fn drained(mut body: Body) -> usize {
+/// Reads a body to its end. Returns its length in bytes.
+async fn read_to_end(mut body: Body) -> usize {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.expect("the stream does not break");
+        let frame = frame.expect("the body must not fail");
         bytes += frame.data_ref().map_or(0, bytes::Bytes::len);
     }
     bytes
 }
 
+/// Measures a list of all operations.
 fn list(c: &mut Criterion<ProcessorTime>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("threads can be had");
-    let (_pipeline, reader) = Pipeline::filled(OPERATIONS);
+        .expect("the runtime can start threads");
+    let (_pipeline, reader) = Pipeline::with_operations(OPERATIONS);
     let router = serving::router(reader);
     let mut group = c.benchmark_group("list of 10k");
     for (name, accept, encoding) in [
@@ -416,8 +429,8 @@ fn list(c: &mut Criterion<ProcessorTime>) {
         ("Table", TABLE, "identity"),
         ("Table, gzip", TABLE, "gzip"),
     ] {
-        let list = async || drained(serving::get(&router, LIVE, accept, encoding).await).await;
-        // The bytes as they are sent.
+        let list = async || read_to_end(serving::get(&router, LIVE, accept, encoding).await).await;
+        // The throughput counts the bytes that are sent, after compression.
         let size = runtime.block_on(list());
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(name, |b| b.iter(|| runtime.block_on(list())));
@@ -425,27 +438,27 @@ fn list(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-/// Measures from a change until the last watcher has its bytes.
+/// Measures the time from a change until the last watch has received its event.
 fn fan_out(c: &mut Criterion<ProcessorTime>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .expect("threads can be had");
+        .expect("the runtime can start threads");
     let mut group = c.benchmark_group("1k watchers");
     group.sample_size(20);
     for (name, accept) in [("JSON", "application/json"), ("Table", TABLE)] {
-        let (mut pipeline, reader) = Pipeline::filled(1);
+        let (mut pipeline, reader) = Pipeline::with_operations(1);
         let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
         let router = Router::clone(&serving::router(reader));
-        let (told, mut heard) = mpsc::channel::<usize>(WATCHERS);
+        let (sender, mut receiver) = mpsc::channel::<usize>(WATCHERS);
         for _ in 0..WATCHERS {
-            let (router, path, told) = (router.clone(), path.clone(), told.clone());
+            let (router, path, sender) = (router.clone(), path.clone(), sender.clone());
             runtime.spawn(async move {
                 let mut body = serving::get(&router, &path, accept, "identity").await;
                 while let Some(Ok(frame)) = body.frame().await {
                     let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
-                    if told.send(bytes).await.is_err() {
+                    if sender.send(bytes).await.is_err() {
                         return;
                     }
                 }
@@ -459,9 +472,9 @@ fn fan_out(c: &mut Criterion<ProcessorTime>) {
                     let message = pipeline.event(0, ["Running", "Migrating"][turn % 2]);
                     turn += 1;
                     let start = ProcessorTime::now();
-                    pipeline.take(message);
+                    pipeline.process(message);
                     for _ in 0..WATCHERS {
-                        black_box(heard.blocking_recv());
+                        black_box(receiver.blocking_recv());
                     }
                     took += ProcessorTime::since(start);
                 }

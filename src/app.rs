@@ -1,9 +1,8 @@
-//! Connects the modules of the server. No other module knows all of them.
+//! Starts the server: creates its components from the configuration, connects them, and stops them
+//! at the end. No other module knows all modules of the server.
 //!
-//! Input: a [`Config`]. Output: a running server.
-//!
-//! Every long-lived task is in one [`JoinSet`]. If such a task ends early, the process ends too.
-//! Otherwise the data that the task maintains would become stale unnoticed.
+//! Long-lived tasks are in a [`JoinSet`]. If one of them ends before the shutdown, the process
+//! exits. Otherwise the data that the task maintains would become stale unnoticed.
 
 mod cluster;
 mod demo;
@@ -40,19 +39,19 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Size limit of the ring that holds past changes, in bytes. 12 MiB hold about 5,000 changes. That
-/// is enough to resume watches after a restart of the kube-apiserver, which takes well under five
-/// minutes.
+/// Limits of the ring buffer of past changes, from which clients resume their watches. 12 MiB hold
+/// about 5,000 changes. A client whose watch breaks during a restart of the kube-apiserver can
+/// resume it, because such a restart takes well under five minutes.
 const RING_BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 
-/// Time between becoming unready and refusing connections, if a Service may route clients here. The
-/// aggregator and kube-proxy need some seconds to remove this endpoint.
+/// Time in which a terminating server is unready but still accepts connections. The aggregator and
+/// kube-proxy need some seconds to remove this endpoint from the Service.
 const UNREADY_PERIOD: Duration = Duration::from_secs(5);
 
-/// Runs until a signal stops the server. A signal is also handled during the start.
+/// Runs the server until a signal stops it. A signal can also interrupt the start.
 pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     match config.mode {
         Mode::Serve(serve) => cluster::run(config.common, serve, signals).await,
@@ -60,45 +59,49 @@ pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     }
 }
 
-/// A server whose start is complete.
+/// A server that is completely started, except that it does not accept connections yet.
 struct Started {
     app: App,
-    /// Accepts connections until the shutdown.
+    /// The future that accepts connections until the shutdown.
     listening: BoxFuture<'static, ()>,
 }
 
-/// The parts that both modes have: in a cluster, and the demo.
+/// The components of the server that cluster mode and demo mode share.
 struct App {
     tasks: JoinSet<&'static str>,
-    /// Tasks that end by themselves after the shutdown has begun. The process waits for them.
+    /// Tasks that end by themselves after the shutdown has begun. The process waits until they end.
     last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     shutdown: CancellationToken,
-    /// True if this server may be an endpoint of a Service.
+    /// True if a Service may route clients to this server.
     behind_service: bool,
     version: String,
     limits: Limits,
     connections: Arc<Connections>,
     operations: IndexReader,
-    /// Runs the replica: detection while it leads, the mirror while it follows.
+    /// The thread on which this replica detects operations while it leads, and copies the leader's
+    /// index while it follows.
     pipeline: PipelineThread,
-    /// Taken out when the replica is started.
+    /// The writer of the index, and the state queries that a follower sends to the leader. `None`
+    /// after the replica has been started.
     replica: Option<(Writer, LeaderQueries)>,
+    /// The role of this replica: whether it leads, follows another replica, or does not know yet.
     standing: watch::Sender<LeaderView>,
     view: View,
-    /// Cancelled when this replica must not lead any more.
+    /// Cancelled when this replica must give up the leadership.
     retire: CancellationToken,
-    /// Reports which rule sets work.
+    /// Sends the newest report on which rule sets work.
     report: watch::Sender<Arc<Report>>,
     cluster_namespace: Arc<str>,
 }
 
 impl App {
-    /// Creates the parts with an empty index.
+    /// Creates the components. The index is empty.
     fn start(common: &Common, behind_service: bool) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::of_version(&common.version));
-        // No leader issues version 0, so a mirror cannot continue from it.
+        // No leader issues version 0. So a follower with an empty index cannot resume a watch of
+        // its leader, but must list the operations first.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let standing = watch::Sender::new(LeaderView::Unknown);
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
@@ -126,22 +129,23 @@ impl App {
         })
     }
 
-    /// Adds a task that must not end.
+    /// Starts a task that must not end before the shutdown.
     fn keep(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         spawn(&mut self.tasks, name, task);
     }
 
-    /// Leads from now on, without an election.
+    /// Makes this replica the leader without an election.
     fn lead(&mut self, common: &Common, begin: BeginTerm) {
         self.health.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
         self.standing.send_replace(LeaderView::Leading(alone));
+        self.metrics.leader(true);
         if let Some((writer, _)) = self.replica.take() {
             self.begin(common, writer, None, None, begin);
         }
     }
 
-    /// Follows or leads from now on, depending on its standing in the election.
+    /// Starts the task that leads or follows, depending on the role of this replica.
     fn begin(
         &mut self,
         common: &Common,
@@ -179,6 +183,9 @@ impl App {
     }
 
     /// Creates the HTTP server, without its listener.
+    ///
+    /// `more` is a resource that is served in addition to the operations. `direct` contains the
+    /// resources that another router serves to the clients of the demo. It is `None` in a cluster.
     fn server(
         &self,
         access: Access,
@@ -209,7 +216,7 @@ impl App {
         }
     }
 
-    /// Waits for a signal or for a task that ends early. Then drains and stops.
+    /// Waits until a signal arrives or a task ends unexpectedly. Then drains and stops the server.
     async fn until_stopped(
         mut self,
         listening: impl Future<Output = ()> + Send + 'static,
@@ -219,10 +226,11 @@ impl App {
         let early = tokio::select! {
             signal = signals.next() => {
                 self.health.drain();
-                // Another replica takes over the leadership. This replica follows until it ends.
+                // Another replica takes over the leadership. This replica is a follower until it
+                // ends.
                 self.retire.cancel();
-                // SIGINT comes from a person at a terminal, so it stops the server without this
-                // delay.
+                // The kubelet sends SIGTERM. A person at a terminal sends SIGINT, which stops the
+                // server without the delay.
                 if signal == Signal::Terminate && self.may_be_routed_to() {
                     unready(&mut signals).await?;
                 }
@@ -257,14 +265,15 @@ impl App {
         }
     }
 
-    /// Returns true if a Service may route clients here: the readiness probe has succeeded, or data
-    /// is served. Before that, a shutdown interrupts no client.
+    /// Returns true if a Service may route clients to this replica. A Service does so only after
+    /// the replica was ready or has served data. Until then, a shutdown interrupts no client.
     fn may_be_routed_to(&self) -> bool {
         self.behind_service && (self.health.was_ready() || self.health.synced())
     }
 }
 
-/// Gives the Service time to route clients to other replicas. A second signal ends the delay.
+/// Gives the Service time to route clients to other replicas. A second signal ends the delay with
+/// an error.
 async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
     tracing::info!(
         "SIGTERM: this server is now unready, and stops in {} s",
@@ -276,7 +285,7 @@ async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
     }
 }
 
-/// Authentication and authorization of requests.
+/// The authenticator and the authorizer of requests.
 struct Access {
     authenticate: Arc<dyn crate::auth::Authenticate>,
     authorize: Arc<dyn crate::auth::Authorize>,
@@ -293,12 +302,8 @@ fn spawn(
     });
 }
 
-/// The sample of the index that the metrics show.
-fn sample(
-    reader: &IndexReader,
-    view: &View,
-    report: &watch::Receiver<Arc<Report>>,
-) -> IndexSample {
+/// Returns the state of the index that the metrics show.
+fn sample(reader: &IndexReader, view: &View, report: &watch::Receiver<Arc<Report>>) -> IndexSample {
     let now = clock::now();
     let entries = reader
         .list(&ListScope::All, index::ReadVersion::Latest)
@@ -316,7 +321,7 @@ fn sample(
     }
 }
 
-/// The source of rule sets, as the source of a feed.
+/// Returns the resource `operationrulesets` as the source of a feed.
 fn rule_set_source() -> Source {
     Source {
         target: Arc::new(ifo_api::Gvr {

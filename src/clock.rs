@@ -1,9 +1,9 @@
-//! The clocks of the machine: the time of day, the steady clock and the boot clock. The
-//! server reads the time of day only here, so that tests can replace it.
+//! Reads the clocks of the host: the time of day, the steady (monotonic) clock and the boot clock.
+//! The server reads the time of day only in this module, so that tests can replace it.
 //!
-//! The steady clock is tokio's in all modules. Code that sets timers takes it from
-//! `tokio::time::Instant`, and other code from [`steady`]. A test that pauses tokio's time
-//! stops both.
+//! The steady clock is tokio's clock. Code that sets timers reads it with `tokio::time::Instant`,
+//! and other code reads it with [`steady`]. A test that pauses tokio's clock stops it for all of
+//! this code.
 
 use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
@@ -32,12 +32,13 @@ pub fn reading() -> ClockReading {
     }
 }
 
-/// Returns the time since the steady clock showed `then`. Zero if `then` is in the future.
+/// Returns the time that has passed on the steady clock since `then`, or zero if `then` is in the
+/// future.
 pub fn since(then: Instant) -> Duration {
     steady().saturating_duration_since(then)
 }
 
-/// A time on the boot clock.
+/// A time on the boot clock, counted from the start of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootTime(Duration);
 
@@ -45,7 +46,7 @@ impl BootTime {
     /// The latest time that the type can hold.
     pub const MAX: Self = Self(Duration::MAX);
 
-    /// Returns the time from `earlier` to `self`. Zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
     pub fn since(self, earlier: BootTime) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -59,8 +60,8 @@ impl std::ops::Add<Duration> for BootTime {
     }
 }
 
-/// Returns the time since the machine started. In contrast to the steady clock, this clock also
-/// runs while the machine is suspended or a virtual machine is paused.
+/// Returns the time since the host started. Unlike the steady clock, the boot clock also runs while
+/// the host is suspended and while a virtual machine is paused.
 pub fn boot() -> BootTime {
     #[cfg(test)]
     return simulated::boot();
@@ -79,7 +80,7 @@ pub fn boot() -> BootTime {
     }
 }
 
-/// A clock that is set once and then moves with the steady clock.
+/// A clock that is set once and then advances with the steady clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyTime {
     at: Timestamp,
@@ -102,8 +103,8 @@ impl SteadyTime {
     }
 }
 
-/// A time of day that a test sets. It moves with tokio's clock. So hours pass without waiting, and
-/// two servers in one test read the same time.
+/// The time of day in a test. The test sets it once, and it then advances with tokio's clock. So a
+/// test of several hours takes no real time, and two servers in one test have the same time.
 #[cfg(test)]
 pub mod simulated {
     use super::{BootTime, SteadyTime, steady};
@@ -112,36 +113,38 @@ pub mod simulated {
     use std::sync::LazyLock;
     use std::time::{Duration, Instant};
 
-    /// The boot clock shows [`UPTIME`] at this time.
+    /// The time at which the simulated boot clock shows [`UPTIME`].
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// Longer than any test takes, because a test can begin before [`BEGIN`].
+    /// The simulated time since the start of the host. A test can begin before [`BEGIN`], and a
+    /// boot time cannot be negative. So this value is longer than any test takes.
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {
         /// The simulated time of day of this thread.
         static TIME: Cell<Option<SteadyTime>> = const { Cell::new(None) };
-        /// The offset of the clocks of the simulated machine that this thread currently runs.
+        /// The clock offsets of the simulated host whose code runs on this thread at the moment.
         static SKEW: Cell<Skew> = const { Cell::new(Skew::NONE) };
     }
 
-    /// The offsets of the clocks of a simulated machine from those of the simulation.
+    /// The offsets of the clocks of one simulated host. With them, a test gives two hosts different
+    /// times.
     #[derive(Clone, Copy, Debug)]
     pub struct Skew {
-        /// The offset of the time of day.
+        /// The offset from the simulated time of day.
         pub wall: SignedDuration,
-        /// The offset of the boot clock.
+        /// The offset from the simulated boot clock.
         pub boot: Duration,
     }
 
     impl Skew {
-        /// A machine with the clocks of the simulation.
+        /// A host whose clocks have no offset.
         pub const NONE: Self = Self {
             wall: SignedDuration::ZERO,
             boot: Duration::ZERO,
         };
 
-        /// Runs `body` on a machine with these clock offsets.
+        /// Runs `body` as if on a host with these clock offsets.
         pub fn within<T>(self, body: impl FnOnce() -> T) -> T {
             let outer = Restore(SKEW.replace(self));
             let result = body();
@@ -150,7 +153,7 @@ pub mod simulated {
         }
     }
 
-    /// Restores the offsets, also if a test panics.
+    /// Restores the previous offsets when it is dropped, also if a test panics.
     struct Restore(Skew);
 
     impl Drop for Restore {
@@ -159,11 +162,12 @@ pub mod simulated {
         }
     }
 
-    /// While this value exists, [`now`](super::now) returns the simulated time on this thread.
+    /// While this value exists, [`now`](super::now) returns the simulated time of day on this
+    /// thread.
     #[derive(Debug)]
     pub struct Simulated(());
 
-    /// Sets the simulated time to `at`.
+    /// Sets the simulated time of day to `at`.
     pub fn begin(at: Timestamp) -> Simulated {
         TIME.set(Some(SteadyTime::starting(at)));
         Simulated(())
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_simulated_machine_has_its_own_clocks_that_advance_with_the_others() {
+    async fn clocks_of_simulated_hosts_have_offsets_and_advance_together() {
         let skew = simulated::Skew {
             wall: SignedDuration::from_hours(-1),
             boot: Duration::from_hours(3),

@@ -1,5 +1,5 @@
-//! Reads flags and environment variables into one checked [`Config`]. A flag overrides its
-//! variable. No other module reads the environment.
+//! Reads flags and environment variables into one checked [`Config`]. A flag overrides the
+//! environment variable of the same setting. No other module reads the environment.
 
 mod flags;
 #[cfg(test)]
@@ -22,102 +22,107 @@ use values::{common, election, namespace, persistence, pod_ip};
 /// The configuration of the process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The settings of both modes.
+    /// The settings that do not depend on the mode.
     pub common: Common,
-    /// The mode: in a cluster, or the demo.
+    /// The mode, with its settings.
     pub mode: Mode,
 }
 
-/// The mode: in a cluster, or the demo.
+/// The mode in which the server runs.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// In a cluster, or for a cluster.
+    /// The server runs for a cluster, inside or outside of it.
     Serve(Serve),
-    /// The demo, without a cluster.
+    /// The server runs without a cluster, on recorded or given objects.
     Demo(Demo),
 }
 
-/// The settings of both modes.
+/// The settings that do not depend on the mode.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// Time for which an operation must not be detected before it ends.
+    /// The debounce period: the time for which an operation must not be detected before it
+    /// completes.
     pub debounce: Duration,
-    /// Longest time for which data requests are refused before the first sync is complete.
+    /// Maximum time after a start for which data requests are refused. After that, the data that
+    /// has been read so far is served.
     pub sync_timeout: Duration,
     /// Time limit of one request to the kube-apiserver.
     pub api_timeout: Duration,
-    /// Interval at which rules that depend on the time are evaluated again.
+    /// Interval at which rules that read the current time are evaluated again.
     pub resync: Duration,
-    /// Interval at which invalid targets and failed watches are retried.
+    /// Interval of retries if a target cannot be looked up or watched. A target is the resource
+    /// that a rule set watches.
     pub requeue: Duration,
     /// True if completed operations are retained.
     pub retain: bool,
     /// Time for which completed operations are retained.
     pub retain_for: Duration,
-    /// Number of completed operations that are retained, the newest ones.
+    /// Maximum number of retained completed operations. If there are more, only the newest ones are
+    /// retained.
     pub retain_max: usize,
     /// Limits of concurrent requests, watches and connections.
     pub limits: Limits,
-    /// Namespace in which operations on cluster-scoped subjects are shown.
+    /// Namespace in which operations on cluster-scoped objects are shown.
     pub cluster_operations_namespace: String,
     /// True if rule sets may watch core Secrets.
     pub allow_secrets: bool,
     /// Log format.
     pub log_format: LogFormat,
-    /// Log filter from `RUST_LOG`.
+    /// Log filter from the environment variable `RUST_LOG`.
     pub log_filter: Option<String>,
-    /// Log verbosity, used if there is no filter.
+    /// Log verbosity, which is used if there is no log filter.
     pub verbosity: u8,
     /// The version that `/version` and the metrics show.
     pub version: String,
 }
 
-/// The settings of the server in or for a cluster.
+/// The settings of a server that runs for a cluster.
 #[derive(Clone, Debug)]
 pub struct Serve {
     /// Path to a kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// Address to listen on. None means all addresses of the host.
+    /// Address to listen on. `None` means all addresses of the host.
     pub bind_address: Option<IpAddr>,
     /// Port to listen on.
     pub secure_port: u16,
-    /// Paths of the serving certificate and its key. None means that the server issues its own.
+    /// Paths of the serving certificate and its key. `None` means that the server issues a
+    /// certificate with its own CA.
     pub tls_files: Option<(PathBuf, PathBuf)>,
-    /// Accepted versions and cipher suites of TLS.
+    /// The accepted TLS versions and cipher suites.
     pub tls: TlsSettings,
     /// Namespace of the server.
     pub namespace: String,
-    /// Name of its Service.
+    /// Name of the server's Service.
     pub service_name: String,
-    /// File to which the port is written.
+    /// File to which the server writes its port.
     pub port_file: Option<PathBuf>,
-    /// Address of the Pod.
+    /// IP address of the Pod.
     pub pod_ip: Option<IpAddr>,
-    /// Settings of the leader election. None for a server that runs alone.
+    /// Settings of the leader election. `None` for a server without other replicas.
     pub election: Option<Box<ElectionConfig>>,
-    /// Persistence mode.
+    /// Whether operations are also written as custom resources.
     pub persistence: Persistence,
 }
 
 /// Settings of the leader election among several replicas.
 #[derive(Clone, Debug)]
 pub struct ElectionConfig {
-    /// Periods of the election.
+    /// The durations and intervals of the election.
     pub timing: Timing,
-    /// `HOST:PORT` at which the other replicas reach this one. None means the address of the Pod
-    /// and the port of this server.
+    /// Address (`HOST:PORT`) at which the other replicas reach this replica. `None` means the
+    /// address of the Pod and the port of this server.
     pub advertise_address: Option<String>,
-    /// File with the token with which this replica authenticates to the others.
+    /// File with the token with which this replica authenticates to the other replicas.
     pub peer_token_file: Option<PathBuf>,
-    /// UID of the Pod. With it, a restarted container of the Pod can take over its own Lease at
-    /// once.
+    /// UID of the Pod. If the container restarts, the UID shows that the Lease belongs to the same
+    /// Pod, so the new process can take it over at once.
     pub pod_uid: Option<String>,
 }
 
-/// Selects if operations are also written to the cluster.
+/// Whether operations are also written to the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Persistence {
-    /// Nothing is written.
+    /// Operations are not written.
     #[default]
     Off,
     /// Operations are written as custom resources.
@@ -127,9 +132,9 @@ pub enum Persistence {
 /// The settings of the demo.
 #[derive(Clone, Debug)]
 pub struct Demo {
-    /// Folder of manifests. None means the built-in scenes.
+    /// Folder of manifests. `None` means the recorded scenes in the binary.
     pub objects: Option<PathBuf>,
-    /// Folder of rule sets. None means the built-in ones.
+    /// Folder of rule sets. `None` means the rule sets in the binary.
     pub rules: Option<PathBuf>,
     /// Port to listen on.
     pub secure_port: u16,
@@ -137,15 +142,15 @@ pub struct Demo {
     pub kubeconfig_out: PathBuf,
 }
 
-/// The value of a flag or variable is invalid.
+/// The error for an invalid value of a flag or environment variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} is not valid: {accepted}")]
 pub struct ConfigError {
-    /// The variable or flag.
+    /// The flag or environment variable.
     pub name: String,
     /// The invalid value.
     pub value: String,
-    /// The accepted values.
+    /// A description of the accepted values.
     pub accepted: &'static str,
 }
 
@@ -164,22 +169,23 @@ impl Config {
     pub fn from_process() -> Result<Self, ConfigError> {
         let cli = Cli::try_parse().unwrap_or_else(|error| {
             if !error.use_stderr() {
-                error.exit(); // Help was asked for.
+                error.exit(); // The user has requested the help text.
             }
-            // The first line is the error. The lines after it are hints, which our other errors do
-            // not have.
+            // The first paragraph is the error. The other paragraphs are hints, which the other
+            // errors of this module do not have.
             let text = error.to_string();
             let what = text.split("\n\n").next().unwrap_or_default();
             let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
             eprintln!("ifo-apiserver: {}", line.trim_start_matches("error: "));
             std::process::exit(2);
         });
-        // A value that is not UTF-8 is reported as invalid instead of ignored.
+        // Invalid UTF-8 is replaced, so that the value is reported as invalid. `std::env::var`
+        // would treat such a value as missing.
         let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         Self::from(cli, env)
     }
 
-    /// Checks parsed flags with the environment that is given.
+    /// Checks parsed flags, and the environment variables that `env` returns.
     pub fn from(cli: Cli, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         Ok(match cli.command {
             Some(CliCommand::Demo(demo)) => Self {

@@ -1,10 +1,11 @@
-//! The fuzz targets. Each one gets bytes as an external client could send them, and panics if a
-//! guarantee is violated. `fuzz/` runs the targets, and a test checks their corpus.
+//! The list of fuzz targets. A fuzz target is a function that receives bytes as an external client
+//! could send them, and panics if the server violates a guarantee. `fuzz/` runs the targets with
+//! random input, and a test runs them with the stored corpus.
 
-/// Checks one input.
+/// A fuzz target, which checks one input.
 pub type Target = fn(&[u8]);
 
-/// All targets, by the name of their binary and corpus.
+/// All fuzz targets. Each has the name of its binary and of its corpus.
 pub const TARGETS: &[(&str, Target)] = &[
     ("accept", crate::serve::fuzzing::accept),
     ("continue_token", crate::serve::fuzzing::continue_token),
@@ -28,7 +29,7 @@ mod tests {
             .join(folder)
     }
 
-    /// Names of the files in a folder, without extension.
+    /// Returns the names of the files in a folder, without extensions.
     fn names(folder: &str) -> BTreeSet<String> {
         let entries = fs::read_dir(fuzz(folder)).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
@@ -50,7 +51,7 @@ mod tests {
         for (target, check) in TARGETS {
             for file in fs::read_dir(fuzz("corpus").join(target)).unwrap() {
                 let path = file.unwrap().path();
-                // Printed only if the check fails.
+                // The test harness prints this line only if the check fails.
                 println!("{}", path.display());
                 check(&fs::read(&path).unwrap());
             }

@@ -1,5 +1,6 @@
-//! The ifo server. It shows which operations are in flight in a cluster, so that administrators can
-//! decide if the cluster is safe to touch.
+//! The ifo server, a Kubernetes aggregated API server. It serves the operations that are in flight
+//! in a cluster, such as migrations. Administrators can see from them whether the cluster is safe
+//! to touch.
 //!
 //! ```text
 //! On the leader:
@@ -11,7 +12,7 @@
 //!                                                               ▼
 //!                                        tracking: ifo_engine::track ──▶ index
 //!                                                                         │ Reader, Cursor
-//!                                     persist: custom resources, if wanted ◀┘
+//!                                 persist: custom resources (optional) ◀──┘
 //!
 //! On a follower:
 //!
@@ -24,12 +25,16 @@
 //! requests ──▶ auth ──▶ serve: discovery, OpenAPI, get, list, watch ◀──Reader, Cursor── index
 //! ```
 //!
+//! A target is a resource that is watched for rule sets. A feed is the watch of one target, and a
+//! rule book contains the compiled rule sets of one target.
+//!
 //! The code that the server shares with the kubectl plugin is in `crates/`: [`ifo_api`] (wire
 //! types), [`ifo_cel`] (CEL), [`ifo_engine`] (rules, detection, the tracker) and [`ifo_client`]
 //! (connections to a cluster, manifests from files).
 //!
-//! The modules below are in the order in which data passes through them. They exchange types of
-//! [`ifo_api`] and messages. Only [`app`] uses all of them.
+//! The modules are declared in the order in which data passes through them. [`app`] and the shared
+//! modules come last. The modules exchange messages and types of [`ifo_api`]. Only [`app`] uses
+//! every module.
 
 pub mod rules;
 

@@ -6,13 +6,14 @@ use ifo_client::error::chain;
 use std::num::NonZero;
 use std::process::ExitCode;
 
-/// Largest number of threads that serve requests. Each thread has an arena of the allocator, so the
-/// number does not grow with the processors of the node. The load of the server is far below one
-/// processor.
+/// Maximum number of threads that serve requests. The allocator keeps a separate arena for each
+/// thread, so each thread costs memory. The server uses far less than one processor, so more
+/// threads on a larger node would not help.
 const MAX_THREADS: usize = 4;
 
 pub(crate) fn main() -> ExitCode {
-    // This must come first: PID 1 does not receive a signal that it has no handler for.
+    // The handlers come first, because the kernel does not deliver a signal without a handler to
+    // PID 1.
     let signals = match Signals::install() {
         Ok(signals) => signals,
         Err(error) => {
@@ -36,7 +37,7 @@ pub(crate) fn main() -> ExitCode {
         eprintln!("ifo-apiserver: {error}");
         return ExitCode::from(2);
     }
-    // The TLS provider of the whole process, also for libraries that set none.
+    // Sets the TLS provider of the whole process, also for libraries that choose none.
     if rustls::crypto::ring::default_provider()
         .install_default()
         .is_err()
@@ -63,8 +64,8 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     };
-    // Dropping the runtime would wait for blocked threads, for example during the lookup of a host
-    // name.
+    // Dropping the runtime would wait for its blocked threads. A thread is blocked, for example,
+    // during the lookup of a host name.
     runtime.shutdown_background();
     code
 }

@@ -1,7 +1,7 @@
-//! The metric registry and the log set-up.
+//! The metrics of the server, and the set-up of its log.
 //!
-//! Every metric is recorded through a method of this module. So the metric names, which are an
-//! interface, are in one place, and the number of label values is bounded.
+//! Every metric is recorded through a method of this module. So all metric names, which are an
+//! interface for users, are in one place, and the number of label values is limited.
 
 mod log;
 mod persistence;
@@ -37,11 +37,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Number of values of one label that get their own series. All further values share the series
-/// `other`.
+/// Maximum number of values of one label that get a series of their own. All further values share
+/// the series with the value `other`.
 ///
-/// The label values come from rule sets, which people write. So the limit is reached only by
-/// mistake or on purpose.
+/// Label values come from rule sets, which people write. So the limit is reached only by mistake or
+/// on purpose.
 const MAX_VALUES: usize = 1_000;
 
 /// Buckets from 100 µs to 10 s, for the time until a change becomes visible.
@@ -66,16 +66,16 @@ type FloatGauge = Gauge<f64, AtomicU64>;
 type FloatGaugeFamily = Family<SeriesLabels, FloatGauge>;
 type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
-/// The facts about an operation that the gauges need.
+/// The facts about an operation from which the gauges are computed.
 #[derive(Clone, Debug)]
 pub struct OperationSample {
-    /// Its component.
+    /// The component of the operation.
     pub component: Arc<str>,
-    /// Its operation name.
+    /// The name of the operation.
     pub operation: Arc<str>,
-    /// Its state.
+    /// The state of the operation.
     pub state: State,
-    /// Seconds since it began. None if the operation is completed and retained.
+    /// Seconds since the operation began. `None` if the operation is completed and retained.
     pub age: Option<f64>,
 }
 
@@ -94,14 +94,14 @@ impl OperationSample {
     }
 }
 
-/// The content of the index when the metrics are scraped.
+/// The state of the index when the metrics are scraped.
 #[derive(Clone, Debug, Default)]
 pub struct IndexSample {
     /// All operations.
     pub operations: Vec<OperationSample>,
-    /// Bytes that only the ring of past changes holds.
+    /// Bytes that only the ring buffer of past changes holds.
     pub ring_bytes: usize,
-    /// Age of the oldest change in the ring.
+    /// Age of the oldest change in the ring buffer.
     pub ring_age: Duration,
     /// Time since the index was last known to have all operations.
     pub lag: Duration,
@@ -170,7 +170,7 @@ metrics! {
 pub struct Metrics {
     registry: Registry,
     read_index: OnceLock<ReadIndex>,
-    bounds: Mutex<BTreeMap<&'static str, HashSet<String>>>,
+    label_values: Mutex<BTreeMap<&'static str, HashSet<String>>>,
     feed_states: Mutex<BTreeMap<String, &'static str>>,
     certificate_expires: Mutex<Option<i64>>,
     server: ServerMetrics,
@@ -210,7 +210,7 @@ impl Metrics {
             process: Process::new(&mut registry),
             registry,
             read_index: OnceLock::new(),
-            bounds: Mutex::default(),
+            label_values: Mutex::default(),
             feed_states: Mutex::default(),
             certificate_expires: Mutex::default(),
         }
@@ -218,14 +218,18 @@ impl Metrics {
 
     /// Sets the function that reads the gauges about operations at each scrape.
     pub fn read_index_with(&self, read: impl Fn() -> IndexSample + Send + Sync + 'static) {
-        // There is one index, so a second call is an error of the caller. The first function stays.
+        // There is only one index, so a second call is a mistake of the caller. The first function
+        // stays.
         let _ = self.read_index.set(Box::new(read));
     }
 
-    /// Returns `value`, or `other` if this label already has too many values.
+    /// Returns `value`, or `other` if this label already has [`MAX_VALUES`] values.
     fn bound(&self, label: &'static str, value: &str) -> (&'static str, String) {
-        let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let values = bounds.entry(label).or_default();
+        let mut label_values = self
+            .label_values
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let values = label_values.entry(label).or_default();
         if !values.contains(value) {
             if values.len() >= MAX_VALUES {
                 return (label, "other".to_owned());
@@ -242,14 +246,14 @@ impl Metrics {
         ]
     }
 
-    /// Returns the counter of the watch events and list items of a `target`. A feed keeps the
-    /// counter, because the lookup costs more than counting.
+    /// Returns the counter of the watch events and list items of `target`. A feed keeps the
+    /// counter, because the look-up of the counter costs more than counting.
     pub fn feed_events(&self, target: &str) -> Counter {
         let labels = vec![self.bound("target", target)];
         self.server.feed_events.get_or_create(&labels).clone()
     }
 
-    /// Counts that the feed of `target` began to list.
+    /// Counts that the feed of `target` has begun to read the whole state.
     pub fn feed_relist(&self, target: &str) {
         self.server
             .feed_relists
@@ -275,7 +279,8 @@ impl Metrics {
         }
     }
 
-    /// Records the time from reading an event to publishing its resourceVersion.
+    /// Records the time between the receipt of an event and the publication of the resulting
+    /// resourceVersion.
     pub fn event_visible(&self, after: Duration) {
         self.server.visible.observe(after.as_secs_f64());
     }
@@ -294,8 +299,8 @@ impl Metrics {
         self.server.trust_shared.set(shared.into());
     }
 
-    /// Sets the gauge `ifo_ca_bundle_current`. The gauge has no series before the first call, because
-    /// with certificates from another source this server does not check the `caBundle`.
+    /// Sets the gauge `ifo_ca_bundle_current`. The gauge has no series before the first call. With
+    /// certificates from files, this server does not check the `caBundle` and makes no call.
     pub fn ca_bundle_is_current(&self, current: bool) {
         let series = self.server.ca_bundle.get_or_create(&Vec::new());
         series.set(current.into());
@@ -364,7 +369,7 @@ impl Metrics {
         self.process.read();
     }
 
-    /// The metrics of persistence mode.
+    /// Returns the metrics of persistence mode.
     pub fn persistence(&self) -> Arc<PersistenceMetrics> {
         self.persistence.clone()
     }

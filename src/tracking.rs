@@ -1,7 +1,10 @@
-//! The task that owns the tracker. It writes the index while this replica leads.
+//! The task that owns the tracker, the state machine that turns detections into operations. It runs
+//! while this replica leads.
 //!
-//! Input: messages from feeds, the rule-set controller, the takeover and the watch of namespaces.
-//! Output: changes of the index, at resource versions that are reserved for this term.
+//! The task receives the messages of all feeds (the watches of the resources that rule sets name),
+//! of the rule sets and of the namespaces. It gives them to the tracker with the current time. It
+//! commits the tracker's changes to the index, with resourceVersions that are reserved for this
+//! leadership term.
 
 use crate::clock;
 use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
@@ -13,16 +16,18 @@ use ifo_engine::track::Tracker;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Capacity of the tracker's queue. When it is full, the feeds wait, and so do the connections from
-/// which they read. No message is dropped, and memory stays bounded.
+/// The capacity of the queue of messages to the tracker. When the queue is full, the feeds wait and
+/// do not read from their connections. So no message is dropped, and memory stays bounded.
 pub const QUEUE_CAPACITY: usize = 1024;
 
-/// Largest number of messages that are processed and committed together. It limits how long a
-/// reader waits for the first of them.
+/// The largest number of messages that are processed and committed together. It limits the delay of
+/// the first message in a batch.
 const MAX_BATCH: usize = 256;
 
-/// Runs until all senders are dropped or the leadership is lost. The index keeps its content. The
-/// task can be dropped at any time, because a batch is committed completely or not at all.
+/// Runs until all senders are dropped or the leadership is lost. The index keeps its content.
+///
+/// The future can be dropped at any time, because a batch of changes is committed completely or not
+/// at all.
 pub async fn run(
     mut tracker: Tracker,
     writer: &mut Writer,
@@ -45,7 +50,7 @@ pub async fn run(
             () = expired => {}
         }
         let now = clock::reading();
-        let mut reads = Vec::with_capacity(batch.len());
+        let mut read_times = Vec::with_capacity(batch.len());
         let mut flushed = Vec::new();
         for message in batch.drain(..) {
             if let Message::Flush(done) = message {
@@ -57,7 +62,7 @@ pub async fn run(
                 ..
             } = &message
             {
-                reads.push(*read);
+                read_times.push(*read);
             }
             tracker.advance(message, now);
         }
@@ -67,22 +72,22 @@ pub async fn run(
             if !commit(writer, leadership, changes).await {
                 return;
             }
-            for read in reads {
+            for read in read_times {
                 metrics.event_visible(clock::since(read));
             }
         }
         for done in flushed {
-            // The receiver of the answer can be dropped already.
+            // The receiver is dropped if the sender of the message has stopped waiting.
             let _ = done.send(());
         }
     }
 }
 
-/// Commits changes after their versions are reserved. Returns false if the leadership is lost
-/// first.
+/// Commits changes when their resourceVersions are reserved. Returns false if the leadership is
+/// lost before.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> bool {
     loop {
-        // If the process is paused here, no other leader can use these versions.
+        // Even if the process is paused here, no other leader issues the reserved resourceVersions.
         writer.reserve(leadership.reserved());
         match writer.commit(&changes, VersionAssignment::Mint) {
             Err(Error::NotReserved { next, .. }) => {
@@ -117,12 +122,12 @@ mod tests {
             "target": target,
             "rules": [{"operation": "Migrating", "expression": "true"}],
         });
-        let spec = serde_json::from_value(spec).expect("a spec");
-        let rule_set = Arc::new(compile("vm-rules", &spec).expect("valid rules"));
+        let spec = serde_json::from_value(spec).expect("the JSON has the fields of a rule set");
+        let rule_set = Arc::new(compile("vm-rules", &spec).expect("the rules are valid"));
         RuleBook::new(1, target.clone(), "Machine".into(), true, vec![rule_set])
     }
 
-    /// A detection of one operation on one subject.
+    /// Returns a detection of one operation on one subject.
     fn migrating(book: &RuleBook) -> Evaluation {
         Evaluation {
             subject: Subject {
@@ -145,14 +150,14 @@ mod tests {
         }
     }
 
-    /// Runs a tracker with the writer of an index until it has processed these messages.
-    async fn take(writer: Writer, messages: Vec<Message>) {
+    /// Runs the tracking task until it has processed these messages.
+    async fn process(writer: Writer, messages: Vec<Message>) {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
             cluster_namespace: "ifo-system".into(),
         };
-        let (send, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
         let metrics = Arc::new(Metrics::new());
         let tracker = Tracker::new(settings, metrics.clone());
         let running = tokio::spawn(async move {
@@ -162,11 +167,14 @@ mod tests {
         });
         let (done, flushed) = oneshot::channel();
         for message in messages.into_iter().chain([Message::Flush(done)]) {
-            send.send(message).await.expect("the task runs");
+            sender
+                .send(message)
+                .await
+                .expect("the task runs until its senders are dropped");
         }
-        flushed.await.expect("the messages were taken");
-        drop(send);
-        running.await.expect("the task ends with its senders");
+        flushed.await.expect("the task answers each flush");
+        drop(sender);
+        running.await.expect("the task does not panic");
     }
 
     fn new_index() -> (Writer, IndexReader) {
@@ -178,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_takeover_commits_only_deletions_of_undecodable_objects() {
+    async fn a_takeover_changes_the_index_only_to_delete_objects_that_cannot_be_decoded() {
         let target = Arc::new(Gvr {
             group: "example.com".into(),
             version: "v1".into(),
@@ -204,14 +212,14 @@ mod tests {
             event,
         };
         let (leader, listed) = new_index();
-        take(leader, vec![rules, detected]).await;
+        process(leader, vec![rules, detected]).await;
         let list = |reader: &IndexReader| {
             reader
                 .list(&ListScope::All, ReadVersion::Latest)
-                .expect("a list")
+                .expect("the newest state is always available")
                 .1
         };
-        let entry = list(&listed).pop().expect("it is detected");
+        let entry = list(&listed).pop().expect("the rule matches every object");
 
         for is_broken in [false, true] {
             let (mut follower, reader) = new_index();
@@ -224,12 +232,12 @@ mod tests {
             let write = Write::Put { key, json };
             let head = follower
                 .commit(vec![write], VersionAssignment::Mint)
-                .expect("an object");
+                .expect("an index without a leader issues any version");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
                 state.add_index_object(entry.key(), &entry.json(), clock::reading());
             }
-            take(follower, vec![Message::Resume(Box::new(state))]).await;
+            process(follower, vec![Message::Resume(Box::new(state))]).await;
             assert_eq!(reader.head() == head, !is_broken);
             assert_eq!(reader.is_empty(), is_broken);
         }

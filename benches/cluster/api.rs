@@ -1,4 +1,4 @@
-//! Requests to the cluster for the benchmarks.
+//! A client with the requests that the benchmarks send to the kube-apiserver and to the server.
 
 use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, stream};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Path of the subjects.
+/// Path of the subjects, which are `VirtualMachine` objects.
 pub const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
-/// Path of the operations.
+/// Path of the API group of operations.
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 /// Path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
@@ -24,7 +24,7 @@ const MERGE: &str = "application/merge-patch+json";
 /// Number of concurrent requests while objects are created.
 const AT_ONCE: usize = 32;
 
-/// A server, and the kubeconfig for it.
+/// A client, and the kubeconfig from which it was made.
 #[derive(Clone)]
 pub struct Api {
     pub kubeconfig: PathBuf,
@@ -41,7 +41,7 @@ impl Api {
         })
     }
 
-    /// Creates the CRDs, the namespace, and the rule set of virtual machines.
+    /// Creates the CRDs, the namespace, and the shipped rule set for `VirtualMachine` objects.
     pub async fn install(&self) -> anyhow::Result<()> {
         self.define(
             "operationrulesets.ifo.kubevirt.io",
@@ -56,8 +56,9 @@ impl Api {
             "{apiVersion: v1, kind: Namespace, metadata: {name: ifo-system}}",
         )
         .await?;
-        self.until(&format!("{MACHINES}?limit=1")).await?;
-        self.until(RULE_SETS).await?;
+        self.wait_until_served(&format!("{MACHINES}?limit=1"))
+            .await?;
+        self.wait_until_served(RULE_SETS).await?;
         self.apply(
             &format!("{RULE_SETS}/vm-lifecycle-rules"),
             include_str!("../../rules/kubevirt/virtualmachines.yaml"),
@@ -71,14 +72,14 @@ impl Api {
         self.apply(&format!("{path}/{name}"), yaml).await
     }
 
-    /// Creates the missing subjects.
-    pub async fn make_machines(&self, count: usize) -> anyhow::Result<()> {
-        each(count, |n| async move {
+    /// Creates those of `count` subjects that do not exist.
+    pub async fn create_machines(&self, count: usize) -> anyhow::Result<()> {
+        for_each(count, |n| async move {
             let mut machine: Value = serde_json::from_str(VIRTUAL_MACHINE)?;
             let metadata = &mut machine["metadata"];
             *metadata = json!({"name": format!("vm-{n}"), "labels": metadata["labels"],
                 "annotations": metadata["annotations"]});
-            // While the field exists, even as null, an operation is in flight.
+            // A rule detects an operation while this field exists, even if it is null.
             if let Some(status) = machine["status"].as_object_mut() {
                 status.remove("snapshotInProgress");
             }
@@ -89,10 +90,11 @@ impl Api {
 
     /// Sets the status of all subjects.
     pub async fn set_all(&self, count: usize, status: &str) -> anyhow::Result<()> {
-        each(count, |n| self.set(n, status, 0)).await
+        for_each(count, |n| self.set(n, status, 0)).await
     }
 
-    /// Updates one subject.
+    /// Sets the status of one subject, and an annotation to `round`, so that every update is a
+    /// change.
     pub async fn set(&self, subject: usize, status: &str, round: usize) -> anyhow::Result<()> {
         let body = json!({"metadata": {"annotations": {"bench": round.to_string()}},
             "status": {"printableStatus": status}});
@@ -128,8 +130,8 @@ impl Api {
             .map(drop)
     }
 
-    /// Waits until a path is served.
-    pub async fn until(&self, path: &str) -> anyhow::Result<()> {
+    /// Waits until a GET request for `path` succeeds.
+    pub async fn wait_until_served(&self, path: &str) -> anyhow::Result<()> {
         let mut last = String::new();
         for _ in 0..600 {
             match self.get(path).await {
@@ -162,11 +164,11 @@ impl Api {
         Ok(body.to_vec())
     }
 
-    /// Watches from now on, and passes the lines to `take`.
+    /// Starts a watch from the current version on. It passes each line to `on_line`.
     pub async fn watch(
         &self,
         path: &str,
-        mut take: impl FnMut(&[u8]) + Send + 'static,
+        mut on_line: impl FnMut(&[u8]) + Send + 'static,
     ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
         let list: Value = serde_json::from_slice(&self.get(&format!("{path}?limit=1")).await?)?;
         let rv = list["metadata"]["resourceVersion"]
@@ -176,34 +178,34 @@ impl Api {
         let request = Request::get(path).body(Body::empty())?;
         let mut body = self.client.send(request).await?.into_body();
         Ok(tokio::spawn(async move {
-            let mut begun = Vec::new();
+            let mut line = Vec::new();
             while let Some(Ok(frame)) = body.frame().await {
                 let mut rest: &[u8] = frame.data_ref().map_or(&[], |data| data);
                 while let Some(end) = memchr::memchr(b'\n', rest) {
-                    begun.extend_from_slice(&rest[..end]);
-                    take(&begun);
-                    begun.clear();
+                    line.extend_from_slice(&rest[..end]);
+                    on_line(&line);
+                    line.clear();
                     rest = &rest[end + 1..];
                 }
-                begun.extend_from_slice(rest);
+                line.extend_from_slice(rest);
             }
         }))
     }
 }
 
-/// Runs an action for each number, several at the same time.
-pub async fn each<F>(count: usize, act: impl Fn(usize) -> F) -> anyhow::Result<()>
+/// Runs `action` for each number below `count`, several at the same time.
+pub async fn for_each<F>(count: usize, action: impl Fn(usize) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    let mut acts = stream::iter((0..count).map(act)).buffer_unordered(AT_ONCE);
-    while let Some(done) = acts.next().await {
-        done?;
+    let mut actions = stream::iter((0..count).map(action)).buffer_unordered(AT_ONCE);
+    while let Some(outcome) = actions.next().await {
+        outcome?;
     }
     Ok(())
 }
 
-/// A CRD without a schema, so that any object of the kind is accepted.
+/// Returns a CRD whose schema accepts any object of the kind.
 pub fn definition(group: &str, version: &str, kind: &str, plural: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

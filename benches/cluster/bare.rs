@@ -1,6 +1,7 @@
-//! A process that only watches the subjects with the server's own client, and drops them. It is the
-//! baseline for the server: the rest of the server's time for an event is its own work. Both depend
-//! on the control plane and the machine.
+//! A process that watches the subjects with the server's own client, and drops every event. Its
+//! processor time for an event is the baseline. What the server needs in addition is for rules and
+//! operations. Both times depend on the control plane and on the machine, so they are measured
+//! together.
 
 use crate::server::processor_of;
 use anyhow::Context as _;
@@ -13,10 +14,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Variable of the process with its kubeconfig.
+/// Environment variable that makes this program a bare watch. It has the path of the kubeconfig.
 const KUBECONFIG: &str = "IFO_BENCH_BARE_WATCH";
 
-/// The process. Dropping it kills the process.
+/// A running bare watch. The process is killed when this value is dropped.
 pub struct BareWatch(Child);
 
 impl BareWatch {
@@ -31,7 +32,7 @@ impl BareWatch {
         Ok(Self(child))
     }
 
-    /// Returns the processor time of all its threads so far, user and system.
+    /// Returns the user and system time of all threads of the process so far.
     pub fn processor(&self) -> anyhow::Result<Duration> {
         processor_of(self.0.id())
     }
@@ -44,9 +45,9 @@ impl Drop for BareWatch {
     }
 }
 
-/// Watches without end, if this process was started for it. Like the server's pipeline, it uses one
-/// thread.
-pub fn watch_if_started_for_it() -> anyhow::Result<()> {
+/// Watches until this process is killed, if [`BareWatch::start`] started this process. Otherwise
+/// returns at once. Like the server's pipeline, the watch uses one thread.
+pub fn run_if_bare_watch() -> anyhow::Result<()> {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
         return Ok(());
     };
@@ -76,7 +77,7 @@ async fn watch(kubeconfig: PathBuf) -> anyhow::Result<()> {
     let mut events = cluster.follow(source);
     while let Some(event) = events.next().await {
         if let Raw::Lost(lost) = event {
-            eprintln!("the bare watch has a gap: {lost}");
+            eprintln!("the bare watch was interrupted: {lost}");
         }
     }
     Ok(())

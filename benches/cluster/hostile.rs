@@ -1,4 +1,5 @@
-//! Measures a rule set while a hundred hostile rule sets are on the same target.
+//! Measures how a hundred hostile rule sets delay the operations of another rule set. All of them
+//! are for the same resource.
 
 use crate::api::RULE_SETS;
 use crate::server::Server;
@@ -8,11 +9,11 @@ use std::time::Duration;
 
 /// Number of hostile rule sets.
 const HOSTILE: usize = 100;
-/// Number of loads with and without them, alternately.
-const TURNS: usize = 2;
+/// Number of rounds. Each round has a load without the hostile rule sets and a load with them.
+const ROUNDS: usize = 2;
 
-/// Expressions that compile and have an unexpectedly high cost.
-fn expressions() -> Vec<String> {
+/// Returns short expressions that compile and have a high cost.
+fn hostile_expressions() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     let nested = (0..12).fold("false".to_owned(), |inner, depth| {
         format!("{ten}.exists(x{depth}, {inner})")
@@ -34,15 +35,16 @@ fn expressions() -> Vec<String> {
     ]
 }
 
-/// Measures the latency of the shipped rule set's operations, with and without the hostile ones.
-pub async fn compare(bench: &Bench, server: &Server) -> anyhow::Result<()> {
-    let expressions = expressions();
-    let name = |number: usize| format!("{RULE_SETS}/a-hostile-{number}");
+/// Measures the latency of the shipped rule set's operations, with and without the hostile rule
+/// sets.
+pub async fn measure_effect(bench: &Bench, server: &Server) -> anyhow::Result<()> {
+    let expressions = hostile_expressions();
+    let path = |number: usize| format!("{RULE_SETS}/a-hostile-{number}");
     let (mut without, mut with) = (Duration::MAX, Duration::MAX);
-    for _ in 0..TURNS {
-        let alone = bench.watched(Load::Life).await?;
-        alone.report();
-        without = without.min(alone.operations_within(99));
+    for _ in 0..ROUNDS {
+        let latencies = bench.load_with_watches(Load::StatusChange).await?;
+        latencies.print();
+        without = without.min(latencies.of_operations(99));
         for number in 0..HOSTILE {
             let expression = &expressions[number % expressions.len()];
             let rules = json!({
@@ -54,16 +56,16 @@ pub async fn compare(bench: &Bench, server: &Server) -> anyhow::Result<()> {
                     "rules": [{"operation": "Hostile", "expression": expression}],
                 },
             });
-            bench.api.apply(&name(number), &rules.to_string()).await?;
+            bench.api.apply(&path(number), &rules.to_string()).await?;
         }
         let before = server.processor()?;
-        let beset = bench.watched(Load::Life).await?;
+        let latencies = bench.load_with_watches(Load::StatusChange).await?;
         println!("with {HOSTILE} hostile rule sets:");
-        server.say_processor("updates", before, bench.rate * bench.seconds)?;
-        beset.report();
-        with = with.min(beset.operations_within(99));
+        server.print_processor("updates", before, bench.rate * bench.seconds)?;
+        latencies.print();
+        with = with.min(latencies.of_operations(99));
         for number in 0..HOSTILE {
-            bench.api.delete(&name(number)).await?;
+            bench.api.delete(&path(number)).await?;
         }
     }
     println!(

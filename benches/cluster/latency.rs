@@ -1,4 +1,5 @@
-//! Measures the time from an update until a client receives its subject and its operation.
+//! Measures the latency of an update: the time until a client receives the subject's event, and the
+//! time until a client receives the event of the subject's operation.
 
 use crate::api::{Api, LIVE, MACHINES};
 use std::collections::HashMap;
@@ -6,24 +7,30 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// The times of updates, and the delays until they were received.
+/// The latencies of updates.
 #[derive(Default)]
-pub struct Seen(Mutex<Times>);
+pub struct Latencies(Mutex<Times>);
 
 #[derive(Default)]
 struct Times {
+    /// The time of the latest update, by subject.
     sent: HashMap<usize, Instant>,
+    /// The time from the latest update until the subject's event, by subject.
     subjects: HashMap<usize, Duration>,
+    /// The time from the latest update until the operation's event, by subject.
     operations: HashMap<usize, Duration>,
-    done: Vec<(Duration, Duration)>,
+    /// The two latencies of each earlier update for which both events were received.
+    complete: Vec<(Duration, Duration)>,
 }
 
-impl Seen {
+impl Latencies {
     fn times(&self) -> MutexGuard<'_, Times> {
-        self.0.lock().expect("nothing panics that holds it")
+        self.0
+            .lock()
+            .expect("no thread panics while it holds the lock")
     }
 
-    /// Starts two watches, of the subjects and of their operations.
+    /// Starts a watch of the subjects and a watch of their operations.
     pub async fn watch(self: &Arc<Self>, api: &Api) -> anyhow::Result<[JoinHandle<()>; 2]> {
         let (subjects, operations) = (self.clone(), self.clone());
         Ok([
@@ -36,20 +43,22 @@ impl Seen {
         ])
     }
 
-    pub fn forget(&self) {
+    /// Drops everything that was recorded.
+    pub fn reset(&self) {
         *self.times() = Times::default();
     }
 
+    /// Records that an update of the subject is sent now.
     pub fn sent(&self, subject: usize) {
         let mut times = self.times();
         times.close(subject);
         times.sent.insert(subject, Instant::now());
     }
 
-    /// Records the event of the subject.
+    /// Records the first event of a subject after its update.
     fn subject(&self, line: &[u8]) {
         let now = Instant::now();
-        let Some(subject) = machine(line) else {
+        let Some(subject) = subject_number(line) else {
             return;
         };
         let mut times = self.times();
@@ -58,12 +67,12 @@ impl Seen {
         }
     }
 
-    /// Records the event of the operation: the first one after the update. Ends do not count,
-    /// because they come at the end of the debounce period.
+    /// Records the first event of an operation after the update of its subject. Completions do not
+    /// count, because an operation completes only after the debounce period.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
-        let over = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
-        let Some(subject) = machine(line).filter(|_| !over) else {
+        let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
+        let Some(subject) = subject_number(line).filter(|_| !is_completed) else {
             return;
         };
         let mut times = self.times();
@@ -72,51 +81,49 @@ impl Seen {
         }
     }
 
-    /// Returns the percentile of the operations.
-    pub fn operations_within(&self, percent: usize) -> Duration {
+    /// Returns a percentile of the operations' latencies.
+    pub fn of_operations(&self, percent: usize) -> Duration {
         let mut times = self.times();
         times.close_all();
-        at(times.done.iter().map(|pair| pair.1), percent)
+        percentile(times.complete.iter().map(|pair| pair.1), percent)
     }
 
-    /// Returns the percentile of the subjects.
-    pub fn subjects_within(&self, percent: usize) -> Duration {
+    /// Returns a percentile of the subjects' latencies.
+    pub fn of_subjects(&self, percent: usize) -> Duration {
         let mut times = self.times();
         times.close_all();
-        at(times.done.iter().map(|pair| pair.0), percent)
+        percentile(times.complete.iter().map(|pair| pair.0), percent)
     }
 
-    pub fn report(&self) {
+    pub fn print(&self) {
         let updates = {
             let times = self.times();
-            times.done.len() + times.sent.len()
+            times.complete.len() + times.sent.len()
         };
         for percent in [50, 90, 99] {
-            let (bare, live) = (
-                self.subjects_within(percent),
-                self.operations_within(percent),
-            );
+            let (subject, operation) = (self.of_subjects(percent), self.of_operations(percent));
             println!(
-                "p{percent}: subject after {bare:.2?}, operation after {live:.2?}, {:.2} times as long",
-                live.as_secs_f64() / bare.as_secs_f64()
+                "p{percent}: subject after {subject:.2?}, operation after {operation:.2?}, {:.2} times as long",
+                operation.as_secs_f64() / subject.as_secs_f64()
             );
         }
         println!(
-            "seen on both watches: {} of {updates} updates",
-            self.times().done.len()
+            "received on both watches: {} of {updates} updates",
+            self.times().complete.len()
         );
     }
 }
 
 impl Times {
+    /// Completes the measurement of the subject's latest update.
     fn close(&mut self, subject: usize) {
         self.sent.remove(&subject);
         let both = (
             self.subjects.remove(&subject),
             self.operations.remove(&subject),
         );
-        if let (Some(bare), Some(live)) = both {
-            self.done.push((bare, live));
+        if let (Some(subject), Some(operation)) = both {
+            self.complete.push((subject, operation));
         }
     }
 
@@ -127,18 +134,19 @@ impl Times {
     }
 }
 
-/// Returns the smallest value that at least this percentage of the values do not exceed.
-pub fn at(of: impl Iterator<Item = Duration>, percent: usize) -> Duration {
-    let mut of: Vec<_> = of.collect();
-    of.sort_unstable();
-    of.get(of.len().saturating_sub(1) * percent / 100)
+/// Returns a percentile of durations. 0 percent is the minimum, and 100 percent the maximum.
+pub fn percentile(durations: impl Iterator<Item = Duration>, percent: usize) -> Duration {
+    let mut sorted: Vec<_> = durations.collect();
+    sorted.sort_unstable();
+    sorted
+        .get(sorted.len().saturating_sub(1) * percent / 100)
         .copied()
         .unwrap_or_default()
 }
 
-/// Returns the number of the machine in a line. The first such name is the machine itself, or the
-/// owner in an operation.
-fn machine(line: &[u8]) -> Option<usize> {
+/// Returns the number of the subject in a line of a watch. The first name `vm-N` in the line
+/// belongs to the subject itself, or to the owner of an operation.
+fn subject_number(line: &[u8]) -> Option<usize> {
     const BEFORE: &[u8] = b"\"name\":\"vm-";
     let at = memchr::memmem::find(line, BEFORE)? + BEFORE.len();
     let digits = line[at..].iter().take_while(|byte| byte.is_ascii_digit());

@@ -1,7 +1,7 @@
-//! Compares lists of operations from this server with lists of custom resources from the
-//! kube-apiserver's cache.
+//! Compares the time for a list of operations from this server with the time for a list of custom
+//! resources from the kube-apiserver's cache.
 
-use crate::api::{Api, LIVE, definition, each};
+use crate::api::{Api, LIVE, definition, for_each};
 use crate::server::Server;
 use anyhow::Context as _;
 use http::Request;
@@ -14,21 +14,21 @@ const GROUP: &str = "bench.ifo.kubevirt.io";
 const COPIES: &str = "/apis/bench.ifo.kubevirt.io/v1alpha1/namespaces/default/copies";
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Number of lists of each kind, alternately. The fastest one counts.
+/// Number of lists from each server, alternately. The fastest one counts.
 const TIMES: usize = 8;
 
-/// Compares both.
+/// Creates the custom resources and compares both lists.
 pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
     let direct = server.direct(api).await?;
     let operations = format!("{LIVE}/inflightoperations");
-    copy(api, &operations).await?;
+    create_copies(api, &operations).await?;
     for (name, accept) in [("JSON", JSON), ("Table", TABLE)] {
         let (mut ours, mut theirs) = ((Duration::MAX, 0), (Duration::MAX, 0));
         let before = server.processor()?;
         for _ in 0..TIMES {
-            ours = ours.min(time(&direct, &operations, accept).await?);
+            ours = ours.min(time_list(&direct, &operations, accept).await?);
             let cached = format!("{COPIES}?resourceVersion=0");
-            theirs = theirs.min(time(api, &cached, accept).await?);
+            theirs = theirs.min(time_list(api, &cached, accept).await?);
         }
         let processor = server.processor_since(before)? / u32::try_from(TIMES)?;
         println!(
@@ -44,8 +44,9 @@ pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a custom resource of each operation, with the same table columns.
-async fn copy(api: &Api, operations: &str) -> anyhow::Result<()> {
+/// Creates a custom resource with the content of each operation. Its CRD has the same table
+/// columns.
+async fn create_copies(api: &Api, operations: &str) -> anyhow::Result<()> {
     let mut copies = definition(GROUP, "v1alpha1", "Copy", "copies");
     let columns = [
         ("Kind", ".spec.subject.kind", "string"),
@@ -68,16 +69,16 @@ async fn copy(api: &Api, operations: &str) -> anyhow::Result<()> {
         .collect();
     api.define(&format!("copies.{GROUP}"), &copies.to_string())
         .await?;
-    api.until(COPIES).await?;
+    api.wait_until_served(COPIES).await?;
     let list: Value = serde_json::from_slice(&api.get(operations).await?)?;
     let operations = list["items"].as_array().context("a list has items")?;
     println!("{} operations", operations.len());
-    each(operations.len(), |n| async move {
+    for_each(operations.len(), |n| async move {
         let mut copy = operations[n].clone();
         copy["apiVersion"] = json!(format!("{GROUP}/v1alpha1"));
         copy["kind"] = json!("Copy");
         let metadata = &operations[n]["metadata"];
-        // They are named by number, so copies of an earlier run are replaced.
+        // The names are numbers, so copies of an earlier run are used again.
         copy["metadata"] = json!({"name": format!("copy-{n}"), "labels": metadata["labels"],
             "ownerReferences": metadata["ownerReferences"]});
         api.create(COPIES, &copy).await
@@ -85,8 +86,8 @@ async fn copy(api: &Api, operations: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// Returns the time until the last byte of a list, and its length.
-async fn time(api: &Api, path: &str, accept: &str) -> anyhow::Result<(Duration, usize)> {
+/// Reads a list. Returns the time until its last byte, and its length in bytes.
+async fn time_list(api: &Api, path: &str, accept: &str) -> anyhow::Result<(Duration, usize)> {
     let request = Request::get(path)
         .header("accept", accept)
         .body(Body::empty())?;

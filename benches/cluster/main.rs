@@ -1,7 +1,7 @@
-//! Benchmarks of the whole server with a real kube-apiserver: start, memory, processor time for
-//! each event of a subject, latency of operations compared with their subjects, lists, and many
-//! watchers. They need a control plane that is used for nothing else:
-//!
+//! Benchmarks of the whole server with a real kube-apiserver. The subjects are `VirtualMachine`
+//! objects, and the server detects operations on them. The benchmarks measure the start, the
+//! memory, the processor time for each event of a subject, the latency of operations, lists, many
+//! watchers, and several replicas. They need a control plane that nothing else uses:
 //!
 //! ```text
 //! program=$(tests/control-plane/build); "$program" run --detach --dir DIR
@@ -10,13 +10,13 @@
 //!
 //! | variable | default | meaning |
 //! | --- | --- | --- |
-//! | `IFO_BENCH_PARTS` | all | which of `start`, `load`, `operations`, `list`, `watchers`, `hostile`, `replicas`, `failover` |
-//! | `IFO_BENCH_SUBJECTS` | 5000 | subjects, and operations where all of them have one |
-//! | `IFO_BENCH_RATE` | 300 | updates a second |
-//! | `IFO_BENCH_SECONDS` | 20 | length of each load |
-//! | `IFO_BENCH_WATCHERS` | 1000 | watchers of `watchers` |
-//! | `IFO_BENCH_KILLS` | 50 | how often `failover` kills the leader |
-//! | `IFO_BENCH_SERVER` | built along | another program to measure |
+//! | `IFO_BENCH_PARTS` | all | the measured parts: `start`, `load`, `operations`, `list`, `watchers`, `hostile`, `replicas`, `failover` |
+//! | `IFO_BENCH_SUBJECTS` | 5000 | number of subjects. A subject has at most one operation |
+//! | `IFO_BENCH_RATE` | 300 | number of updates per second |
+//! | `IFO_BENCH_SECONDS` | 20 | duration of each load in seconds |
+//! | `IFO_BENCH_WATCHERS` | 1000 | number of watches in the part `watchers` |
+//! | `IFO_BENCH_KILLS` | 50 | number of times that the part `failover` kills the leader |
+//! | `IFO_BENCH_SERVER` | the server of this build | path of the measured program |
 
 mod api;
 mod bare;
@@ -30,20 +30,22 @@ mod watchers;
 use anyhow::Context as _;
 use api::{Api, MACHINES};
 use bare::BareWatch;
-use latency::Seen;
+use latency::Latencies;
 use server::Server;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time in which the server settles before its memory is read.
+/// Waiting time before a measurement. In this time, the server completes the work of earlier
+/// updates.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Number of starts. The fastest one counts, because the others waited for the machine.
+/// Number of measured starts. The fastest one is reported, because the others were delayed by other
+/// processes.
 const STARTS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    bare::watch_if_started_for_it()?;
+    bare::run_if_bare_watch()?;
     tokio::runtime::Runtime::new()?.block_on(measure())
 }
 
@@ -71,26 +73,32 @@ fn number(name: &str, default: usize) -> anyhow::Result<usize> {
     }
 }
 
-/// Returns true if a part is selected.
-fn wanted(part: &str) -> bool {
-    std::env::var("IFO_BENCH_PARTS").map_or(true, |parts| parts.split(',').any(|own| own == part))
+/// Returns true if `IFO_BENCH_PARTS` selects the part.
+fn is_selected(part: &str) -> bool {
+    std::env::var("IFO_BENCH_PARTS").map_or(true, |parts| parts.split(',').any(|name| name == part))
 }
 
+/// The settings of the benchmarks.
 struct Bench {
     api: Api,
+    /// Number of subjects.
     subjects: usize,
+    /// Number of updates per second.
     rate: usize,
+    /// Duration of each load in seconds.
     seconds: usize,
+    /// Number of watches in the part `watchers`.
     watchers: usize,
 }
 
-/// The change that an update makes.
+/// The change that each update of a load makes to a subject.
 #[derive(Clone, Copy)]
 enum Load {
     /// A field that no rule reads.
     Heartbeat,
-    /// A different status each time, so that an operation starts, settles or continues.
-    Life,
+    /// The status alternates, so that the subject's operation starts, is no longer detected, or is
+    /// detected again.
+    StatusChange,
 }
 
 impl Bench {
@@ -98,7 +106,7 @@ impl Bench {
     async fn prepare(&self) -> anyhow::Result<()> {
         self.api.install().await?;
         let start = Instant::now();
-        self.api.make_machines(self.subjects).await?;
+        self.api.create_machines(self.subjects).await?;
         let one = self.api.get(&format!("{MACHINES}/vm-0")).await?;
         println!(
             "{} subjects of {} bytes, after {:.0?}",
@@ -110,7 +118,7 @@ impl Bench {
     }
 
     async fn run(&self) -> anyhow::Result<()> {
-        if wanted("start") {
+        if is_selected("start") {
             let mut best = Duration::MAX;
             for _ in 0..STARTS {
                 best = best.min(Server::start(&self.api).await?.started);
@@ -118,21 +126,21 @@ impl Bench {
             println!("start to serving discovery: {best:.0?}, the quickest of {STARTS}");
         }
         self.api.set_all(self.subjects, "Running").await?;
-        let alone = ["load", "hostile", "operations", "list", "watchers"];
-        if alone.into_iter().any(wanted) {
-            self.alone().await?;
+        let single_server = ["load", "hostile", "operations", "list", "watchers"];
+        if single_server.into_iter().any(is_selected) {
+            self.measure_single_server().await?;
         }
-        if wanted("replicas") {
-            replicas::cost(self).await?;
+        if is_selected("replicas") {
+            replicas::measure_cost(self).await?;
         }
-        if wanted("failover") {
-            replicas::failover(&self.api, number("IFO_BENCH_KILLS", 50)?).await?;
+        if is_selected("failover") {
+            replicas::measure_failover(&self.api, number("IFO_BENCH_KILLS", 50)?).await?;
         }
         Ok(())
     }
 
-    /// Measures a server that runs alone.
-    async fn alone(&self) -> anyhow::Result<()> {
+    /// Measures a server without other replicas.
+    async fn measure_single_server(&self) -> anyhow::Result<()> {
         let server = Server::start(&self.api).await?;
         let synced = Instant::now();
         server.register(&self.api).await?;
@@ -142,27 +150,27 @@ impl Bench {
         );
         tokio::time::sleep(SETTLE).await;
         println!("idle: {}", server.memory()?);
-        if wanted("load") {
-            self.loads(&server).await?;
+        if is_selected("load") {
+            self.measure_loads(&server).await?;
         }
-        if wanted("hostile") {
-            hostile::compare(self, &server).await?;
+        if is_selected("hostile") {
+            hostile::measure_effect(self, &server).await?;
         }
-        if wanted("operations") || wanted("list") || wanted("watchers") {
-            self.operations(&server).await?;
+        if is_selected("operations") || is_selected("list") || is_selected("watchers") {
+            self.measure_operations(&server).await?;
         }
-        if wanted("list") {
+        if is_selected("list") {
             list::compare(&self.api, &server).await?;
         }
-        if wanted("watchers") {
-            watchers::spread(self, &server).await?;
+        if is_selected("watchers") {
+            watchers::measure_spread(self, &server).await?;
         }
         println!("at the end: {}", server.memory()?);
         Ok(())
     }
 
-    /// Measures the processor time for each event, and the latency.
-    async fn loads(&self, server: &Server) -> anyhow::Result<()> {
+    /// Measures the processor time for each event, and the latency of operations.
+    async fn measure_loads(&self, server: &Server) -> anyhow::Result<()> {
         let bare = BareWatch::start(&self.api.kubeconfig)?;
         tokio::time::sleep(SETTLE).await;
         let (before, bare_before) = (server.processor()?, bare.processor()?);
@@ -177,33 +185,39 @@ impl Bench {
             own.as_secs_f64() / bare.as_secs_f64()
         );
         let before = server.processor()?;
-        let seen = self.watched(Load::Life).await?;
+        let latencies = self.load_with_watches(Load::StatusChange).await?;
         let events = self.rate * self.seconds;
-        server.say_processor("changes of state, one watch of them", before, events)?;
-        seen.report();
+        server.print_processor(
+            "status changes, with one watch of the operations",
+            before,
+            events,
+        )?;
+        latencies.print();
         println!("after both loads: {}", server.memory()?);
         Ok(())
     }
 
-    /// Runs a load, with one watch of the subjects and one of their operations.
-    async fn watched(&self, load: Load) -> anyhow::Result<Arc<Seen>> {
+    /// Runs a load while one watch receives the subjects and another one receives their operations.
+    /// Returns the latencies of both.
+    async fn load_with_watches(&self, load: Load) -> anyhow::Result<Arc<Latencies>> {
         // Operations of the previous load must have ended.
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
-        let seen = Arc::new(Seen::default());
-        let watches = seen.watch(&self.api).await?;
+        let latencies = Arc::new(Latencies::default());
+        let watches = latencies.watch(&self.api).await?;
         tokio::time::sleep(SETTLE).await;
-        seen.forget();
-        self.load(load, Some(&seen)).await?;
+        latencies.reset();
+        self.load(load, Some(&latencies)).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
         for watch in watches {
             watch.abort();
         }
-        Ok(seen)
+        Ok(latencies)
     }
 
-    /// Updates at the rate for this time. Returns the number of updates.
-    async fn load(&self, load: Load, seen: Option<&Seen>) -> anyhow::Result<usize> {
+    /// Sends updates to the subjects at the configured rate and for the configured time. Returns
+    /// the number of updates.
+    async fn load(&self, load: Load, latencies: Option<&Latencies>) -> anyhow::Result<usize> {
         let total = self.rate * self.seconds;
         let start = Instant::now();
         let mut tick = tokio::time::interval(Duration::from_secs(1) / u32::try_from(self.rate)?);
@@ -212,11 +226,11 @@ impl Bench {
             tick.tick().await;
             let (subject, round) = (n % self.subjects, n / self.subjects);
             let status = match (load, round % 2) {
-                (Load::Life, 0) => "Migrating",
+                (Load::StatusChange, 0) => "Migrating",
                 _ => "Running",
             };
-            if let Some(seen) = seen {
-                seen.sent(subject);
+            if let Some(latencies) = latencies {
+                latencies.sent(subject);
             }
             let api = self.api.clone();
             running.spawn(async move { api.set(subject, status, n).await });
@@ -224,14 +238,15 @@ impl Bench {
         while let Some(done) = running.join_next().await {
             done??;
         }
-        #[allow(clippy::cast_precision_loss)] // some thousands
+        #[allow(clippy::cast_precision_loss)] // There are some thousands.
         let rate = total as f64 / start.elapsed().as_secs_f64();
         println!("{total} updates, {rate:.0} a second");
         Ok(total)
     }
 
-    /// Measures the memory of operations in flight. After it, every subject has one.
-    async fn operations(&self, server: &Server) -> anyhow::Result<()> {
+    /// Measures the memory of operations in flight. Afterwards, every subject has an operation in
+    /// flight.
+    async fn measure_operations(&self, server: &Server) -> anyhow::Result<()> {
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
         let none = server.memory()?;
@@ -239,7 +254,7 @@ impl Bench {
         tokio::time::sleep(SETTLE).await;
         let all = server.memory()?;
         println!("none in flight: {none}; {} in flight: {all}", self.subjects);
-        #[allow(clippy::cast_precision_loss)] // kilobytes
+        #[allow(clippy::cast_precision_loss)] // The values are kilobytes.
         let each = (all.resident as f64 - none.resident as f64) / self.subjects as f64;
         println!("each operation in flight: {each:.2} KB");
         Ok(())

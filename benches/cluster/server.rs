@@ -1,4 +1,4 @@
-//! The measured server.
+//! Starts the server that is measured, and reads its memory and its processor time.
 
 use crate::api::{Api, LIVE};
 use anyhow::{Context as _, bail};
@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process of the server. Dropping it kills the process.
+/// A running server. The process is killed when this value is dropped.
 pub struct Server {
     child: Child,
     pub port: u16,
-    /// Time from the start to the first discovery document.
+    /// Time from the start of the process until it has served its discovery document.
     pub started: Duration,
 }
 
-/// Resident memory of the process in KB.
+/// Resident memory of a process in KB.
 pub struct Memory {
     pub resident: u64,
-    /// Resident memory without the mapped file of the program.
+    /// Resident memory without mapped files, such as the program itself.
     anonymous: u64,
+    /// Largest resident memory so far.
     peak: u64,
 }
 
@@ -37,27 +38,27 @@ impl fmt::Display for Memory {
 }
 
 impl Server {
-    /// Starts a server that runs alone.
+    /// Starts a server without other replicas.
     pub async fn start(api: &Api) -> anyhow::Result<Self> {
         Self::start_with(api, |_| {}).await
     }
 
     /// Starts one of several replicas, as the container of a Pod with this UID.
     pub async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<Self> {
-        let as_replica = |command: &mut Command| {
+        let configure = |command: &mut Command| {
             command.arg("--leader-elect");
             command.env("POD_IP", "127.0.0.1").env("POD_UID", pod);
         };
-        Self::start_with(api, as_replica).await
+        Self::start_with(api, configure).await
     }
 
-    async fn start_with(api: &Api, change: impl Fn(&mut Command)) -> anyhow::Result<Self> {
+    async fn start_with(api: &Api, configure: impl Fn(&mut Command)) -> anyhow::Result<Self> {
         let program = std::env::var_os("IFO_BENCH_SERVER")
             .map_or_else(|| env!("CARGO_BIN_EXE_ifo-apiserver").into(), PathBuf::from);
         let file = std::env::temp_dir().join(format!("ifo-bench-{}.port", std::process::id()));
         let start = Instant::now();
         let mut command = Command::new(&program);
-        change(&mut command);
+        configure(&mut command);
         let child = command
             .args(["--secure-port=0", "--bind-address=127.0.0.1"])
             .arg("--kubeconfig")
@@ -65,7 +66,7 @@ impl Server {
             .arg("--port-file")
             .arg(&file)
             .env("DEBOUNCE_THRESHOLD", "5s")
-            // The part `watchers` needs more watches than the default.
+            // The part `watchers` opens more watches than the default limit.
             .env("MAX_WATCHES", "2000")
             .env("RUST_LOG", "off")
             .stdin(Stdio::null())
@@ -79,11 +80,11 @@ impl Server {
         server.port = read_port(&file).await?;
         let mut config = Config::new(server.url().parse()?);
         config.accept_invalid_certs = true;
-        let stranger = Api {
+        let anonymous = Api {
             kubeconfig: PathBuf::new(),
             client: Client::try_from(config)?,
         };
-        stranger.get(LIVE).await?;
+        anonymous.get(LIVE).await?;
         server.started = start.elapsed();
         let _ = std::fs::remove_file(file);
         Ok(server)
@@ -93,7 +94,8 @@ impl Server {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// A client without the kube-apiserver, as the same user.
+    /// Returns a client that sends requests directly to this server, and not to the kube-apiserver.
+    /// It authenticates as the same user as `api`.
     pub async fn direct(&self, api: &Api) -> anyhow::Result<Api> {
         let mut kubeconfig = Kubeconfig::read_from(&api.kubeconfig)?;
         for cluster in &mut kubeconfig.clusters {
@@ -109,14 +111,15 @@ impl Server {
         Api::connect(file).await
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the process with SIGKILL.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Registers it with the APIService, and waits until it answers through the kube-apiserver.
+    /// Registers the server in the APIService, and waits until it answers requests to the
+    /// kube-apiserver.
     pub async fn register(&self, api: &Api) -> anyhow::Result<()> {
         let service = json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "ifo-apiserver", "namespace": "ifo-system"},
@@ -140,7 +143,7 @@ impl Server {
             &registration.to_string(),
         )
         .await?;
-        api.until(&format!("{LIVE}/inflightoperations?limit=1"))
+        api.wait_until_served(&format!("{LIVE}/inflightoperations?limit=1"))
             .await
     }
 
@@ -158,18 +161,23 @@ impl Server {
         })
     }
 
-    /// Returns the processor time of all its threads so far, user and system.
+    /// Returns the user and system time of all threads of the process so far.
     pub fn processor(&self) -> anyhow::Result<Duration> {
         processor_of(self.child.id())
     }
 
     /// Returns the processor time since `before`.
     pub fn processor_since(&self, before: Duration) -> anyhow::Result<Duration> {
-        // The time of threads that have ended is missing.
+        // The difference can be negative, because threads that have ended are no longer counted.
         Ok(self.processor()?.saturating_sub(before))
     }
 
-    pub fn say_processor(&self, what: &str, before: Duration, events: usize) -> anyhow::Result<()> {
+    pub fn print_processor(
+        &self,
+        what: &str,
+        before: Duration,
+        events: usize,
+    ) -> anyhow::Result<()> {
         let each = self.processor_since(before)? / u32::try_from(events)?;
         println!("processor time for each of {events} {what}: {each:.1?}");
         Ok(())
@@ -183,11 +191,11 @@ impl Drop for Server {
     }
 }
 
-/// Returns the processor time of all threads of a process so far, user and system.
+/// Returns the user and system time of all running threads of a process so far.
 pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        // A thread can end at this moment.
+        // The file is missing if the thread has ended in the meantime.
         let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
         nanoseconds += text
             .split(' ')
@@ -198,9 +206,10 @@ pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
+/// Waits until the server has written its port to `file`, and returns the port.
 async fn read_port(file: &Path) -> anyhow::Result<u16> {
     for _ in 0..10_000 {
-        // The file does not exist yet, or is empty.
+        // Until the server has written its port, the file is missing or empty.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         if let Ok(port) = text.trim().parse() {
             return Ok(port);

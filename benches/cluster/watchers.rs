@@ -1,8 +1,9 @@
-//! Measures the time between the first and the last of many watchers that receive a change.
+//! Measures how long it takes to send a change to many watchers: the time between the first and the
+//! last watcher that receives it.
 
 use crate::Bench;
 use crate::api::LIVE;
-use crate::latency::at;
+use crate::latency::percentile;
 use crate::server::Server;
 use anyhow::Context as _;
 use http::Request;
@@ -13,18 +14,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Number of HTTP/2 connections that the watchers share, as those of the aggregator do.
+/// Number of HTTP/2 connections that the watchers share. A kube-apiserver's watches share
+/// connections, too.
 const CONNECTIONS: usize = 4;
-/// Number of changes, and their rate per second.
+/// Number of changes.
 const CHANGES: usize = 200;
+/// Number of changes per second.
 const RATE: u32 = 10;
 
-/// The times at which the first and the last watcher received a version, and the number of watchers
-/// so far.
+/// For each version, the times at which the first and the last watcher received it, and the number
+/// of watchers that have received it.
 type Sightings = Arc<Mutex<HashMap<u64, (Instant, Instant, usize)>>>;
 
-/// Measures the spread.
-pub async fn spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
+/// Opens the watches, makes changes, and prints the results.
+pub async fn measure_spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
     let direct = server.direct(&bench.api).await?;
     let sightings = Sightings::default();
     let path = format!(
@@ -48,10 +51,10 @@ pub async fn spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
                 while let Some(Ok(frame)) = body.frame().await {
                     for rv in frame.data_ref().into_iter().flat_map(|data| versions(data)) {
                         let now = Instant::now();
-                        let mut sightings = sightings.lock().expect("nothing panics");
-                        let seen = sightings.entry(rv).or_insert((now, now, 0));
-                        seen.1 = now;
-                        seen.2 += 1;
+                        let mut sightings = sightings.lock().expect("no watcher panics");
+                        let (_, last, count) = sightings.entry(rv).or_insert((now, now, 0));
+                        *last = now;
+                        *count += 1;
                     }
                 }
             }));
@@ -67,7 +70,7 @@ pub async fn spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let processor = server.processor_since(before)?;
-    let sightings = sightings.lock().expect("nothing panics");
+    let sightings = sightings.lock().expect("no watcher panics");
     let complete: Vec<_> = sightings
         .values()
         .filter(|(.., count)| *count == watches.len())
@@ -75,13 +78,13 @@ pub async fn spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
         .collect();
     let changes = u32::try_from(complete.len().max(1)).context("a few hundred")?;
     println!(
-        "{} of {} changes seen by all; from the first watcher to the last: p50 {:.1?}, \
+        "{} of {} changes were received by all watchers; from the first watcher to the last: p50 {:.1?}, \
          p99 {:.1?}, at most {:.1?}; processor time for each change {:.2?}",
         complete.len(),
         sightings.len(),
-        at(complete.iter().copied(), 50),
-        at(complete.iter().copied(), 99),
-        at(complete.iter().copied(), 100),
+        percentile(complete.iter().copied(), 50),
+        percentile(complete.iter().copied(), 99),
+        percentile(complete.iter().copied(), 100),
         processor / changes,
     );
     for watch in watches {
@@ -90,7 +93,7 @@ pub async fn spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The versions in a part of a watch.
+/// Returns the resourceVersions in a chunk of a watch.
 fn versions(data: &[u8]) -> impl Iterator<Item = u64> {
     const BEFORE: &[u8] = b"\"resourceVersion\":\"";
     memchr::memmem::find_iter(data, BEFORE).map(|at| {

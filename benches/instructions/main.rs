@@ -1,6 +1,6 @@
-//! Detects regressions: counts the processor instructions of six paths and compares them with
-//! recorded figures. Instructions are counted instead of time, because the count hardly depends on
-//! the load of the machine.
+//! Detects performance regressions. This program counts the processor instructions of six paths of
+//! data through the server, and compares the counts with recorded figures. Instructions are counted
+//! instead of time, because their number hardly depends on the load of the machine.
 //!
 //! ```text
 //! make instructions             compare the counts with the recorded figures
@@ -21,15 +21,16 @@ use recorded::RecordedFigures;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Largest difference of a count from its recorded figure, in percent. A change of other code moves
-/// the count by less, through different inlining and layout.
+/// Largest accepted difference of a count from its recorded figure, in percent. Changes of
+/// unrelated code cause smaller differences, because they change inlining and the layout of the
+/// code.
 const TOLERANCE: f64 = 5.0;
 
-/// Starts valgrind. If it is not installed, it is downloaded first.
+/// Path of the script that starts valgrind. If valgrind is not installed, the script downloads it.
 const VALGRIND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/valgrind");
 
 fn main() -> anyhow::Result<ExitCode> {
-    // cargo adds `--bench`.
+    // `cargo bench` adds the argument `--bench`.
     let arguments: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| argument != "--bench")
@@ -45,7 +46,8 @@ fn main() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         [] => {
-            // `cargo bench` strips this benchmark, so valgrind could not find the counted function.
+            // The program that `cargo bench` builds has no symbols, so valgrind could not find the
+            // counted function.
             println!("instructions: skipped, because `make instructions` runs this benchmark");
             Ok(ExitCode::SUCCESS)
         }
@@ -53,7 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Counts all paths and compares them with the recorded figures.
+/// Counts the instructions of all paths and compares them with the recorded figures.
 fn compare() -> anyhow::Result<ExitCode> {
     let recorded = RecordedFigures::read()?;
     let platform = platform()?;
@@ -78,7 +80,7 @@ fn compare() -> anyhow::Result<ExitCode> {
         let difference = percent(figure, counted);
         println!("{name:<20} {figure:>10} {counted:>10} {difference:>+10.1}%");
         if difference.abs() > TOLERANCE {
-            let profile = profile(path).display().to_string();
+            let profile = profile_file(path).display().to_string();
             outside.push(format!(
                 "{name}: {difference:+.1}%, {counted} instructions instead of {figure} for {}.\n    \
                  To list its functions: callgrind_annotate {profile}",
@@ -105,7 +107,7 @@ fn compare() -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Counts all paths and records the counts.
+/// Counts the instructions of all paths and records the counts.
 fn record() -> anyhow::Result<ExitCode> {
     let mut figures = Vec::new();
     for path in &PATHS {
@@ -120,7 +122,7 @@ fn record() -> anyhow::Result<ExitCode> {
 
 /// Returns the number of instructions for one item of `path`.
 fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
-    let profile = profile(path);
+    let profile = profile_file(path);
     if let Some(folder) = profile.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -158,8 +160,9 @@ fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
     Ok((collected + items / 2) / items)
 }
 
-/// The path of callgrind's profile with the instructions of each function.
-fn profile(path: &MeasuredPath) -> PathBuf {
+/// Returns the path of the file to which callgrind writes the number of instructions of each
+/// function.
+fn profile_file(path: &MeasuredPath) -> PathBuf {
     let name = format!("{}.callgrind", path.name.replace(' ', "-"));
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
         .join("instructions")
@@ -177,8 +180,8 @@ fn percent(figure: u64, counted: u64) -> f64 {
 }
 
 /// Returns the compiler, its target and the support for AVX2, for example `rustc 1.95.0 (59807616e
-/// 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. Libraries and the C library use other code
-/// on a processor without AVX2.
+/// 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. On a processor without AVX2, the C library
+/// and some Rust libraries use other code, so the counts differ.
 fn platform() -> anyhow::Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(&rustc)

@@ -1,8 +1,8 @@
-//! The six measured paths. Each creates its input, runs the path in [`counted_section`], checks the
-//! result, and returns the number of items.
+//! The six measured paths of data through the server. The function of a path creates the input,
+//! processes it in [`counted_section`], checks the result, and returns the number of items.
 //!
-//! The inputs are the same in every run. The time of the tracker is constant and long ago, so that
-//! ages in tables stay the same for a year.
+//! The inputs are the same in every run. The times that the tracker gets are also fixed and long
+//! ago. The ages in tables are then whole years, so their texts stay the same for a year.
 
 use crate::serving;
 use axum::body::{Body, Bytes};
@@ -26,11 +26,11 @@ pub const COUNTED_SECTION: &str = "counted_section";
 
 /// A path of data through the server.
 pub struct MeasuredPath {
-    /// Its name in the file of the recorded figures.
+    /// The name of the path in the file of the recorded figures.
     pub name: &'static str,
-    /// The unit that the figure counts.
+    /// The description of an item. The figure is the number of instructions for one item.
     pub item: &'static str,
-    /// Runs it, and returns the number of items.
+    /// Processes the items, and returns their number.
     pub run: fn() -> usize,
 }
 
@@ -78,22 +78,23 @@ const OBJECTS: usize = 1_000;
 /// Number of operations that are tracked, committed and listed.
 const OPERATIONS: usize = 1_000;
 /// Number of operations in one namespace.
-const NAMESPACE: usize = 100;
-/// Number of counted lists. With several, the cost of a request itself has the same weight as in
-/// the server.
+const OPERATIONS_PER_NAMESPACE: usize = 100;
+/// Number of counted lists. There are several, so that costs which occur only at the first request
+/// have little weight.
 const LISTS: usize = 3;
-/// Time for which operations stay in one of their stages. It is longer than the debounce period.
+/// Duration of one [`Stage`]. It is longer than the debounce period.
 const STAGE: Duration = Duration::from_mins(1);
 
-/// The bounds of the server's index, except for the age. So no change becomes too old for the ring
-/// on a slow machine.
+/// The limits of the index's ring buffer of changes. The size is that of the server. The age is
+/// larger, so that no change becomes too old on a slow machine.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_hours(24),
 };
 
-/// The first version of the index. It is far ahead of the clock, so each version is the previous
-/// one plus one, and has as many digits as a version from the clock.
+/// The first version of the index. The index derives a version from the clock, unless the previous
+/// version is ahead of the clock. This version is far ahead, so each new version is the previous
+/// one plus one. It has as many digits as a version from the clock.
 const START: Rv = Rv(3_141_592_653_589_793);
 
 /// Runs `work`. Valgrind counts only while this function runs.
@@ -105,62 +106,67 @@ pub fn counted_section(work: &mut dyn FnMut()) {
 }
 
 fn decode_and_evaluate() -> usize {
-    let mut machines = Machines::new();
-    // Two rules match the first machine, and one rule matches the second.
+    let mut pipeline = Pipeline::new();
+    // Two rules match the first `VirtualMachine`, and one rule matches the second one.
     let migrating = VIRTUAL_MACHINE
         .replace("\"Running\"", "\"Migrating\"")
         .replacen("\"uid\":\"", "\"uid\":\"other-", 1);
     let texts = [migrating.as_str(), VIRTUAL_MACHINE];
-    // The detector knows both machines, because most changes neither start nor end an operation.
+    // The detector evaluates both before the counted section, so that no operation starts or ends
+    // in it. Most changes in a cluster do not start or end one either.
     for text in texts {
-        machines.evaluate(text);
+        pipeline.evaluate(text);
     }
     let mut findings = 0;
     counted_section(&mut || {
         for n in 0..OBJECTS {
-            let evaluation = machines.evaluate(black_box(texts[n % 2]));
+            let evaluation = pipeline.evaluate(black_box(texts[n % 2]));
             findings += black_box(evaluation).findings.len();
         }
     });
-    assert_eq!(findings, OBJECTS / 2 * 3, "three rules match two objects");
+    assert_eq!(
+        findings,
+        OBJECTS / 2 * 3,
+        "three rules must match the two objects"
+    );
     OBJECTS
 }
 
 fn track() -> usize {
-    let mut machines = Machines::new();
-    let messages = machines.messages(&Stage::ALL);
+    let mut pipeline = Pipeline::new();
+    let messages = pipeline.messages(&Stage::ALL);
     let items = messages.len();
     let mut messages = Some(messages);
     let mut commits = Vec::with_capacity(2 * items);
     counted_section(&mut || {
         if let Some(messages) = messages.take() {
-            machines.track(messages, &mut commits);
+            pipeline.track(messages, &mut commits);
         }
     });
-    assert_eq!(changes(&commits), 4 * OPERATIONS);
+    assert_eq!(count_changes(&commits), 4 * OPERATIONS);
     items
 }
 
 fn commit() -> usize {
-    let mut machines = Machines::new();
-    let commits = machines.commits(&Stage::ALL);
-    let items = changes(&commits);
+    let mut pipeline = Pipeline::new();
+    let commits = pipeline.commits(&Stage::ALL);
+    let items = count_changes(&commits);
     let (mut writer, reader) = empty_index();
     let mut commits = commits.into_iter();
     counted_section(&mut || {
         for changes in commits.by_ref() {
-            put(&mut writer, changes);
+            commit_changes(&mut writer, changes);
         }
     });
-    assert!(reader.is_empty(), "all operations have ended");
+    assert!(reader.is_empty(), "all operations must have ended");
     items
 }
 
 fn list(accept: &str, field: &str) -> usize {
-    let mut machines = Machines::new();
+    let mut pipeline = Pipeline::new();
     let (mut writer, reader) = empty_index();
-    for changes in machines.commits(&[Stage::Start, Stage::Change]) {
-        put(&mut writer, changes);
+    for changes in pipeline.commits(&[Stage::Start, Stage::Change]) {
+        commit_changes(&mut writer, changes);
     }
     let (runtime, router) = (runtime(), serving::router(reader));
     let answer = async || chunks(serving::get(&router, LIVE, accept, "identity").await).await;
@@ -178,43 +184,43 @@ fn list(accept: &str, field: &str) -> usize {
 }
 
 fn watch_line() -> usize {
-    let mut machines = Machines::new();
-    let commits = machines.commits(&Stage::ALL);
-    let items = changes(&commits);
+    let mut pipeline = Pipeline::new();
+    let commits = pipeline.commits(&Stage::ALL);
+    let items = count_changes(&commits);
     let (mut writer, reader) = empty_index();
     let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
     let (runtime, router) = (runtime(), serving::router(reader));
     let mut body = runtime.block_on(serving::get(&router, &path, "application/json", "identity"));
     let mut lines = 0;
     for changes in commits {
-        put(&mut writer, changes);
+        commit_changes(&mut writer, changes);
         let mut frame = None;
         counted_section(&mut || frame = runtime.block_on(body.frame()));
-        let frame = frame.expect("the watch goes on");
-        let bytes = frame.expect("the stream does not break").into_data();
+        let frame = frame.expect("the watch must not end");
+        let bytes = frame.expect("the watch must not fail").into_data();
         let bytes = bytes.expect("a watch has no trailers");
         lines += memchr::memchr_iter(b'\n', &bytes).count();
     }
-    assert_eq!(lines, items, "each change is one line");
+    assert_eq!(lines, items, "each change must be one line");
     items
 }
 
-/// The stages of each machine, in this order.
+/// The stages of each `VirtualMachine`, in this order.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// The machine starts.
+    /// The `VirtualMachine` starts.
     Start,
-    /// The machine is still starting, with another message.
+    /// The `VirtualMachine` is still starting, with another message.
     Change,
-    /// It runs.
+    /// The `VirtualMachine` runs, so its operation ends.
     End,
 }
 
 impl Stage {
     const ALL: [Self; 3] = [Self::Start, Self::Change, Self::End];
 
-    /// Machine number `n` in this stage.
-    fn machine(self, n: usize) -> String {
+    /// Returns the JSON of `VirtualMachine` number `n` in this stage.
+    fn virtual_machine(self, n: usize) -> String {
         const READY: &str = r#""status":"True","type":"Ready""#;
         const SNAPSHOT: &str =
             r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
@@ -226,9 +232,9 @@ impl Stage {
         );
         let named = format!(
             r#""name":"vm-{n:04}","namespace":"team-{:02}""#,
-            n / NAMESPACE
+            n / OPERATIONS_PER_NAMESPACE
         );
-        // One operation for each machine is enough.
+        // Without the snapshot, the object has only one operation.
         let machine = VIRTUAL_MACHINE
             .replace(SNAPSHOT, "")
             .replace(NAME, &named)
@@ -247,16 +253,18 @@ impl Stage {
     }
 }
 
-/// Virtual machines, as a feed evaluates them and the tracker tracks them.
-struct Machines {
+/// The detector and the tracker of the server. The detector evaluates the rules on each
+/// `VirtualMachine`. The tracker turns its results into operations.
+struct Pipeline {
     book: Arc<RuleBook>,
     source: Source,
     detector: Detector,
     tracker: Tracker,
+    /// The time of the first message.
     start: ClockReading,
 }
 
-impl Machines {
+impl Pipeline {
     fn new() -> Self {
         let book = virtual_machines();
         let metrics = Arc::new(Metrics::new());
@@ -270,14 +278,16 @@ impl Machines {
             cluster_namespace: "ifo-system".into(),
         };
         let start = ClockReading {
-            wall: "2016-01-02T03:04:05Z".parse().expect("it is a time"),
+            wall: "2016-01-02T03:04:05Z"
+                .parse()
+                .expect("the text is a timestamp"),
             steady: Instant::now(),
         };
         let mut detector = Detector::new(book.clone(), metrics.clone());
         detector.reset();
-        // From here on, the feed's events are current.
+        // From here on, the detector treats events as changes, and not as part of the initial list.
         let (synced, _) = detector.synced();
-        let mut machines = Self {
+        let mut pipeline = Self {
             tracker: Tracker::new(settings, metrics),
             book,
             source,
@@ -285,20 +295,22 @@ impl Machines {
             start,
         };
         let rules = Message::Rules {
-            target: machines.source.target.clone(),
-            book: Some(machines.book.clone()),
+            target: pipeline.source.target.clone(),
+            book: Some(pipeline.book.clone()),
             removed: false,
         };
-        let synced = machines.message(synced);
-        machines.tracker.advance(rules, start);
-        machines.tracker.advance(synced, start);
-        machines
+        let synced = pipeline.message(synced);
+        pipeline.tracker.advance(rules, start);
+        pipeline.tracker.advance(synced, start);
+        pipeline
     }
 
-    /// Measures from the bytes of an object to the message for the tracker.
+    /// Decodes an object and evaluates the rules on it.
     fn evaluate(&mut self, json: &str) -> Evaluation {
         let found = self.detector.applied(json.as_bytes(), self.start);
-        found.expect("it is an object with a name").evaluation
+        found
+            .expect("the fixture is an object with a name")
+            .evaluation
     }
 
     fn message(&self, event: FeedEvent) -> Message {
@@ -309,21 +321,22 @@ impl Machines {
         }
     }
 
-    /// The time at this distance from the start.
-    fn after(&self, time: Duration) -> ClockReading {
+    /// Returns the time `elapsed` after the start.
+    fn after(&self, elapsed: Duration) -> ClockReading {
         ClockReading {
-            wall: self.start.wall + time,
-            steady: self.start.steady + time,
+            wall: self.start.wall + elapsed,
+            steady: self.start.steady + elapsed,
         }
     }
 
-    /// The messages of the feed while all machines go through these stages, with their times.
+    /// Returns the messages that the tracker receives while all objects go through `stages`, each
+    /// with its time.
     fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, ClockReading)> {
         let mut messages = Vec::new();
         let mut time = Duration::ZERO;
         for stage in stages {
             for n in 0..OPERATIONS {
-                let evaluation = Box::new(self.evaluate(&stage.machine(n)));
+                let evaluation = Box::new(self.evaluate(&stage.virtual_machine(n)));
                 let read = self.start.steady;
                 let message = self.message(FeedEvent::Evaluated { evaluation, read });
                 messages.push((message, self.after(time)));
@@ -333,8 +346,8 @@ impl Machines {
         messages
     }
 
-    /// Runs the server's tracker task, and then lets all timers fire. `commits` receives the
-    /// changes of each commit.
+    /// Processes the messages like the server's tracker task, and then lets all timers fire. Adds
+    /// the changes of each commit to `commits`.
     fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
         let tracker = &mut self.tracker;
         for (message, now) in messages {
@@ -352,7 +365,7 @@ impl Machines {
         }
     }
 
-    /// The commits while all machines go through these stages.
+    /// Returns the commits that the tracker makes while all objects go through `stages`.
     fn commits(&mut self, stages: &[Stage]) -> Vec<Vec<Write>> {
         let mut commits = Vec::new();
         let messages = self.messages(stages);
@@ -362,26 +375,28 @@ impl Machines {
     }
 }
 
-/// An index whose versions do not come from the clock, because other digits can be compressed
-/// differently.
+/// Returns an empty index whose versions do not come from the clock. The size of compressed JSON
+/// depends on the digits of the version, so versions must be the same in every run.
 fn empty_index() -> (Writer, IndexReader) {
     index::index_from(RING, START)
 }
 
-fn changes(commits: &[Vec<Write>]) -> usize {
+fn count_changes(commits: &[Vec<Write>]) -> usize {
     commits.iter().map(Vec::len).sum()
 }
 
-fn put(writer: &mut Writer, changes: Vec<Write>) {
+fn commit_changes(writer: &mut Writer, changes: Vec<Write>) {
     let committed = writer.commit(changes, VersionAssignment::Mint);
     committed.expect("operations are well-formed");
 }
 
-/// The book of the shipped rule set.
+/// Compiles the shipped rule set for `VirtualMachine` objects to a rule book. A rule book has all
+/// compiled rule sets of one resource.
 fn virtual_machines() -> Arc<RuleBook> {
-    let set: OperationRuleSet = serde_saphyr::from_str(RULE_SET).expect("it can be read");
+    let set: OperationRuleSet =
+        serde_saphyr::from_str(RULE_SET).expect("the shipped rule set is valid");
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    let rules = rules::compile(name, &set.spec).expect("it compiles");
+    let rules = rules::compile(name, &set.spec).expect("the shipped rule set compiles");
     let target = Gvr {
         group: set.spec.target.group.clone(),
         version: set.spec.target.version.clone(),
@@ -391,19 +406,20 @@ fn virtual_machines() -> Arc<RuleBook> {
     Arc::new(RuleBook::new(1, target, kind, true, vec![Arc::new(rules)]))
 }
 
-/// The runtime has one thread, so callgrind has one count.
+/// Returns a runtime with one thread, so that callgrind has only one count.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("the process may have one")
+        .expect("a runtime can be created")
 }
 
+/// Returns the chunks of a body.
 async fn chunks(mut body: Body) -> Vec<Bytes> {
     let mut chunks = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.expect("the stream does not break");
-        chunks.push(frame.into_data().expect("there are no trailers"));
+        let frame = frame.expect("the body must not fail");
+        chunks.push(frame.into_data().expect("the answer has no trailers"));
     }
     chunks
 }

@@ -1,17 +1,18 @@
-//! The file of the recorded figures: the platform, then one line for each path.
+//! Reads and writes `recorded.txt`, the file with the recorded figures. It has one line for the
+//! platform, and one line for each path.
 
 use super::paths::MeasuredPath;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The file.
+/// The path of the file.
 pub const FILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/benches/instructions/recorded.txt"
 );
 
-/// The header of the file.
+/// The comment at the beginning of the file.
 const HEADER: &str = "\
 # Instructions that the processor executes for one item of each path, as valgrind counts
 # them. `make instructions` fails if a count differs from its figure by more than 5 %.
@@ -19,9 +20,9 @@ const HEADER: &str = "\
 # message. docs/performance.md has the rest.
 ";
 
-/// The recorded figures.
+/// The figures in the file.
 pub struct RecordedFigures {
-    /// The compiler, target and processor of the figures.
+    /// The compiler, target and processor with which the figures were recorded.
     pub platform: String,
     figures: BTreeMap<String, u64>,
 }
@@ -51,13 +52,13 @@ impl RecordedFigures {
         Ok(Self { platform, figures })
     }
 
-    /// The recorded figure of the path named `name`.
+    /// Returns the figure of the path `name`.
     pub fn figure(&self, name: &str) -> Option<u64> {
         self.figures.get(name).copied()
     }
 }
 
-/// Replaces the file.
+/// Writes the file with new figures.
 pub fn write(platform: &str, figures: &[(&MeasuredPath, u64)]) -> anyhow::Result<()> {
     let mut text = format!("{HEADER}platform: {platform}\n");
     for (path, figure) in figures {

@@ -1,5 +1,5 @@
-//! Builds the server's routes without a listener, for the benchmarks `pipeline` and
-//! `instructions`.
+//! Builds the HTTP routes of the server without a listener, and sends requests to them. The
+//! benchmarks `pipeline` and `instructions` use this module.
 
 use axum::Router;
 use axum::body::Body;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Number of watches in a benchmark. It is more than the default of the server.
-const MOST_WATCHES: usize = 2_000;
-/// Token of the administrator.
+/// Largest number of watches. Benchmarks open more watches than the server's default limit.
+const MAX_WATCHES: usize = 2_000;
+/// Bearer token of the administrator.
 const TOKEN: &str = "token";
 
-/// The routes of a server that has read all targets and serves the operations of `reader`.
+/// Returns the routes of a server that is ready and serves the operations in `reader`.
 pub fn router(reader: IndexReader) -> Router {
     let health = Arc::new(Health::new());
     health.set_has_joined();
@@ -46,24 +46,24 @@ pub fn router(reader: IndexReader) -> Router {
         version: VersionInfo::default(),
         direct: None,
         limits: Limits {
-            watches: MOST_WATCHES,
-            watches_per_user: MOST_WATCHES,
+            watches: MAX_WATCHES,
+            watches_per_user: MAX_WATCHES,
             ..Limits::default()
         },
         shutdown: CancellationToken::new(),
     })
 }
 
-/// The body of the answer to a GET of the administrator.
+/// Sends a GET request as the administrator. Returns the body of the answer.
 pub async fn get(router: &Router, path: &str, accept: &str, encoding: &str) -> Body {
     let request = Request::get(path)
         .header("authorization", format!("Bearer {TOKEN}"))
         .header("accept", accept)
         .header("accept-encoding", encoding)
         .body(Body::empty())
-        .expect("the parts are valid");
+        .expect("path and headers are valid");
     let response = router.clone().oneshot(request).await;
-    let response = response.expect("the router always answers");
+    let response = response.expect("the error type of a router is `Infallible`");
     assert_eq!(response.status(), StatusCode::OK);
     response.into_body()
 }

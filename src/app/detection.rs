@@ -1,8 +1,8 @@
-//! The pipeline of a leader: rule sets become rule books, rule books become feeds, and feeds send
-//! changes to the tracker.
+//! Starts the detection of operations on the leader. The rule-set controller compiles rule sets to
+//! rule books. The supervisor runs a feed (the watch of a resource) for each rule book. The feeds
+//! send detections to the tracker, which turns them into operations.
 //!
-//! Input: the sources of rule sets and of objects. Output: messages to the tracker, and the signal
-//! that data can be served.
+//! This module also decides when the operations are complete enough to be served.
 
 use super::replica::LeaderTerm;
 use crate::config::Common;
@@ -21,10 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Capacity of the queue of reports from feeds to the controller. When it is full, feeds wait.
+/// Capacity of the queue of reports from feeds to the rule-set controller. When the queue is full,
+/// feeds wait.
 const FEEDBACK_CAPACITY: usize = 256;
 
-/// Capacity of the queue of rule books to the supervisor. When it is full, the controller waits.
+/// Capacity of the queue of rule books to the supervisor. When the queue is full, the controller
+/// waits.
 const BOOKS_CAPACITY: usize = 64;
 
 /// The sources that the pipeline reads.
@@ -33,21 +35,21 @@ pub(super) struct PipelineInput {
     pub(super) resolve: Arc<dyn Resolve>,
     pub(super) rule_sets: BoxStream<'static, RuleSetEvent>,
     pub(super) status: Arc<dyn StatusSink>,
-    /// Completes when the tracker has its initial state.
+    /// Completes when the tracker has received the operations of earlier leaders.
     pub(super) restored: BoxFuture<'static, ()>,
-    /// Set when every target has been read since the term began or has a known gap, also after the
-    /// time limit of the first sync.
+    /// `None` until every target (every resource that is watched for rule sets) has been read in
+    /// this leadership term, or has failed to be read.
     ///
-    /// The value contains the rule sets whose targets have a gap. An operation of another rule set
-    /// that is not in the index then has ended.
+    /// After that, the names of the rule sets whose targets are not up to date. An operation of any
+    /// other rule set has ended if the index does not contain it.
     pub(super) settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
 }
 
-/// The settings of detection, the same in every term.
+/// The values from which detection is started in each leadership term.
 pub(super) struct DetectionSetup {
     pub(super) metrics: Arc<Metrics>,
     pub(super) health: Arc<Health>,
-    /// Reports which rule sets work.
+    /// Sends the newest report on which rule sets work.
     pub(super) report: watch::Sender<Arc<Report>>,
     common: Common,
 }
@@ -81,18 +83,19 @@ impl DetectionSetup {
         Tracker::new(settings, self.metrics.clone())
     }
 
-    /// Clears the report of rule sets, because it was valid only in the term that ended.
-    pub(super) fn forget(&self) {
+    /// Clears the report on rule sets, because it was valid only in the leadership term that has
+    /// ended.
+    pub(super) fn clear_report(&self) {
         self.report.send_replace(Arc::default());
     }
 
-    /// Starts the pipeline.
+    /// Starts the tasks of the pipeline.
     pub(super) fn start(&self, term: &mut LeaderTerm, origin: PipelineInput) {
         let common = &self.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
         let (caught_up, catching_up) = watch::channel(None);
-        let (unread, left) = watch::channel(Arc::default());
+        let (unread_rule_sets, unread) = watch::channel(Arc::default());
         let supervisor = Supervisor {
             feed: origin.feed,
             tracker: term.tracker.clone(),
@@ -102,28 +105,29 @@ impl DetectionSetup {
         };
         term.keep("supervisor", supervisor.run(published));
         let (restored, may_serve) = oneshot::channel();
-        // Feeds exist only for rule sets, so nothing is detected before this point.
-        let before = origin.restored.map(move |()| {
+        // A feed starts only for a rule set, and no rule sets arrive before the earlier operations
+        // are restored. So nothing is detected before that.
+        let rule_sets = origin.restored.map(move |()| {
             // The receiver is dropped only if the process is stopping.
             let _ = restored.send(());
             origin.rule_sets
         });
         let controller = Controller::new(origin.resolve, common.requeue, common.allow_secrets);
         let inputs = Inputs {
-            rule_sets: before.flatten_stream().boxed(),
+            rule_sets: rule_sets.flatten_stream().boxed(),
             feedback: reported,
         };
         let outputs = Outputs {
             publications,
             caught_up,
-            unread,
+            unread_rule_sets,
             report: self.report.clone(),
             status: origin.status,
         };
         term.keep("rules", controller.run(inputs, outputs));
         let synced = first_sync(
             may_serve,
-            (catching_up, left),
+            (catching_up, unread),
             term.tracker.clone(),
             self.health.clone(),
             origin.settled,
@@ -133,11 +137,15 @@ impl DetectionSetup {
     }
 }
 
-/// Decides when data is served. Never ends.
+/// Decides when data is served for the first time, and keeps `settled` up to date. Never ends.
 ///
-/// Data is served when the earlier state is restored, every feed of the first rule sets has
-/// reported, and the resulting operations are in the index. If the feeds take longer than `limit`
-/// after the restore, data is served without them.
+/// Data is served when these conditions are met:
+///
+/// - The operations of earlier leaders are restored.
+/// - Every feed of the first rule sets has reported whether it could read its target.
+/// - The operations that these feeds detected are in the index.
+///
+/// If the feeds take longer than `limit` after the restoration, data is served without them.
 async fn first_sync(
     restored: oneshot::Receiver<()>,
     (mut caught_up, mut unread): (
@@ -154,7 +162,7 @@ async fn first_sync(
     let complete = async {
         // A closed channel means that the process is stopping.
         let _ = caught_up.wait_for(Option::is_some).await;
-        booked(&mut caught_up, &tracker).await;
+        flush(&mut caught_up, &tracker).await;
     };
     if tokio::time::timeout(limit, complete).await.is_err() {
         tracing::warn!(
@@ -166,11 +174,12 @@ async fn first_sync(
     }
     health.set_synced();
     loop {
-        // The reports that are read here are in the index after the flush.
-        let left = unread.borrow_and_update().clone();
-        booked(&mut caught_up, &tracker).await;
+        // The value is taken before the flush. After the flush, the index contains everything that
+        // was detected before this value was sent.
+        let unread_now = unread.borrow_and_update().clone();
+        flush(&mut caught_up, &tracker).await;
         if caught_up.borrow().is_some() {
-            settled.send_replace(Some(left));
+            settled.send_replace(Some(unread_now));
         }
         let changed = tokio::select! {
             changed = caught_up.changed() => changed,
@@ -182,9 +191,11 @@ async fn first_sync(
     }
 }
 
-/// Tells the tracker which rule sets have no rule book. Returns after the tracker has processed
+/// Sends the tracker the rule sets that have no rule book. Returns after the tracker has processed
 /// this message and all earlier messages.
-async fn booked(
+///
+/// Returns at once if not every feed of the first rule sets has reported.
+async fn flush(
     caught_up: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     tracker: &mpsc::Sender<Message>,
 ) {

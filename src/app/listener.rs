@@ -1,7 +1,5 @@
-//! The listening socket.
-//!
-//! Input: the address to listen on, or none. Output: a socket. Without an address, the socket
-//! serves IPv4 and IPv6 clients.
+//! Binds the listening socket. Without an explicit address, the socket accepts IPv4 and IPv6
+//! clients.
 
 use anyhow::Context as _;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -9,19 +7,20 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpListener;
 
-/// Number of connections that the kernel holds until they are accepted. It is tokio's default.
+/// Maximum number of connections that wait in the kernel until the server accepts them. The value
+/// is tokio's default.
 const BACKLOG: i32 = 1024;
 
-/// Listens on `address`, or on all addresses of the host if it is None.
+/// Listens on `address`, or on all addresses of the host if `address` is `None`.
 ///
-/// Also returns the bound address. It has the port that the kernel chose if `port` is 0.
+/// Also returns the bound address. If `port` is 0, the kernel chooses the port of this address.
 pub(super) fn bind(
     address: Option<IpAddr>,
     port: u16,
 ) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = match address {
-        Some(address) => named(SocketAddr::new(address, port), open)?,
-        None => anywhere(port, open)?,
+        Some(address) => bind_one(SocketAddr::new(address, port), open)?,
+        None => bind_all(port, open)?,
     };
     let address = listener
         .local_addr()
@@ -29,21 +28,26 @@ pub(super) fn bind(
     Ok((listener, address))
 }
 
-fn named<L>(address: SocketAddr, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
+fn bind_one<L>(
+    address: SocketAddr,
+    open: impl Fn(SocketAddr) -> io::Result<L>,
+) -> anyhow::Result<L> {
     open(address).with_context(|| format!("cannot listen on {address}"))
 }
 
 /// Listens on `[::]`, which also accepts IPv4 connections, or on `0.0.0.0` if the host has no IPv6.
 ///
-/// A port that is in use is an error, because the other process may serve only IPv6 clients.
-fn anywhere<L>(port: u16, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
+/// If the port of `[::]` is in use, the function returns an error and does not try `0.0.0.0`. The
+/// other process may use the port only for IPv6, and `0.0.0.0` would be free. The server would then
+/// start, but its IPv6 clients would reach the other process.
+fn bind_all<L>(port: u16, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
     let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     match open(address) {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
             tracing::info!(%error, "cannot listen on IPv6; listening on IPv4 only");
-            named(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), open)
+            bind_one(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), open)
         }
-        opened => opened.with_context(|| format!("cannot listen on {address}")),
+        result => result.with_context(|| format!("cannot listen on {address}")),
     }
 }
 
@@ -54,10 +58,12 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
         Some(Protocol::TCP),
     )?;
     if address.is_ipv6() {
-        // The default of the host (net.ipv6.bindv6only) can differ.
+        // The socket must also accept IPv4. The default of the host (net.ipv6.bindv6only) can
+        // differ.
         socket.set_only_v6(false)?;
     }
-    // A restarted server must not wait for the closed connections of the previous process.
+    // Without this option, the address is not free until the connections of the previous process
+    // have left the state TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -71,44 +77,53 @@ mod tests {
     use ifo_client::error::chain;
     use std::cell::RefCell;
 
-    /// Simulates binding with these failures of IPv6 and IPv4. Returns the addresses that
-    /// `anywhere` tried in order, and its result.
-    fn opened(v6: Option<io::ErrorKind>, v4: Option<io::ErrorKind>) -> (Vec<String>, String) {
+    /// Calls `bind_all` with simulated failures to bind IPv6 and IPv4 addresses. Returns the
+    /// addresses that were tried, in order, and the result as a text.
+    fn bind_all_with(
+        v6: Option<io::ErrorKind>,
+        v4: Option<io::ErrorKind>,
+    ) -> (Vec<String>, String) {
         let tried = RefCell::new(Vec::new());
-        let end = anywhere(8443, |address| {
+        let result = bind_all(8443, |address| {
             tried.borrow_mut().push(address.to_string());
             let failure = if address.is_ipv6() { v6 } else { v4 };
             failure.map_or(Ok(address), |kind| Err(kind.into()))
         });
-        let end = end.map_or_else(|error| chain(&*error), |address| address.to_string());
-        (tried.into_inner(), end)
+        let result = result.map_or_else(|error| chain(&*error), |address| address.to_string());
+        (tried.into_inner(), result)
     }
 
     #[test]
     fn a_host_without_ipv6_listens_on_ipv4() {
-        let none = io::ErrorKind::AddrNotAvailable;
-        for v6 in [none, io::ErrorKind::Unsupported, io::ErrorKind::Other] {
-            let (tried, end) = opened(Some(v6), None);
+        let no_ipv6 = io::ErrorKind::AddrNotAvailable;
+        for v6 in [no_ipv6, io::ErrorKind::Unsupported, io::ErrorKind::Other] {
+            let (tried, result) = bind_all_with(Some(v6), None);
             assert_eq!(tried, ["[::]:8443", "0.0.0.0:8443"]);
-            assert_eq!(end, "0.0.0.0:8443");
+            assert_eq!(result, "0.0.0.0:8443");
         }
-        let (_, end) = opened(Some(none), Some(io::ErrorKind::PermissionDenied));
-        assert!(end.starts_with("cannot listen on 0.0.0.0:8443: "), "{end}");
+        let (_, result) = bind_all_with(Some(no_ipv6), Some(io::ErrorKind::PermissionDenied));
+        assert!(
+            result.starts_with("cannot listen on 0.0.0.0:8443: "),
+            "{result}"
+        );
     }
 
     #[test]
     fn an_ipv6_port_in_use_does_not_fall_back_to_ipv4() {
-        let (tried, end) = opened(Some(io::ErrorKind::AddrInUse), None);
+        let (tried, result) = bind_all_with(Some(io::ErrorKind::AddrInUse), None);
         assert_eq!(tried, ["[::]:8443"]);
-        assert!(end.starts_with("cannot listen on [::]:8443: "), "{end}");
+        assert!(
+            result.starts_with("cannot listen on [::]:8443: "),
+            "{result}"
+        );
         assert_eq!(
-            opened(None, None),
+            bind_all_with(None, None),
             (vec!["[::]:8443".to_owned()], "[::]:8443".to_owned())
         );
     }
 
     #[tokio::test]
-    async fn an_explicit_bind_address_is_the_only_one() {
+    async fn an_explicit_address_is_the_only_one_that_is_bound() {
         let given = IpAddr::from(Ipv4Addr::LOCALHOST);
         let (first, address) = bind(Some(given), 0).unwrap();
         assert_eq!(address.ip(), given);

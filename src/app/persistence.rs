@@ -1,4 +1,4 @@
-//! Starts persistence mode, which writes operations as custom resources.
+//! Starts the tasks of persistence mode, which write operations as custom resources.
 
 use super::replica::LeaderTerm;
 use crate::config::Common;
@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Delay before the state `Completing` is written to a custom resource, counted after the debounce
-/// period. Usually the operation has completed by then, and only its end is written.
+/// Time after the debounce period until the state `Settling` is written to a custom resource. An
+/// operation is `Settling` when it is no longer detected. It has usually completed before this time
+/// is over, so only its end is written.
 const SETTLING_PERIOD: Duration = Duration::from_secs(30);
 
 impl LeaderTerm {
-    /// Writes operations until the term ends.
+    /// Starts the tasks that write operations until the leadership term ends.
     pub(super) fn persist(
         &mut self,
         common: &Common,
@@ -26,11 +27,12 @@ impl LeaderTerm {
         at_stop: AtStop,
         settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     ) {
-        let (verdict, told) = watch::channel(PersistVerdict::Unknown);
+        let (verdict, verdicts) = watch::channel(PersistVerdict::Unknown);
         let persist = Persist {
             reader: self.operations.clone(),
-            // The queue retries failed writes. Its separate connection does not delay other
-            // requests.
+            // This client does not retry requests, because the persistence queue retries failed
+            // writes. It has a separate connection, so that many writes do not delay the requests
+            // of other tasks.
             store: Arc::new(ClusterStore::new(connection.without_retries())),
             settings: PersistSettings {
                 resync: common.resync,
@@ -50,7 +52,7 @@ impl LeaderTerm {
         let client = connection.client.clone();
         let (service, every) = (service.to_owned(), common.requeue);
         self.keep("persistence's condition", async move {
-            persist::keep_condition(client, &service, told, every).await;
+            persist::keep_condition(client, &service, verdicts, every).await;
         });
     }
 }

@@ -1,20 +1,20 @@
-//! The thread of the pipeline. On the leader it runs the watches of the targets, the evaluation of
-//! rules, the tracker and the writer of the index. On a follower it runs the mirror. Other threads
-//! serve requests.
+//! The thread of the pipeline, from the watches of objects to the index. On the leader, this thread
+//! watches the objects, evaluates the rules, runs the tracker, and writes the index. On a follower,
+//! it copies the leader's index. Other threads serve requests.
 //!
-//! All tasks of the pipeline share one thread, because a subject's event passes from the task of
-//! the HTTP/2 connection to the task of the feed and often to the tracker. With several threads,
-//! each of these steps wakes a sleeping thread, which costs more processor time than the
-//! evaluation of the rules.
+//! One thread runs all tasks of the pipeline, because an event passes through several tasks. The
+//! task of the HTTP/2 connection receives the event, the task of the feed evaluates the rules, and
+//! the tracker's task updates the operations. On several threads, each task would have to wake up
+//! the next task's thread. That costs more processor time than the evaluation of the rules.
 
 use std::io;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The thread. It ends when this is dropped; tasks that still run on it are dropped then.
+/// The handle of the running thread. When it is dropped, the thread ends and drops its tasks.
 pub(super) struct PipelineThread {
     handle: Handle,
-    /// Nothing is sent here. The thread ends when this side of the channel is dropped.
+    /// Keeps the thread running. No value is sent: the thread ends when this sender is dropped.
     _running: oneshot::Sender<()>,
 }
 
@@ -31,10 +31,11 @@ impl PipelineThread {
         std::thread::Builder::new()
             .name("pipeline".to_owned())
             .spawn(move || {
-                // The error is the expected result: the sender was dropped.
+                // Waits until the sender is dropped. `ended` then returns an error, which is
+                // expected.
                 let _ = runtime.block_on(ended);
-                // Dropping the runtime would wait for blocked threads, for example during the
-                // lookup of a host name.
+                // Dropping the runtime would wait for its blocked threads. A thread is blocked, for
+                // example, during the lookup of a host name.
                 runtime.shutdown_background();
             })?;
         Ok(Self {
@@ -43,7 +44,7 @@ impl PipelineThread {
         })
     }
 
-    /// The runtime on which tasks of the pipeline are spawned.
+    /// Returns the runtime on which the tasks of the pipeline are spawned.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }

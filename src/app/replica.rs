@@ -1,6 +1,5 @@
-//! The pipeline of a leader. The replica runs it in each term in which it leads.
-//!
-//! Input: the settings of detection. Output: an index that the tracker writes.
+//! Runs the pipeline of the leader in each leadership term of this replica, and updates the
+//! readiness of this replica.
 
 use super::detection::{DetectionSetup, PipelineInput};
 use super::spawn;
@@ -19,25 +18,26 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which the readiness of this replica is checked.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Creates the input of detection, once for each term.
+/// Starts the leader's own tasks at the beginning of a leadership term. Returns the sources of the
+/// pipeline.
 pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
 
-/// One term in which this replica leads.
+/// One leadership term: the time for which this replica leads.
 pub(super) struct LeaderTerm {
-    /// Tasks that end with the term and must not end earlier.
+    /// Tasks that must not end before the term ends.
     pub(super) tasks: JoinSet<&'static str>,
     /// Tasks that may finish their current work when the term ends.
     pub(super) last: JoinSet<&'static str>,
-    /// The queue to the tracker.
+    /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracking::Message>,
-    /// Cancelled when the term is about to end in an orderly way.
+    /// Cancelled at an orderly end of the term. The tasks in `last` then finish their work.
     pub(super) ending: CancellationToken,
-    /// The index at the beginning of the term.
+    /// The reader of the index.
     pub(super) operations: IndexReader,
 }
 
 impl LeaderTerm {
-    /// Adds a task that must not end before the term does.
+    /// Starts a task that must not end before the term ends.
     pub(super) fn keep(
         &mut self,
         name: &'static str,
@@ -47,7 +47,7 @@ impl LeaderTerm {
     }
 }
 
-/// The pipeline of this server.
+/// The pipeline that this server runs while it leads.
 pub(super) struct ServerPipeline {
     pub(super) operations: IndexReader,
     pub(super) detection: DetectionSetup,
@@ -56,7 +56,7 @@ pub(super) struct ServerPipeline {
     pub(super) running: Option<TermTasks>,
 }
 
-/// The tasks of a term.
+/// The tasks of one leadership term, as in [`LeaderTerm`].
 pub(super) struct TermTasks {
     tasks: JoinSet<&'static str>,
     last: JoinSet<&'static str>,
@@ -107,13 +107,13 @@ impl Pipeline for ServerPipeline {
                 }
                 running.last.shutdown().await;
             }
-            self.detection.forget();
+            self.detection.clear_report();
         }
         .boxed()
     }
 }
 
-/// Updates the readiness of this replica. Never ends.
+/// Keeps the result of the readiness probe up to date. Never ends.
 pub(super) async fn keep_readiness(
     view: View,
     health: Arc<Health>,
@@ -126,7 +126,8 @@ pub(super) async fn keep_readiness(
         let is_in_sync = in_sync.borrow_and_update().is_some();
         let succession = *succeeded.borrow();
         if is_in_sync || succession == Succession::Loaded {
-            // A complete list of operations came from a leader that has read all targets.
+            // The index is a complete copy of the operations of a leader that had read all targets,
+            // that is, all resources that are watched for rule sets.
             health.set_synced();
         }
         if is_in_sync || view.is_without_leader(succession) {

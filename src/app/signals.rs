@@ -1,6 +1,4 @@
-//! The signals that stop the process.
-//!
-//! Input: SIGTERM and SIGINT. Output: the received signals, in the order of arrival.
+//! Receives the signals that stop the process, SIGTERM and SIGINT, in the order of arrival.
 
 use anyhow::Context as _;
 use std::io;
@@ -8,8 +6,8 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Capacity of the queue of signals. The first signal stops the process. The second ends the wait
-/// for its clients.
+/// Capacity of the queue of signals. The first signal starts the shutdown, and the second signal
+/// ends the wait for clients. Further signals have no effect.
 const QUEUE_CAPACITY: usize = 2;
 
 /// A signal that stops the process.
@@ -22,7 +20,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// The name of the signal, such as `SIGTERM`.
+    /// Returns the name of the signal, such as `SIGTERM`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
@@ -36,21 +34,22 @@ impl Signal {
 pub struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
-    /// Installs the handlers. It must be called before the rest of the start.
+    /// Installs the signal handlers. It must be called before anything else is started.
     ///
-    /// The kernel does not deliver a signal without a handler to PID 1, and the server is PID 1 in
-    /// its container. A separate thread waits for the signals, because the process can block every
-    /// thread of its runtime, for example with an exec plugin of a kubeconfig.
+    /// The server is PID 1 in its container, and the kernel does not deliver a signal without a
+    /// handler to PID 1. A separate thread waits for the signals, because all threads of the
+    /// server's runtime can be blocked. An exec plugin of a kubeconfig blocks a thread, for
+    /// example.
     ///
     /// # Errors
     ///
     /// The system has no file descriptor or thread left.
     pub fn install() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().build()?;
-        let within = runtime.enter();
+        let entered = runtime.enter();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        drop(within);
+        drop(entered);
         let (send, arrived) = mpsc::channel(QUEUE_CAPACITY);
         let forward = async move {
             loop {
@@ -79,21 +78,21 @@ impl Signals {
         }
     }
 
-    /// Runs a part of the start. Returns None if a signal arrives first. The part runs in a
-    /// separate task, so it may block its thread.
+    /// Runs one step of the start in a separate task, so the step may block its thread. Returns
+    /// `None` if a signal arrives before the step is complete.
     pub(super) async fn unless_stopped<T: Send + 'static>(
         &mut self,
-        part: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+        step: impl Future<Output = anyhow::Result<T>> + Send + 'static,
     ) -> anyhow::Result<Option<T>> {
-        let mut part = tokio::spawn(part);
+        let mut step = tokio::spawn(step);
         tokio::select! {
             biased;
             signal = self.next() => {
-                part.abort();
+                step.abort();
                 tracing::info!("{}: stopping before the start is complete", signal.name());
                 Ok(None)
             }
-            ended = &mut part => ended.context("the start failed")?.map(Some),
+            ended = &mut step => ended.context("the start failed")?.map(Some),
         }
     }
 }

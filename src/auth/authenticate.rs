@@ -1,9 +1,10 @@
-//! Authentication in a cluster. Input: the client certificate of the TLS handshake, and the headers
-//! of a request. Output: a user in `system:authenticated`, or `system:anonymous`, or a refusal.
+//! Authenticates requests in a cluster, from the client certificate of the TLS handshake and from
+//! the headers of a request. The result is a user in `system:authenticated`, the user
+//! `system:anonymous`, or a refusal.
 //!
-//! The methods are those of Kubernetes' delegated authentication, in the same order: front proxy,
-//! client certificate, bearer token. The first method that knows the user decides. A bad credential
-//! refuses the request only if no method knows the user.
+//! The methods and their order are those of Kubernetes' delegated authentication: front proxy,
+//! client certificate, bearer token. The first method that finds a user wins. An invalid client
+//! certificate refuses a request only if the request has no token.
 
 use super::reviews::{self, Reviews, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
@@ -22,22 +23,22 @@ pub const ANONYMOUS_USER: &str = "system:anonymous";
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
 const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
-/// Time for which the user of a token is cached (`CacheTTL` of upstream's delegated
-/// authentication). A revoked token is accepted for at most this time.
+/// Time for which the result of a token review is cached. The value is `CacheTTL` of Kubernetes'
+/// delegated authentication. A revoked token is accepted for at most this time.
 const TOKEN_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Number of cached tokens, bad ones included. Most requests come through the front proxy without a
-/// token. The clients with tokens, such as metrics scrapers, are few. If invented tokens replace a
-/// cached token, it costs one review.
+/// Maximum number of cached tokens, including invalid ones. Only a few clients send tokens, such as
+/// metrics scrapers, because most requests come through the front proxy. If invalid tokens evict a
+/// valid token from the cache, the valid token is reviewed once more.
 const MAX_TOKENS: usize = 1024;
 
-/// Asks the cluster for the user of a request.
+/// Authenticates with the CAs and the `TokenReview` of a cluster.
 #[derive(Debug)]
 pub struct ClusterAuthenticator {
     trust: Arc<ArcSwap<Trust>>,
     tokens: Arc<Api<TokenReview>>,
     metrics: Arc<Metrics>,
-    /// None if the token is not valid.
+    /// The cached results of token reviews. The user is `None` if the token is invalid.
     reviews: Reviews<Option<User>>,
 }
 
@@ -83,11 +84,12 @@ impl ClusterAuthenticator {
         }
     }
 
-    /// The user of a token for `audience`. None stands for the audience of the kube-apiserver.
+    /// Returns the user of a token that is valid for `audience`. If `audience` is `None`, the token
+    /// must be valid for the kube-apiserver.
     async fn review(&self, token: &[u8], audience: Option<&str>) -> Result<User, Unauthenticated> {
-        // A token becomes a part of JSON, so it must be text. All real tokens are.
+        // The token is sent as JSON, so it must be UTF-8. Every valid token is UTF-8.
         let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
-        let question = TokenReview {
+        let request = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),
                 audiences: audience.map(|audience| vec![audience.to_owned()]),
@@ -97,10 +99,10 @@ impl ClusterAuthenticator {
         let (api, metrics) = (Arc::clone(&self.tokens), Arc::clone(&self.metrics));
         let ask = move || {
             let (api, metrics) = (Arc::clone(&api), Arc::clone(&metrics));
-            let question = question.clone();
+            let request = request.clone();
             async move {
-                let audiences = question.spec.audiences.clone();
-                let answer = reviews::send(&api, &question, ReviewKind::Token, &metrics).await?;
+                let audiences = request.spec.audiences.clone();
+                let answer = reviews::send(&api, &request, ReviewKind::Token, &metrics).await?;
                 Ok(user_of(answer, audiences.as_deref()))
             }
         };
@@ -152,18 +154,18 @@ pub(super) fn anonymous() -> User {
     }
 }
 
-/// Adds the group of authenticated users. The front proxy sends this group for its users, but not
-/// for itself. Anonymous users stay anonymous.
+/// Adds the group `system:authenticated`, unless the user has this group or is anonymous.
 fn in_authenticated(mut user: User) -> User {
-    let said = |group: &String| group == AUTHENTICATED_GROUP || group == UNAUTHENTICATED_GROUP;
-    if user.name != ANONYMOUS_USER && !user.groups.iter().any(said) {
+    let is_present =
+        |group: &String| group == AUTHENTICATED_GROUP || group == UNAUTHENTICATED_GROUP;
+    if user.name != ANONYMOUS_USER && !user.groups.iter().any(is_present) {
         user.groups.push(AUTHENTICATED_GROUP.to_owned());
     }
     user
 }
 
-/// The token of an `Authorization: Bearer` header. Another scheme is not a credential, and neither
-/// is a token after two spaces, as in Kubernetes' `bearertoken`.
+/// Returns the token of an `Authorization: Bearer` header. As in Kubernetes' `bearertoken` package,
+/// the header is ignored if it has another scheme, or if two spaces precede the token.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes().trim_ascii();
     let mut parts = value.splitn(3, |&byte| byte == b' ');
@@ -172,15 +174,16 @@ pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
-/// The user of an answer. None if the token is not valid for one of `audiences`. A kube-apiserver
-/// that does not support audiences does not return them.
+/// Returns the user in the answer to a token review. Returns `None` if the token is invalid, or if
+/// the answer confirms none of the requested `audiences`. A kube-apiserver that does not support
+/// audiences confirms none.
 fn user_of(answer: TokenReview, audiences: Option<&[String]>) -> Option<User> {
     let status = answer.status?;
     if status.authenticated != Some(true) {
         return None;
     }
     let confirmed = status.audiences.unwrap_or_default();
-    if audiences.is_some_and(|asked| !asked.iter().any(|it| confirmed.contains(it))) {
+    if audiences.is_some_and(|wanted| !wanted.iter().any(|it| confirmed.contains(it))) {
         return None;
     }
     let user = status.user?;

@@ -1,5 +1,5 @@
-//! Authorization in a cluster. Input: a user and the attributes of a request. Output: the decision
-//! of a `SubjectAccessReview`, which is cached for some seconds.
+//! Authorizes requests with the `SubjectAccessReview` of a cluster. Decisions are cached for some
+//! seconds.
 
 use super::reviews::{self, Reviews, digest};
 use super::{AccessDecision, Attributes, Authorize, SelectorRequirement, Undecided, User};
@@ -16,19 +16,21 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Public paths, because kubelets probe without credentials. Paths below them are not public, as in
-/// upstream's `AlwaysAllowPaths` of extension servers.
+/// Paths that every client may read, because kubelets probe without credentials. Only these exact
+/// paths are public, as with `AlwaysAllowPaths` of Kubernetes' own extension API servers.
 const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
-/// Time for which a decision is cached, as in upstream's delegated authorization. A revoked right
-/// is accepted for at most this time.
+/// Time for which a decision is cached, as in Kubernetes' delegated authorization. A revoked
+/// permission is accepted for at most this time.
 const DECISION_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Number of cached decisions: one for each user, verb, namespace and selector within 10 s. Each
-/// takes some 400 bytes, so 4,096 take 1.6 MB. More different requests cost reviews and no memory.
+/// Maximum number of cached decisions. There is one for each combination of user, verb, namespace
+/// and selector in the last 10 s. A decision takes about 400 bytes, so 4,096 take 1.6 MB. If there
+/// are more combinations, decisions are evicted and must be reviewed again.
 const MAX_DECISIONS: usize = 4096;
 
-/// Longest reason that is cached and shown, in bytes. A webhook may return any text.
+/// Maximum length in bytes of a reason that is cached and shown. An authorization webhook may
+/// return a reason of any length.
 const MAX_REASON: usize = 1024;
 
 /// Authorizes with `SubjectAccessReview`.
@@ -54,8 +56,8 @@ impl ClusterAuthorizer {
         user: &User,
         attributes: &Attributes,
     ) -> Result<AccessDecision, Undecided> {
-        // Upstream's extension servers also let administrators pass, so that they get in while the
-        // webhook is down.
+        // As in Kubernetes' own extension API servers, administrators pass without a review. So
+        // they have access even if an authorization webhook is down.
         if user.is_administrator() {
             return Ok(AccessDecision::Allow);
         }
@@ -64,19 +66,19 @@ impl ClusterAuthorizer {
         {
             return Ok(AccessDecision::Allow);
         }
-        let question = SubjectAccessReview {
-            spec: question(user, attributes),
+        let request = SubjectAccessReview {
+            spec: review_spec(user, attributes),
             ..SubjectAccessReview::default()
         };
-        let text = serde_json::to_vec(&question.spec)
+        let text = serde_json::to_vec(&request.spec)
             .map_err(|error| Undecided(format!("cannot encode the review: {error}")))?;
         let (api, metrics) = (Arc::clone(&self.api), Arc::clone(&self.metrics));
         let ask = move || {
             let (api, metrics) = (Arc::clone(&api), Arc::clone(&metrics));
-            let question = question.clone();
+            let request = request.clone();
             async move {
                 let answer =
-                    reviews::send(&api, &question, ReviewKind::SubjectAccess, &metrics).await?;
+                    reviews::send(&api, &request, ReviewKind::SubjectAccess, &metrics).await?;
                 Ok(decision(answer))
             }
         };
@@ -97,9 +99,9 @@ impl Authorize for ClusterAuthorizer {
     }
 }
 
-fn question(user: &User, attributes: &Attributes) -> SubjectAccessReviewSpec {
+fn review_spec(user: &User, attributes: &Attributes) -> SubjectAccessReviewSpec {
     let mut spec = SubjectAccessReviewSpec {
-        user: some(&user.name),
+        user: non_empty(&user.name),
         uid: user.uid.clone(),
         groups: (!user.groups.is_empty()).then(|| user.groups.clone()),
         extra: (!user.extra.is_empty()).then(|| user.extra.clone()),
@@ -118,26 +120,26 @@ fn question(user: &User, attributes: &Attributes) -> SubjectAccessReviewSpec {
             labels,
         } => {
             spec.resource_attributes = Some(ResourceAttributes {
-                verb: some(verb),
-                group: some(group),
-                version: some(version),
-                resource: some(resource),
-                subresource: some(subresource),
-                namespace: some(namespace),
-                name: some(name),
-                field_selector: each(fields, |one| FieldSelectorRequirement {
-                    key: one.key.clone(),
-                    operator: one.operator.to_owned(),
-                    values: values(one),
+                verb: non_empty(verb),
+                group: non_empty(group),
+                version: non_empty(version),
+                resource: non_empty(resource),
+                subresource: non_empty(subresource),
+                namespace: non_empty(namespace),
+                name: non_empty(name),
+                field_selector: convert_all(fields, |requirement| FieldSelectorRequirement {
+                    key: requirement.key.clone(),
+                    operator: requirement.operator.to_owned(),
+                    values: values(requirement),
                 })
                 .map(|requirements| FieldSelectorAttributes {
                     requirements: Some(requirements),
                     ..FieldSelectorAttributes::default()
                 }),
-                label_selector: each(labels, |one| LabelSelectorRequirement {
-                    key: one.key.clone(),
-                    operator: one.operator.to_owned(),
-                    values: values(one),
+                label_selector: convert_all(labels, |requirement| LabelSelectorRequirement {
+                    key: requirement.key.clone(),
+                    operator: requirement.operator.to_owned(),
+                    values: values(requirement),
                 })
                 .map(|requirements| LabelSelectorAttributes {
                     requirements: Some(requirements),
@@ -147,31 +149,33 @@ fn question(user: &User, attributes: &Attributes) -> SubjectAccessReviewSpec {
         }
         Attributes::NonResource { path, verb } => {
             spec.non_resource_attributes = Some(NonResourceAttributes {
-                path: some(path),
-                verb: some(verb),
+                path: non_empty(path),
+                verb: non_empty(verb),
             });
         }
     }
     spec
 }
 
-fn some(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// None for no requirements, because an empty selector is not valid in a review.
-fn each<T>(
+/// Converts the requirements. Returns `None` if there are no requirements, because an empty
+/// selector is invalid in a review.
+fn convert_all<T>(
     requirements: &[SelectorRequirement],
-    one: impl Fn(&SelectorRequirement) -> T,
+    convert: impl Fn(&SelectorRequirement) -> T,
 ) -> Option<Vec<T>> {
-    (!requirements.is_empty()).then(|| requirements.iter().map(one).collect())
+    (!requirements.is_empty()).then(|| requirements.iter().map(convert).collect())
 }
 
 fn values(requirement: &SelectorRequirement) -> Option<Vec<String>> {
     (!requirement.values.is_empty()).then(|| requirement.values.clone())
 }
 
-/// Interprets an answer. Denied wins over allowed. No opinion means no.
+/// Returns the decision in an answered review. If the review is both allowed and denied, or
+/// neither, access is denied.
 fn decision(answer: SubjectAccessReview) -> AccessDecision {
     let status = answer.status.unwrap_or_default();
     if status.allowed && status.denied != Some(true) {

@@ -1,5 +1,5 @@
-//! Client certificates and the CAs that issue them. Input: PEM bundles, and the certificate chain
-//! of a peer. Output: whether a CA of the bundle has issued the chain, and the user that it names.
+//! Verifies client certificates against a bundle of CAs, and reads the user from the subject of a
+//! certificate.
 
 use super::User;
 use openssl::asn1::{Asn1StringRef, Asn1Time};
@@ -15,18 +15,20 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Key of the user's extra that identifies the certificate, as in the kube-apiserver.
+/// Key in the `extra` of a user that identifies the client certificate. The kube-apiserver uses the
+/// same key.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The subject attribute with a user's UID (an OID of Kubernetes). The kube-apiserver reads it
-/// since 1.33 (feature `AllowParsingUserUIDFromCertAuth`).
+/// OID of the attribute in the subject that contains the UID of the user. Kubernetes defines this
+/// OID. The kube-apiserver reads the attribute since 1.33 (feature
+/// `AllowParsingUserUIDFromCertAuth`).
 const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
-/// Most CAs in a bundle. Clusters have one or two, and a few more during a rotation. Each costs a
-/// signature check for each verification.
+/// Maximum number of CAs in a bundle. Clusters have one or two CAs, and a few more during a
+/// rotation. The number is limited, because each CA can add a signature check to each verification.
 const MAX_AUTHORITIES: usize = 256;
 
-/// CAs that issue client certificates.
+/// The CAs whose client certificates are accepted.
 #[derive(Clone)]
 pub(super) struct Authorities {
     known: Vec<(CertificateDer<'static>, X509)>,
@@ -40,7 +42,8 @@ impl std::fmt::Debug for Authorities {
 }
 
 impl Authorities {
-    /// Parses a bundle. It must have at least one certificate, and each must be readable.
+    /// Parses a PEM bundle. The bundle must have at least one certificate, and every certificate in
+    /// it must be valid DER.
     pub(super) fn from_pem(bundle: &str) -> Result<Self, String> {
         let mut known = Vec::new();
         for der in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -65,17 +68,17 @@ impl Authorities {
         })
     }
 
-    /// Returns true if one of the CAs has issued `chain` (leaf first) for a client, and all
+    /// Returns true if one of these CAs has issued `chain` (leaf first) for a client, and all
     /// certificates are currently valid.
-    pub(super) fn vouch_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+    pub(super) fn has_issued(&self, chain: &[CertificateDer<'static>]) -> bool {
         let Some((leaf, intermediates)) = chain.split_first() else {
             return false;
         };
         let mut roots = RootCertStore::empty();
         for (der, parsed) in &self.known {
-            // webpki does not check the validity period of a trust anchor. Go does.
+            // webpki does not check the validity period of a trust anchor, but Go does.
             if in_force(parsed) {
-                // It was added before, when the bundle was parsed.
+                // This cannot fail, because `from_pem` has added the same certificate to a store.
                 let _ = roots.add(der.clone());
             }
         }
@@ -90,8 +93,8 @@ impl Authorities {
 }
 
 impl Authorities {
-    /// The names of those CAs of `others` that these CAs also trust: they have the same name and
-    /// key, or one of these CAs has issued them.
+    /// Returns the names of those CAs in `others` that these CAs trust, too. That is the case if
+    /// one of these CAs has the same name and key, or has issued the certificate of the other CA.
     pub(super) fn covering(&self, others: &Self) -> Vec<String> {
         let covered = |other: &X509| self.known.iter().any(|(_, own)| covers(own, other));
         let others = others.known.iter().map(|(_, other)| other);
@@ -100,8 +103,9 @@ impl Authorities {
     }
 }
 
-/// Returns true if a server that trusts `authority` also trusts the certificates of `other`. A
-/// client may send `other`, which is public, as an intermediate certificate.
+/// Returns true if a server that trusts `authority` also accepts certificates that `other` has
+/// issued. If `authority` has issued `other`, a client can send `other` as an intermediate
+/// certificate, because the certificate of a CA is public.
 fn covers(authority: &X509, other: &X509) -> bool {
     let is_named = |name: &X509NameRef| {
         let equal = name.try_cmp(authority.subject_name());
@@ -114,7 +118,7 @@ fn covers(authority: &X509, other: &X509) -> bool {
             && key().is_some_and(|key| other.verify(&key).unwrap_or(false)))
 }
 
-/// A name as `CN=kubernetes, O=example`.
+/// Formats a name as `CN=kubernetes, O=example`.
 fn name(name: &X509NameRef) -> String {
     let entries = name.entries().map(|entry| {
         let attribute = entry.object().nid().short_name().unwrap_or("?");
@@ -129,7 +133,7 @@ fn in_force(certificate: &X509) -> bool {
     })
 }
 
-/// The subject of a leaf certificate.
+/// The values in a client certificate from which its user is derived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CertificateSubject {
     pub(super) common_name: String,
@@ -139,13 +143,14 @@ pub(super) struct CertificateSubject {
 }
 
 impl CertificateSubject {
-    /// Parses `leaf`. None if it is not a certificate, or if a name in it is not text.
+    /// Parses `leaf`. Returns `None` if `leaf` is not a certificate, or if a name in it cannot be
+    /// decoded.
     pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
         let certificate = X509::from_der(leaf).ok()?;
         let name = certificate.subject_name();
         let mut subject = Self::default();
-        // If there are several common names, the last one counts, as in Go's crypto/x509, so that
-        // the kube-apiserver and this server derive the same user.
+        // If there are several common names, the last one counts, as in Go's crypto/x509. So the
+        // kube-apiserver and this server derive the same user.
         if let Some(entry) = name.entries_by_nid(Nid::COMMONNAME).last() {
             subject.common_name = text(entry.data())?;
         }
@@ -166,7 +171,7 @@ impl CertificateSubject {
         Some(subject)
     }
 
-    /// The user that the subject names. None without a common name.
+    /// Returns the user that the subject names, or `None` if it has no common name.
     pub(super) fn user(&self) -> Option<User> {
         (!self.common_name.is_empty()).then(|| User {
             name: self.common_name.clone(),
@@ -181,8 +186,8 @@ impl CertificateSubject {
     }
 }
 
-/// The text of a name of any string type. None if it contains NUL, because some libraries end a
-/// name there.
+/// Decodes an ASN.1 string of any type. Returns `None` if it contains NUL, because some libraries
+/// end a name at NUL.
 fn text(value: &Asn1StringRef) -> Option<String> {
     value.to_string().ok().filter(|text| !text.contains('\0'))
 }

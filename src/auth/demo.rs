@@ -1,7 +1,7 @@
-//! Authentication and authorization without a cluster: a fixed list of users with tokens. An
-//! administrator may do everything. A viewer may read one namespace. The server listens on
-//! loopback, which every user of the machine can reach, so a request without a token may read
-//! nothing.
+//! Authenticates and authorizes the users of the demo, without a cluster. Each user has a token. An
+//! administrator may do everything, and a viewer may read one namespace. The server listens on
+//! loopback, which every user of the host can reach. So a request without a token may read no
+//! object.
 
 use super::authenticate::{anonymous, bearer_token};
 use super::{
@@ -15,19 +15,19 @@ use sha2::{Digest, Sha256};
 /// A user of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DemoUser {
-    /// The name in messages.
+    /// The user name.
     pub name: &'static str,
-    /// The one namespace that the user may read. None for an administrator.
+    /// The only namespace that the user may read. `None` for an administrator.
     pub namespace: Option<&'static str>,
 }
 
-/// The users of the demo by the hash of their token. The comparison of hashes takes the same time
-/// for every token.
+/// The users of the demo, each with the hash of its token. The time that a comparison of hashes
+/// takes reveals nothing about a token.
 #[derive(Clone)]
 pub struct DemoUsers(Vec<([u8; 32], DemoUser)>);
 
 impl DemoUsers {
-    /// Creates the list of users with their tokens.
+    /// Creates the list from tokens and their users.
     pub fn new<'a>(users: impl IntoIterator<Item = (&'a str, DemoUser)>) -> Self {
         let users = users.into_iter();
         Self(users.map(|(token, user)| (hash(token), user)).collect())
@@ -57,7 +57,7 @@ impl Authenticate for DemoUsers {
             None => Ok(anonymous()),
             Some(token) => {
                 let hash = hash(token);
-                let known = self.0.iter().find(|(of_user, _)| *of_user == hash);
+                let known = self.0.iter().find(|(known_hash, _)| *known_hash == hash);
                 known.map(|(_, user)| user.as_user()).ok_or(Unauthenticated)
             }
         };
@@ -133,7 +133,7 @@ mod tests {
 
     async fn user(token: Option<&str>) -> Result<User, Unauthenticated> {
         let mut headers = HeaderMap::new();
-        // The header of a front proxy names a user, but there is no front proxy.
+        // The demo has no front proxy, so it must ignore this header.
         headers.insert("x-remote-user", HeaderValue::from_static("ifo-demo"));
         if let Some(token) = token {
             let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();

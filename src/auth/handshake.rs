@@ -1,10 +1,12 @@
-//! Client certificates in the TLS handshake. Input: the certificate of a client. Output: proof that
-//! the client has its key.
+//! Requests client certificates in TLS handshakes. A handshake proves that the client has the
+//! private key of its certificate.
 //!
-//! The handshake does not verify the CA of the certificate. Each request does (see
-//! [`super::Trust`]), for two reasons. Kubernetes answers a certificate of an unknown CA with 401,
-//! but a failed handshake would close the connection. And if a CA is removed, requests on open
-//! connections must be refused.
+//! The handshake does not verify the CA of the certificate. [`super::Trust`] verifies the CA at
+//! each request, for two reasons:
+//!
+//! - Kubernetes answers 401 if the CA is unknown. A failed handshake would close the connection
+//!   instead.
+//! - If a CA is removed from the configuration, requests on open connections must be refused.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -13,14 +15,17 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// Requests a certificate from every client but does not require one. It accepts any certificate
-/// whose key the client has.
+/// Returns a verifier that requests a certificate from every client but does not require one. It
+/// accepts every certificate whose private key the client has.
 ///
-/// It sends no list of CAs. Upstream's extension servers send both CAs, so that clients with
-/// several certificates can choose. But the list could not change later, and a client with a new CA
-/// would then send no certificate. With an empty list, Go clients (kube-apiserver's proxy, kubectl)
-/// send their certificate: `CertificateRequestInfo.SupportsCertificate` in crypto/tls accepts any
-/// certificate if `AcceptableCAs` is empty, as in RFC 5246, 7.4.4 and RFC 8446, 4.2.4.
+/// The verifier sends no list of CAs to the client. Kubernetes' own extension API servers send the
+/// CAs of the clients and of the front proxy, so that a client with several certificates can choose
+/// one. But such a list could not change while the server runs, and a client with a certificate of
+/// a new CA would send no certificate.
+///
+/// Go clients, such as kubectl and the proxy of the kube-apiserver, send their certificate if the
+/// list is empty. `CertificateRequestInfo.SupportsCertificate` in crypto/tls then accepts every
+/// certificate, as in RFC 5246, 7.4.4 and RFC 8446, 4.2.4.
 pub fn client_certificate_verifier() -> Arc<dyn ClientCertVerifier> {
     Arc::new(ProofOfKey {
         algorithms: rustls::crypto::ring::default_provider().signature_verification_algorithms,

@@ -1,26 +1,27 @@
-//! The user that a front proxy names in headers. Input: the names of the headers from the cluster's
-//! configuration, and the headers of a request. Output: a user without the group
-//! `system:authenticated`. Other modules verify that the sender is the front proxy.
+//! Reads the user whom the front proxy names in the headers of a request. The names of the headers
+//! come from the cluster's configuration. Other modules verify that the sender is the front proxy,
+//! and add the group `system:authenticated`.
 
 use super::{Unauthenticated, User};
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 
-/// The names of the headers.
+/// The names of the headers that describe a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UserHeaders {
     pub(super) name: Vec<HeaderName>,
     pub(super) uid: Vec<HeaderName>,
     pub(super) groups: Vec<HeaderName>,
-    /// Not empty, and in lower case as all header names here.
+    /// Prefixes of the names of headers with extra attributes. No prefix is empty. Prefixes are in
+    /// lower case, as the header names of an [`http::HeaderMap`] are.
     pub(super) extra_prefixes: Vec<String>,
 }
 
 impl UserHeaders {
-    /// The user in `headers`. None if no header names one.
+    /// Returns the user in `headers`, or `None` if no header names a user.
     ///
-    /// Values are UTF-8, and a name such as `jané` is sent as raw bytes. Other values are refused,
-    /// because replaced characters could name another user.
+    /// Values must be UTF-8. A name such as `jané` is sent as raw bytes. Values that are not UTF-8
+    /// are refused. If invalid bytes were replaced, the result could be the name of another user.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, Unauthenticated> {
         let Some(name) = first(headers, &self.name)? else {
             return Ok(None);
@@ -42,7 +43,7 @@ impl UserHeaders {
             for (header, value) in headers {
                 if let Some(key) = header.as_str().strip_prefix(prefix.as_str()) {
                     user.extra
-                        .entry(unescaped(key))
+                        .entry(percent_decoded(key))
                         .or_default()
                         .push(text(value)?.to_owned());
                 }
@@ -52,7 +53,8 @@ impl UserHeaders {
     }
 }
 
-/// The first header of `names` whose first value is not empty.
+/// Returns the first value of one of these headers: of the first header in `names` whose first
+/// value is not empty.
 fn first<'h>(
     headers: &'h HeaderMap,
     names: &[HeaderName],
@@ -72,10 +74,10 @@ fn text(value: &http::HeaderValue) -> Result<&str, Unauthenticated> {
     str::from_utf8(value.as_bytes()).map_err(|_| Unauthenticated)
 }
 
-/// The key of an extra, percent-decoded. The name of the header is already in lower case, so only
-/// an escape can stand for an upper-case letter. A key with an invalid escape is used without
-/// decoding, as in Kubernetes' `headerrequest`.
-fn unescaped(key: &str) -> String {
+/// Percent-decodes the key of an extra attribute. Header names are in lower case, so an upper-case
+/// letter in a key must be escaped. A key with an invalid escape is not decoded, as in Kubernetes'
+/// `headerrequest`.
+fn percent_decoded(key: &str) -> String {
     let mut rest = key.as_bytes();
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
         match rest.get(at + 1..at + 3) {

@@ -1,13 +1,17 @@
-//! Authentication and authorization. Input: the certificates of the peer, and the headers and the
-//! attributes of a request. Output: a user and a decision.
+//! Authenticates and authorizes requests. Input: the client certificates, the headers and the
+//! attributes of a request. Output: a user and an access decision.
 //!
-//! The HTTP API uses only two traits, [`Authenticate`] and [`Authorize`]. In a cluster they are
-//! [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which ask the kube-apiserver, as every
-//! aggregated API server does. The demo uses [`DemoUsers`] for both.
+//! The HTTP API uses only the traits [`Authenticate`] and [`Authorize`]. In a cluster, they are
+//! implemented by [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which ask the kube-apiserver,
+//! as every aggregated API server does. In the demo, [`DemoUsers`] implements both traits.
 //!
-//! Guarantees: a header names a user only if it arrived with the certificate of the front proxy.
-//! Certificates are verified with the current CAs, and not with those at the time of the handshake.
-//! Invalid credentials are refused. A request without credentials is that of [`ANONYMOUS_USER`].
+//! Guarantees:
+//!
+//! - A header names a user only if the request has the certificate of the front proxy.
+//! - Certificates are verified with the CAs at the time of the request, not at the time of the
+//!   handshake.
+//! - Invalid credentials are refused. A request without credentials has the user
+//!   [`ANONYMOUS_USER`].
 
 mod authenticate;
 mod authorize;
@@ -35,27 +39,29 @@ use rustls::pki_types::CertificateDer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The certificates of the TLS peer, leaf first. Empty if the peer presented none. The peer has
-/// proved that it has the private key, but no CA has been checked. The listener adds this value to
-/// the extensions of each request ([`http::Extensions`]).
+/// The certificate chain of a TLS client, leaf first. It is empty if the client has presented no
+/// certificate. The client has proved that it has the private key of the leaf, but no CA has been
+/// verified.
+///
+/// The listener adds this value to the extensions of each request ([`http::Extensions`]).
 #[derive(Clone, Debug, Default)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
-/// A user.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
     /// Name, such as `jane` or `system:serviceaccount:ns:name`.
     pub name: String,
     /// UID, if known.
     pub uid: Option<String>,
-    /// Groups, with `system:authenticated` or `system:unauthenticated`.
+    /// Groups, including `system:authenticated` or `system:unauthenticated`.
     pub groups: Vec<String>,
-    /// Extra attributes.
+    /// Extra attributes, such as scopes.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// Returns true if the user is a member of `system:masters`, and so may do everything.
+    /// Returns true if the user is a member of `system:masters`. Such a user may do everything.
     pub fn is_administrator(&self) -> bool {
         self.groups.iter().any(|group| group == "system:masters")
     }
@@ -63,36 +69,38 @@ impl User {
 
 /// Authenticates requests.
 pub trait Authenticate: Send + Sync + 'static {
-    /// An error is a 401: the credentials are not valid.
+    /// Returns the user of a request. An error means that the credentials are invalid, and that the
+    /// request must be answered with 401.
     fn authenticate<'a>(
         &'a self,
         peer: &'a PeerCertificates,
         headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<User, Unauthenticated>>;
 
-    /// The owner of a certificate, according to the current CAs. No request is sent to the cluster.
+    /// Returns the owner of a client certificate, according to the current CAs. Sends no request to
+    /// the cluster.
     fn certificate_holder(&self, _peer: &PeerCertificates) -> CertificateHolder {
         CertificateHolder::Unknown
     }
 }
 
-/// The owner of a peer's certificate.
+/// The owner of a client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateHolder {
-    /// The front proxy, which names its users in headers.
+    /// The front proxy, which names the users of its requests in headers.
     FrontProxy,
-    /// This user.
+    /// The user whom the certificate names.
     User(User),
-    /// There is no certificate, or no CA has issued it.
+    /// The client has presented no certificate, or no trusted CA has issued it.
     Unknown,
 }
 
-/// The credentials are not valid.
+/// The error for invalid credentials.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("Unauthorized")]
 pub struct Unauthenticated;
 
-/// The attributes of a request, as in a `SubjectAccessReview`.
+/// The attributes of a request that decide whether it is allowed, as in a `SubjectAccessReview`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attributes {
     /// A request for a resource.
@@ -109,14 +117,14 @@ pub enum Attributes {
         subresource: String,
         /// Namespace, or empty for all namespaces and cluster-scoped resources.
         namespace: String,
-        /// Object name, or empty.
+        /// Object name, or empty if the request is not for one object.
         name: String,
         /// Requirements of the field selector, for list and watch.
         fields: Vec<SelectorRequirement>,
         /// Requirements of the label selector, for list and watch.
         labels: Vec<SelectorRequirement>,
     },
-    /// A request for another path.
+    /// A request for a path without a resource.
     NonResource {
         /// The path.
         path: String,
@@ -141,16 +149,17 @@ pub struct SelectorRequirement {
 pub enum AccessDecision {
     /// Allowed.
     Allow,
-    /// Denied, with the reason if it is known.
+    /// Denied.
     Deny {
-        /// The authorizer's reason, or empty.
+        /// The authorizer's reason, or empty if there is none.
         reason: String,
     },
 }
 
 /// Authorizes requests.
 pub trait Authorize: Send + Sync + 'static {
-    /// An error means that no decision was possible (a 500).
+    /// Decides whether `user` may send a request with these attributes. An error means that no
+    /// decision was possible, and that the request must be answered with 500.
     fn authorize<'a>(
         &'a self,
         user: &'a User,
@@ -158,7 +167,7 @@ pub trait Authorize: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<AccessDecision, Undecided>>;
 }
 
-/// No decision was possible.
+/// The error if no authorization decision was possible. Contains the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Undecided(pub String);

@@ -1,8 +1,8 @@
-//! A cache of the kube-apiserver's answers. Input: the digest of a question, and a function that
-//! asks it. Output: the answer. Concurrent requests for the same question share one review.
+//! Caches the kube-apiserver's answers to reviews (`TokenReview`, `SubjectAccessReview`).
+//! Concurrent requests that need the same review share it, so the kube-apiserver answers only once.
 //!
-//! An answer is never older than its time in the cache. The number of entries is limited. A failure
-//! is returned to all waiting requests, and is not cached.
+//! Answers expire after a fixed time, and the number of entries is limited. A failure is returned
+//! to all requests that wait for the review, and is not cached.
 
 use crate::telemetry::{Metrics, ReviewKind};
 use futures::FutureExt;
@@ -18,10 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// SHA-256 of a question. Long questions do not take more memory, and the cache contains no tokens.
+/// SHA-256 of the content of a review. It is the key in the cache, so that a long review takes no
+/// more memory, and so that the cache contains no tokens.
 pub(super) type Digest = [u8; 32];
 
-/// The digest of `parts`. Different parts never have the same digest as a whole.
+/// Returns the digest of `parts`. Two different lists of parts have different digests, even if the
+/// concatenated parts are equal.
 pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     let mut hash = Sha256::new();
     for part in parts {
@@ -31,19 +33,19 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     hash.finalize().into()
 }
 
-/// A map that drops old entries, and the oldest entry when it is full. All entries have the same
-/// lifetime, so the order of insertion is the order of expiry.
+/// A map that evicts expired entries, and the oldest entry when the map is full. All entries have
+/// the same lifetime, so they expire in the order of insertion.
 #[derive(Debug)]
 pub(super) struct Recent<V> {
-    keep: Duration,
-    at_most: usize,
+    lifetime: Duration,
+    capacity: usize,
     inner: Mutex<ReviewCache<V>>,
 }
 
 #[derive(Debug)]
 struct ReviewCache<V> {
     entries: HashMap<Digest, (InsertionOrder, V)>,
-    /// The insertions in their order, at most `at_most`.
+    /// The insertions, oldest first. There are at most `capacity`.
     order: VecDeque<(InsertionOrder, Digest)>,
     insertions: u64,
 }
@@ -56,11 +58,11 @@ struct InsertionOrder {
 }
 
 impl<V: Clone> Recent<V> {
-    /// Creates an empty map for at most `at_most` entries, each with the lifetime `keep`.
-    pub(super) fn new(keep: Duration, at_most: usize) -> Self {
+    /// Creates an empty map for at most `capacity` entries.
+    pub(super) fn new(lifetime: Duration, capacity: usize) -> Self {
         Self {
-            keep,
-            at_most,
+            lifetime,
+            capacity,
             inner: Mutex::new(ReviewCache {
                 entries: HashMap::new(),
                 order: VecDeque::new(),
@@ -69,65 +71,67 @@ impl<V: Clone> Recent<V> {
         }
     }
 
-    /// The value of `key`, if it has not expired.
+    /// Returns the value of `key` unless it has expired.
     pub(super) fn get(&self, key: &Digest) -> Option<V> {
-        self.lock().get(key, self.keep).cloned()
+        self.lock().get(key, self.lifetime).cloned()
     }
 
     /// Inserts or replaces `value`.
     pub(super) fn insert(&self, key: Digest, value: V) {
-        self.lock().insert(key, value, self.keep, self.at_most);
+        self.lock().insert(key, value, self.lifetime, self.capacity);
     }
 
-    /// Calls `choose` with the value of `key`, if it has not expired. `choose` returns the result,
-    /// and a new value if it wants to replace it. It runs under the lock and must be fast.
+    /// Calls `choose` with the value of `key`, if there is one that has not expired. `choose`
+    /// returns the result of this function, and optionally a new value for `key`. `choose` runs
+    /// under the lock and must be fast.
     fn resolve<R>(&self, key: Digest, choose: impl FnOnce(Option<&V>) -> (R, Option<V>)) -> R {
         let mut inner = self.lock();
-        let (chosen, instead) = choose(inner.get(&key, self.keep));
-        if let Some(value) = instead {
-            inner.insert(key, value, self.keep, self.at_most);
+        let (chosen, replacement) = choose(inner.get(&key, self.lifetime));
+        if let Some(value) = replacement {
+            inner.insert(key, value, self.lifetime, self.capacity);
         }
         chosen
     }
 
     fn lock(&self) -> MutexGuard<'_, ReviewCache<V>> {
-        // After a panic under this lock, the map is still consistent.
+        // If a thread panics while it holds this lock, the map is still consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let inner = self.lock();
-        assert!(inner.order.len() <= self.at_most);
+        assert!(inner.order.len() <= self.capacity);
         inner.entries.len()
     }
 }
 
 impl<V> ReviewCache<V> {
-    fn get(&self, key: &Digest, keep: Duration) -> Option<&V> {
-        let (made, value) = self.entries.get(key)?;
-        (made.at.elapsed() < keep).then_some(value)
+    fn get(&self, key: &Digest, lifetime: Duration) -> Option<&V> {
+        let (inserted, value) = self.entries.get(key)?;
+        (inserted.at.elapsed() < lifetime).then_some(value)
     }
 
-    fn insert(&mut self, key: Digest, value: V, keep: Duration, at_most: usize) {
+    fn insert(&mut self, key: Digest, value: V, lifetime: Duration, capacity: usize) {
         self.insertions += 1;
-        let made = InsertionOrder {
+        let inserted = InsertionOrder {
             at: Instant::now(),
             nth: self.insertions,
         };
-        self.entries.insert(key, (made, value));
-        self.order.push_back((made, key));
-        while let Some(&(made, oldest)) = self.order.front() {
-            if self.order.len() <= at_most && made.at.elapsed() < keep {
+        self.entries.insert(key, (inserted, value));
+        self.order.push_back((inserted, key));
+        while let Some(&(inserted, oldest)) = self.order.front() {
+            if self.order.len() <= capacity && inserted.at.elapsed() < lifetime {
                 break;
             }
             self.order.pop_front();
-            // A replaced entry has a later insertion in the order.
+            // If the entry was replaced, its insertion is a later one in `order`, and the entry
+            // stays.
             if self
                 .entries
                 .get(&oldest)
-                .is_some_and(|(kept, _)| *kept == made)
+                .is_some_and(|(current, _)| *current == inserted)
             {
                 self.entries.remove(&oldest);
             }
@@ -135,29 +139,30 @@ impl<V> ReviewCache<V> {
     }
 }
 
-/// Why there is no answer. All waiting requests share it.
+/// The reason why a review has no answer. All requests that wait for the review receive it.
 #[derive(Clone, Debug)]
 pub(super) struct NoAnswer(pub(super) Arc<str>);
 
-/// A review that is in flight or answered.
+/// A review that is in flight or has been answered.
 type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
 
-/// A review in flight.
+/// An entry of the cache.
 #[derive(Clone, Debug)]
 pub(super) enum CachedReview<T> {
-    /// The requests that wait keep the review alive. When all of them have been dropped, the review
-    /// and its question are dropped, too, and only the digest stays.
+    /// A review in flight. Only the requests that wait for the review keep it alive. When all of
+    /// them have been dropped, the review and its content are dropped, too. The cache then contains
+    /// only the digest.
     Asked(WeakShared<BoxFuture<'static, Result<T, NoAnswer>>>),
-    /// The answer.
+    /// The answer to a review.
     Answered(T),
 }
 
-/// Reviews in flight, and cached answers.
+/// The cache of reviews in flight and of answers.
 pub(super) type Reviews<T> = Recent<CachedReview<T>>;
 
 impl<T: Clone + Send + Sync + 'static> Reviews<T> {
-    /// The answer for `key`. Calls `ask` if there is no cached answer. Retries with pauses if the
-    /// kube-apiserver could not be reached or was busy.
+    /// Returns the answer to the review with the digest `key`. Calls `ask` if the cache has no
+    /// answer. Retries after a delay if the kube-apiserver cannot be reached or is overloaded.
     pub(super) async fn ask<F>(
         &self,
         key: Digest,
@@ -166,28 +171,28 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     where
         F: Future<Output = Result<T, kube::Error>> + Send + 'static,
     {
-        let way = self.resolve(key, |known| {
-            let under_way = match known {
+        let lookup = self.resolve(key, |known| {
+            let in_flight = match known {
                 Some(CachedReview::Answered(answer)) => {
                     return (ReviewLookup::Answer(answer.clone()), None);
                 }
                 Some(CachedReview::Asked(review)) => review.upgrade(),
                 None => None,
             };
-            if let Some(review) = under_way
+            if let Some(review) = in_flight
                 && !matches!(review.peek(), Some(Err(_)))
             {
                 return (ReviewLookup::Wait(review), None);
             }
-            let review = patiently(ask).boxed().shared();
+            let review = send_with_retries(ask).boxed().shared();
             let asked = review.downgrade().map(CachedReview::Asked);
             (ReviewLookup::Wait(review), asked)
         });
-        let answer = match way {
+        let answer = match lookup {
             ReviewLookup::Answer(answer) => return Ok(answer),
             ReviewLookup::Wait(review) => review.await?,
         };
-        // The first waiting request stores the answer.
+        // All waiting requests receive the answer. The first of them stores it in the cache.
         self.resolve(key, |known| match known {
             Some(CachedReview::Answered(_)) => ((), None),
             _ => ((), Some(CachedReview::Answered(answer.clone()))),
@@ -196,21 +201,22 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     }
 }
 
-/// The way to an answer.
+/// The result of a look-up in the cache.
 enum ReviewLookup<T> {
     /// The cached answer.
     Answer(T),
-    /// A review in flight.
+    /// A review in flight, which the request must wait for.
     Wait(Review<T>),
 }
 
-/// Time limit of a review with its retries, as in the extension servers of Kubernetes
-/// (`WebhookRetryBackoff`, `TokenRequestTimeout`).
+/// Time limit of a review, including its retries. Kubernetes' own extension API servers have the
+/// same limit (`WebhookRetryBackoff`, `TokenRequestTimeout`).
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The number of attempts and the first pause. Each further pause is half as long again
-/// (`genericoptions.DefaultAuthWebhookRetryBackoff` in Kubernetes).
+/// Maximum number of attempts for one review (`genericoptions.DefaultAuthWebhookRetryBackoff` in
+/// Kubernetes).
 const MAX_ATTEMPTS: u32 = 5;
+/// Delay before the second attempt. Each further delay is 1.5 times as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Sends a review to the kube-apiserver once, and records its status code and duration.
@@ -234,25 +240,25 @@ where
     answer
 }
 
-async fn patiently<T, F>(ask: impl Fn() -> F) -> Result<T, NoAnswer>
+async fn send_with_retries<T, F>(ask: impl Fn() -> F) -> Result<T, NoAnswer>
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
-    let tries = async {
-        let mut pause = FIRST_RETRY_DELAY;
+    let attempts = async {
+        let mut delay = FIRST_RETRY_DELAY;
         for _ in 1..MAX_ATTEMPTS {
             match ask().await {
-                Err(error) if passing(&error) => {
+                Err(error) if is_transient(&error) => {
                     tracing::debug!(%error, "review failed, trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = pause * 3 / 2;
+                    tokio::time::sleep(delay).await;
+                    delay = delay * 3 / 2;
                 }
                 answer => return answer,
             }
         }
         ask().await
     };
-    match tokio::time::timeout(REVIEW_TIMEOUT, tries).await {
+    match tokio::time::timeout(REVIEW_TIMEOUT, attempts).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(NoAnswer(error.to_string().into())),
         Err(_) => Err(NoAnswer("the kube-apiserver did not answer in time".into())),
@@ -260,7 +266,7 @@ where
 }
 
 /// Returns true if a retry may succeed.
-fn passing(error: &kube::Error) -> bool {
+fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         kube::Error::HyperError(_) | kube::Error::Service(_) => true,

@@ -1,9 +1,9 @@
-//! The CAs and headers by which the cluster authenticates clients. Input: the `ConfigMap`
-//! `kube-system/extension-apiserver-authentication`, which every kube-apiserver publishes. Output:
-//! a [`Trust`], which is replaced as a whole when the `ConfigMap` changes.
+//! The CAs and header names with which the cluster authenticates clients. They come from the
+//! `ConfigMap` `kube-system/extension-apiserver-authentication`, which every kube-apiserver
+//! publishes. When the `ConfigMap` changes, the whole [`Trust`] is replaced, including the cached
+//! results for certificates.
 //!
-//! A value that cannot be read never replaces a valid one. Results for certificates are dropped
-//! together with the CAs that they depend on.
+//! An invalid `ConfigMap` never replaces a valid configuration.
 
 use super::certificate::{Authorities, CertificateSubject};
 use super::headers::UserHeaders;
@@ -31,12 +31,13 @@ const GROUP_HEADERS: &str = "requestheader-group-headers";
 const EXTRA_PREFIXES: &str = "requestheader-extra-headers-prefix";
 const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 
-/// Time for which the result for a certificate is cached. An expired certificate or CA is accepted
+/// Time for which the verdict on a certificate is cached. An expired certificate or CA is accepted
 /// for at most this time.
 const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 
-/// Number of cached results. The clients are the kube-apiservers, with one certificate each, and a
-/// few people. 256 results take at most 150 KB, unless certificates name hundreds of organizations.
+/// Maximum number of cached verdicts. The clients with certificates are the kube-apiservers and a
+/// few people. 256 verdicts take at most 150 KB, unless certificates name hundreds of
+/// organizations.
 const MAX_VERDICTS: usize = 256;
 
 /// An error in the authentication configuration of the cluster.
@@ -45,18 +46,18 @@ pub enum TrustError {
     /// The `ConfigMap` cannot be read.
     #[error("cannot read ConfigMap {NAMESPACE}/{NAME}{hint}: {0}", hint = hint(.0))]
     Read(#[source] kube::Error),
-    /// A value in it is not valid.
+    /// A value in the `ConfigMap` is invalid.
     #[error("ConfigMap {NAMESPACE}/{NAME}, key {key}: {why}")]
     Value {
         /// The key.
         key: &'static str,
-        /// The error in its value.
+        /// The reason why the value is invalid.
         why: String,
     },
 }
 
-/// Names the object that grants the right, if the right is missing. It is missing if a kustomize
-/// overlay with `namespace:` lacks the transformers in `deploy/transformers/namespace`.
+/// If the permission is missing, names the object that grants it. The permission is missing if a
+/// kustomize overlay sets `namespace:` without the transformers in `deploy/transformers/namespace`.
 fn hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -67,14 +68,15 @@ fn hint(error: &kube::Error) -> &'static str {
     }
 }
 
-/// The CAs and header names of the cluster at one time.
+/// The CAs and header names at one time.
 #[derive(Debug)]
 pub struct Trust {
-    /// The data of the `ConfigMap`.
+    /// The data of the `ConfigMap` from which the other fields are parsed.
     data: BTreeMap<String, String>,
     client: Option<Authorities>,
     proxy: Option<Proxy>,
-    /// The client CAs whose certificates are all accepted as certificates of the front proxy.
+    /// Names of the client CAs whose certificates are all accepted as certificates of the front
+    /// proxy.
     pub(super) shared: Vec<String>,
     verdicts: Recent<Arc<TrustVerdict>>,
 }
@@ -82,29 +84,30 @@ pub struct Trust {
 #[derive(Debug)]
 struct Proxy {
     authorities: Authorities,
-    /// The allowed common names. Empty allows all names.
+    /// The common names that a front proxy may have. If the list is empty, every name is allowed.
     allowed_names: Vec<String>,
     headers: UserHeaders,
 }
 
 impl Proxy {
-    /// Returns true if every certificate of its CAs may name users.
-    fn takes_any_name(&self) -> bool {
+    /// Returns true if the holder of any certificate that these CAs have issued can name users in
+    /// headers.
+    fn accepts_any_name(&self) -> bool {
         self.allowed_names.is_empty() && !self.headers.name.is_empty()
     }
 }
 
-/// The result for a certificate.
+/// The verdict on a certificate chain.
 #[derive(Debug)]
 pub(super) struct TrustVerdict {
-    /// The certificate belongs to the front proxy.
+    /// True if the certificate belongs to the front proxy.
     pub(super) is_proxy: bool,
-    /// The user of the certificate, if a client CA has issued it.
+    /// The user whom the certificate names, if a client CA has issued it.
     pub(super) user: Option<User>,
 }
 
 impl Default for Trust {
-    /// Trusts no CA, so no certificate is accepted.
+    /// Creates a configuration without CAs, which accepts no certificate.
     fn default() -> Self {
         Self::with(BTreeMap::new(), None, None)
     }
@@ -117,7 +120,7 @@ impl Trust {
         proxy: Option<Proxy>,
     ) -> Self {
         let shared = match (&client, &proxy) {
-            (Some(client), Some(proxy)) if proxy.takes_any_name() => {
+            (Some(client), Some(proxy)) if proxy.accepts_any_name() => {
                 proxy.authorities.covering(client)
             }
             _ => Vec::new(),
@@ -131,9 +134,8 @@ impl Trust {
         }
     }
 
-    /// Parses the data of the `ConfigMap`. A missing key means that there is no such CA or header.
-    /// For example, `requestheader-uid-headers` exists only if the flag is set. An existing key
-    /// must be valid.
+    /// Parses the data of the `ConfigMap`. A key may be missing, because the kube-apiserver writes
+    /// it only if the corresponding flag is set. The value of an existing key must be valid.
     pub fn parse(data: BTreeMap<String, String>) -> Result<Self, TrustError> {
         let authorities = |key| {
             data.get(key)
@@ -161,14 +163,14 @@ impl Trust {
         Ok(Self::with(data, client, proxy))
     }
 
-    /// Reads the configuration from the cluster. Retries with pauses of 0.5 s to 5 s for `within`,
-    /// and then returns the last error.
+    /// Reads the configuration from the cluster. After a failure, retries with delays of 0.5 s to 5
+    /// s. When the time `within` is over, returns the last error.
     pub async fn load(client: &Client, within: Duration) -> Result<Self, TrustError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
-        let end = tokio::time::Instant::now() + within;
-        let mut pause = Duration::from_millis(500);
+        let deadline = tokio::time::Instant::now() + within;
+        let mut delay = Duration::from_millis(500);
         loop {
-            let error = match tokio::time::timeout_at(end, api.get(NAME)).await {
+            let error = match tokio::time::timeout_at(deadline, api.get(NAME)).await {
                 Ok(Ok(found)) => match Self::parse(found.data.unwrap_or_default()) {
                     Ok(trust) => return Ok(trust),
                     Err(error) => error,
@@ -176,17 +178,17 @@ impl Trust {
                 Ok(Err(error)) => TrustError::Read(error),
                 Err(late) => TrustError::Read(kube::Error::Service(late.into())),
             };
-            if tokio::time::Instant::now() + pause >= end {
+            if tokio::time::Instant::now() + delay >= deadline {
                 return Err(error);
             }
             tracing::warn!(%error, "authentication configuration cannot be read, trying again");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(5));
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(Duration::from_secs(5));
         }
     }
 
-    /// Updates `trust` when the `ConfigMap` changes. Never ends. After a failure, the last valid
-    /// configuration stays.
+    /// Replaces `trust` when the `ConfigMap` changes. Never ends. If the new configuration cannot
+    /// be read or is invalid, the last valid one stays.
     pub async fn follow(client: Client, trust: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -194,7 +196,7 @@ impl Trust {
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                    adopt(&trust, found.data.unwrap_or_default(), &metrics);
+                    apply(&trust, found.data.unwrap_or_default(), &metrics);
                 }
                 Ok(watcher::Event::Delete(_)) => {
                     tracing::warn!(
@@ -216,9 +218,9 @@ impl Trust {
         }
     }
 
-    /// Warns in the log and by a metric if every client certificate of a CA can claim any user and
-    /// group. Requests are still answered, as by every Kubernetes API server, because the
-    /// administrator of the cluster decides about this.
+    /// Logs a warning and sets a metric if every client certificate of a CA can claim any user and
+    /// group. Requests are still answered, as by every Kubernetes API server, because this
+    /// configuration is the decision of the cluster's administrator.
     pub fn report(&self, metrics: &Metrics) {
         metrics.front_proxy_trust_shared(!self.shared.is_empty());
         if !self.shared.is_empty() {
@@ -233,13 +235,14 @@ impl Trust {
         }
     }
 
-    /// The result for the certificate chain of a peer.
+    /// Returns the verdict on the certificate chain of a TLS client.
     pub(super) fn verdict(&self, peer: &PeerCertificates) -> Arc<TrustVerdict> {
         let key = digest(peer.0.iter().map(|certificate| &**certificate));
         if let Some(verdict) = self.verdicts.get(&key) {
             return verdict;
         }
-        // Signatures are verified without the lock. Two threads may do it at the same time.
+        // Signatures are verified without the lock, so two threads may verify the same chain at the
+        // same time.
         let verdict = Arc::new(self.judge(peer));
         self.verdicts.insert(key, Arc::clone(&verdict));
         verdict
@@ -255,25 +258,25 @@ impl Trust {
         };
         verdict.is_proxy = self.proxy.as_ref().is_some_and(|proxy| {
             (proxy.allowed_names.is_empty() || proxy.allowed_names.contains(&subject.common_name))
-                && proxy.authorities.vouch_for(&peer.0)
+                && proxy.authorities.has_issued(&peer.0)
         });
         if let Some(authorities) = &self.client
-            && authorities.vouch_for(&peer.0)
+            && authorities.has_issued(&peer.0)
         {
             verdict.user = subject.user();
         }
         verdict
     }
 
-    /// The headers in which a front proxy names users.
+    /// Returns the names of the headers in which the front proxy names users.
     pub(super) fn headers(&self) -> Option<&UserHeaders> {
         self.proxy.as_ref().map(|proxy| &proxy.headers)
     }
 }
 
-/// Applies `data` if it is new and valid.
-fn adopt(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metrics) {
-    // A relist returns the same data. Applying it again would drop the cached results.
+/// Replaces `trust` if `data` is new and valid.
+fn apply(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metrics) {
+    // A relist returns unchanged data. Applying it would drop the cached verdicts.
     if trust.load().data == data {
         return;
     }
@@ -287,11 +290,13 @@ fn adopt(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metri
             new.report(metrics);
             trust.store(Arc::new(new));
         }
-        Err(error) => tracing::error!(%error, "the last valid one stays in use"),
+        Err(error) => {
+            tracing::error!(%error, "the new authentication configuration is invalid; the last valid one stays in use")
+        }
     }
 }
 
-/// A value that is a JSON array of strings. Empty if the key is missing.
+/// Parses a value that is a JSON array of strings. Returns no strings if the key is missing.
 fn strings(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<String>, TrustError> {
     data.get(key).map_or(Ok(Vec::new()), |value| {
         serde_json::from_str(value).map_err(|error| TrustError::Value {

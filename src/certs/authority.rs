@@ -1,8 +1,5 @@
-//! The server's own CA, which signs itself. It also creates its successor, and issues serving
-//! certificates.
-//!
-//! Input: the names for a certificate. Output: certificates and keys as PEM. The only I/O is
-//! reading OpenSSL's random numbers.
+//! The server's own self-signed CA. It issues serving certificates, and creates its successor
+//! before it expires. The module does no I/O, except that OpenSSL reads random numbers.
 
 use super::{CertsError, now, unix_time};
 use openssl::asn1::{Asn1Integer, Asn1Time};
@@ -26,69 +23,70 @@ use std::net::IpAddr;
 
 const DAY: i64 = 86_400;
 
-/// Lifetime of a CA, in seconds: ten years, as for the CAs of kubeadm.
-const CA_LIFE: i64 = 3650 * DAY;
+/// Lifetime of a CA in seconds: ten years, as for the CAs of kubeadm.
+const CA_LIFETIME: i64 = 3650 * DAY;
 
-/// Lifetime of a serving certificate, in seconds: one year, as for kubeadm.
-const SERVING_LIFE: i64 = 365 * DAY;
+/// Lifetime of a serving certificate in seconds: one year, as for kubeadm.
+const SERVING_LIFETIME: i64 = 365 * DAY;
 
 /// A CA is replaced when its remaining lifetime is less than this many seconds.
 ///
-/// Certificates that the old CA issued must stay valid for their whole lifetime, and the old CA
-/// with them. One lifetime of a serving certificate is enough for that. The second one is a
-/// reserve, for a server that does not run when the first one begins.
-const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFE;
+/// The old CA must stay valid until the last serving certificate that it issued expires. One
+/// lifetime of a serving certificate is enough for that. The second lifetime is a reserve, in case
+/// no server runs when the CA should be replaced.
+const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 
-/// A certificate becomes valid this many seconds before it is created, for clients whose clock is
-/// slow.
+/// A certificate is valid from this many seconds before its creation, because the clocks of clients
+/// can be slow.
 const BACKDATE_SECONDS: i64 = 300;
 
-/// Largest number of certificates that are read from a bundle.
+/// Maximum number of previous CAs that are kept.
 ///
-/// The bundle has one certificate for each CA that has not expired. With the lifetimes above, these
-/// are two. The rest is for certificates that users add.
-const MAX_FORMER: usize = 64;
+/// A bundle has one certificate for each CA that has not expired. With the lifetimes above, these
+/// are two CAs. Further certificates are those that users add.
+const MAX_PREVIOUS: usize = 64;
 
-/// A CA with its key, and the bundle with which clients verify its certificates.
+/// A CA with its key, and the previous CAs whose certificates clients must still accept.
 #[derive(Clone)]
 pub struct Authority {
     certificate: X509,
     key: PKey<Private>,
-    /// The previous CAs that have not expired.
-    former: Vec<X509>,
+    /// Certificates of the previous CAs that have not expired.
+    previous: Vec<X509>,
 }
 
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authority")
             .field("subject", &self.certificate.subject_name())
-            .field("former", &self.former.len())
+            .field("former", &self.previous.len())
             .finish_non_exhaustive()
     }
 }
 
-/// A serving certificate and its key.
+/// A serving certificate and its private key.
 #[derive(Clone)]
 pub struct IssuedCertificate {
     /// The certificate as PEM, without the CA.
     pub chain: Vec<u8>,
-    /// The key as PEM (PKCS #8). Secret.
+    /// The private key as PEM (PKCS #8). Secret.
     pub key: Vec<u8>,
-    /// The time at which two thirds of the lifetime are over and the certificate should be renewed,
-    /// in seconds since 1970.
+    /// The time at which the certificate should be renewed, in seconds since 1970. At this time,
+    /// two thirds of its lifetime are over.
     pub renew_at: i64,
 }
 
 impl Authority {
-    /// Creates a CA with an ECDSA P-256 key that is valid for ten years.
+    /// Creates a CA that is valid for ten years. Its key is an ECDSA P-256 key.
     pub fn create() -> Result<Self, CertsError> {
-        Self::create_until(now() + CA_LIFE)
+        Self::create_until(now() + CA_LIFETIME)
     }
 
     /// Creates a CA that expires at `not_after`, in seconds since 1970.
     pub(super) fn create_until(not_after: i64) -> Result<Self, CertsError> {
         let key = new_key()?;
-        // The name contains the time, so that a reader of the bundle can distinguish two CAs.
+        // The name contains the time, so that a person who reads the bundle can distinguish two
+        // CAs.
         let name = format!("ifo-apiserver-ca@{}", now());
         let (mut builder, name) = builder(&name, &key, not_after)?;
         builder.set_issuer_name(&name)?;
@@ -107,15 +105,15 @@ impl Authority {
         Ok(Self {
             certificate: builder.build(),
             key,
-            former: Vec::new(),
+            previous: Vec::new(),
         })
     }
 
     /// Reads a CA from PEM.
     ///
-    /// `certificates` has the certificate of the CA, followed by those of the previous CAs.
-    /// Previous CAs that have expired are left out. The expiry of the CA itself is not checked
-    /// here: [`Self::is_near_end`] does that.
+    /// `certificates` contains the certificate of the CA, followed by the certificates of the
+    /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired:
+    /// [`Self::is_near_end`] checks that.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
         let bad = |why: &str| CertsError::BadAuthority(why.to_owned());
         let mut read = X509::stack_from_pem(certificates)
@@ -128,14 +126,14 @@ impl Authority {
             return Err(bad("the key is not that of the first certificate"));
         }
         let now = now();
-        let former = read
-            .take(MAX_FORMER)
+        let previous = read
+            .take(MAX_PREVIOUS)
             .filter(|one| unix_time(one.not_after()).is_ok_and(|end| end > now))
             .collect();
         let authority = Self {
             certificate,
             key,
-            former,
+            previous,
         };
         if !authority.is_valid_ca()? {
             return Err(bad("the certificate is not that of a CA"));
@@ -143,8 +141,8 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Returns true if clients can verify certificates that this CA issues. An expired CA also
-    /// counts.
+    /// Returns true if clients can verify certificates that this CA issues. The expiry of the CA is
+    /// not checked.
     fn is_valid_ca(&self) -> Result<bool, CertsError> {
         let trial = self.sign_leaf(&["trial.invalid".to_owned()], &[])?.0;
         let mut store = X509StoreBuilder::new()?;
@@ -159,60 +157,60 @@ impl Authority {
         )?)
     }
 
-    /// Creates a successor. Its bundle also has this CA and the CAs before it.
+    /// Creates the next CA. The bundle of the next CA also contains this CA and the previous CAs.
     pub(super) fn create_successor(&self) -> Result<Self, CertsError> {
         let mut next = Self::create()?;
         let now = now();
-        next.former = std::iter::once(&self.certificate)
-            .chain(&self.former)
+        next.previous = std::iter::once(&self.certificate)
+            .chain(&self.previous)
             .filter(|one| unix_time(one.not_after()).is_ok_and(|end| end > now))
             .cloned()
             .collect();
         Ok(next)
     }
 
-    /// Returns true if less than two years are left, so that a successor is needed.
+    /// Returns true if the CA expires in less than two years, so that a successor is needed.
     pub fn is_near_end(&self) -> bool {
         unix_time(self.certificate.not_after()).is_ok_and(|end| end - now() < CA_RENEW_BEFORE)
     }
 
-    /// Returns true if the CA has expired, so that no certificate of it is valid any more.
+    /// Returns true if the CA has expired. No certificate that it has issued is valid any more.
     pub(super) fn has_expired(&self) -> bool {
         unix_time(self.certificate.not_after()).is_ok_and(|end| end <= now())
     }
 
-    /// The bundle as PEM: the certificate of this CA and those of the previous CAs that have not
-    /// expired.
+    /// Returns the bundle as PEM: the certificate of this CA, followed by the certificates of the
+    /// previous CAs.
     pub fn bundle(&self) -> Result<String, CertsError> {
         let mut bundle = Vec::new();
-        for one in std::iter::once(&self.certificate).chain(&self.former) {
+        for one in std::iter::once(&self.certificate).chain(&self.previous) {
             bundle.extend(one.to_pem()?);
         }
         String::from_utf8(bundle).map_err(|error| CertsError::BadAuthority(error.to_string()))
     }
 
-    /// The bundle of this CA, plus the certificate of `other`. It is used while the server still
-    /// presents a certificate that `other` issued.
+    /// Returns the bundle of this CA, plus the certificate of `other`. The server publishes this
+    /// bundle while it still presents a certificate that `other` has issued.
     pub(super) fn bundle_with(&self, other: &Self) -> Result<String, CertsError> {
         let mut both = self.clone();
-        if !self.is(other) && !self.former.contains(&other.certificate) {
-            both.former.push(other.certificate.clone());
+        if !self.is(other) && !self.previous.contains(&other.certificate) {
+            both.previous.push(other.certificate.clone());
         }
         both.bundle()
     }
 
-    /// Returns true if `other` is the same CA.
+    /// Returns true if both values are the same CA.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.certificate == other.certificate
     }
 
-    /// The key as PEM (PKCS #8). Secret.
+    /// Returns the private key as PEM (PKCS #8). Secret.
     pub fn key_pem(&self) -> Result<Vec<u8>, CertsError> {
         Ok(self.key.private_key_to_pem_pkcs8()?)
     }
 
-    /// Issues a serving certificate for these names with a new key. It is valid for one year, or
-    /// until the CA expires.
+    /// Issues a serving certificate for these names, with a new key. The certificate is valid for
+    /// one year, or until the CA expires.
     pub fn issue(
         &self,
         dns_names: &[String],
@@ -236,9 +234,9 @@ impl Authority {
             return Err(CertsError::NoName);
         }
         let key = new_key()?;
-        let end = unix_time(self.certificate.not_after())?.min(now() + SERVING_LIFE);
-        // The common name is fixed, because it is limited to 64 characters. Clients verify the
-        // alternative names only.
+        let end = unix_time(self.certificate.not_after())?.min(now() + SERVING_LIFETIME);
+        // The common name is fixed, because its length is limited to 64 characters. Clients verify
+        // only the alternative names.
         let (mut builder, _) = builder("ifo-apiserver", &key, end)?;
         builder.set_issuer_name(self.certificate.subject_name())?;
         let mut names = SubjectAlternativeName::new();
@@ -257,7 +255,7 @@ impl Authority {
                 names.build(&context)?,
                 SubjectKeyIdentifier::new().build(&context)?,
             ];
-            // A CA that was created by other software can be without a key identifier.
+            // A CA that other software has created may have no key identifier.
             if self.certificate.subject_key_id().is_some() {
                 extensions.push(AuthorityKeyIdentifier::new().keyid(true).build(&context)?);
             }
@@ -276,7 +274,7 @@ fn new_key() -> Result<PKey<Private>, ErrorStack> {
     PKey::from_ec_key(EcKey::generate(&curve)?)
 }
 
-/// The parts that all certificates have: version, serial number, subject, key and lifetime.
+/// Sets the fields that all certificates have: version, serial number, subject, key and lifetime.
 fn builder(
     common_name: &str,
     key: &PKeyRef<Private>,

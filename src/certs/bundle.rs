@@ -1,11 +1,9 @@
-//! Keeps `spec.caBundle` of our `APIService` up to date, with which the kube-apiserver verifies
-//! this server.
+//! Keeps the field `spec.caBundle` of our `APIService` up to date. The kube-apiserver verifies the
+//! certificate of this server with this CA bundle. The field is written only if it differs.
 //!
-//! Input: the CA bundle, and the `APIService` as it changes. Output: a patch of this one field,
-//! sent only if the field differs.
-//!
-//! Each replica does this. While the CA is renewed, replicas can have different bundles for a
-//! minute. Therefore a replica does not change a bundle that has all its certificates and more.
+//! Each replica updates the field. While the CA is renewed, replicas can have different bundles for
+//! a minute. So a replica does not change a bundle that contains all certificates of its own bundle
+//! and further ones.
 
 use super::{CYCLE_TIMEOUT, FIELD_MANAGER};
 use crate::telemetry::Metrics;
@@ -21,12 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the `APIService` is read even if no change was reported. It repairs changes
-/// that the watch missed, and it works without the right to watch.
+/// Interval at which the `APIService` is read, even if the watch has reported no change. So the
+/// field is also corrected if the watch has missed a change, or if the server may not watch
+/// `APIService`s.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay after a failed write before a change is tried again. It prevents that two writers with
-/// different bundles overwrite each other at full speed.
+/// Delay after a failed write. It limits the rate at which two writers with different bundles can
+/// overwrite each other.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Updates the `caBundle` of one `APIService`.
@@ -37,12 +36,13 @@ pub struct CaBundle {
     bundle: watch::Receiver<Arc<str>>,
     params: PatchParams,
     metrics: Arc<Metrics>,
-    /// By verb: the failure that was logged last, so that a repeated failure is logged once.
+    /// The failure that was logged last for each verb. A repeated failure is logged only once.
     logged_failures: BTreeMap<&'static str, String>,
 }
 
 impl CaBundle {
-    /// Creates the updater for the `APIService` `name` (`<version>.<group>`). `bundle` is PEM.
+    /// Creates an updater of the `APIService` `name`, which has the form `<version>.<group>`.
+    /// `bundle` is PEM.
     pub fn new(
         client: Client,
         name: &str,
@@ -62,20 +62,21 @@ impl CaBundle {
         }
     }
 
-    /// Checks the field when the `APIService` or the bundle changes, and every minute. Never ends.
+    /// Checks the field every minute, and when the `APIService` or the bundle changes. Never ends.
     ///
-    /// If the `APIService` does not exist, the updater waits for it and never creates it.
+    /// The updater never creates the `APIService`. If it does not exist, the updater waits until it
+    /// is created.
     pub async fn keep(mut self) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
-        let mut alive = true;
+        let mut has_sender = true;
         loop {
-            // Without a sender, the last bundle stays valid and no change can arrive.
+            // After the sender is dropped, the last bundle stays valid and cannot change.
             let changed = async {
-                if alive {
+                if has_sender {
                     bundle.changed().await
                 } else {
                     std::future::pending().await
@@ -84,8 +85,8 @@ impl CaBundle {
             tokio::select! {
                 Some(event) = events.next() => match event {
                     Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                        // The object is read again, because the event can be older than our own
-                        // patch.
+                        // The check reads the object again, because the event can be older than our
+                        // own patch.
                         if !self.is_sufficient(&found) {
                             self.check(Self::is_sufficient).await;
                         }
@@ -101,14 +102,14 @@ impl CaBundle {
                             | watcher::Error::WatchStartFailed(error)
                             | watcher::Error::WatchFailed(error) => error,
                             watcher::Error::WatchError(status) => kube::Error::Api(status),
-                            // A Kubernetes API server never answers without a resourceVersion. The
-                            // periodic check continues.
+                            // A kube-apiserver always answers with a resourceVersion. If it does
+                            // not, the periodic check continues.
                             watcher::Error::NoResourceVersion => continue,
                         },
                     ),
                 },
                 changed = changed => {
-                    alive = changed.is_ok();
+                    has_sender = changed.is_ok();
                     self.check(Self::is_equal).await;
                 }
                 _ = ticks.tick() => self.check(Self::is_sufficient).await,
@@ -116,12 +117,13 @@ impl CaBundle {
         }
     }
 
-    /// Returns true if the bundle in the `APIService` equals our bundle.
+    /// Returns true if the bundle in the `APIService` equals the bundle of this replica.
     fn is_equal(&self, found: &APIService) -> bool {
         bundle_of(found) == self.bundle.borrow().as_bytes()
     }
 
-    /// Returns true if the bundle in the `APIService` has all our certificates. It may have more.
+    /// Returns true if the bundle in the `APIService` contains all certificates of this replica's
+    /// bundle. Further certificates are allowed.
     fn is_sufficient(&self, found: &APIService) -> bool {
         let ours = self.bundle.borrow();
         let current = String::from_utf8_lossy(bundle_of(found));
@@ -129,10 +131,10 @@ impl CaBundle {
         certificates(&ours).all(|certificate| known.contains(certificate))
     }
 
-    /// Reads the `APIService` and corrects it if necessary. A failure is logged, and the next check
-    /// tries again.
-    async fn check(&mut self, is_right: fn(&Self, &APIService) -> bool) {
-        if let Err(late) = tokio::time::timeout(CYCLE_TIMEOUT, self.put_right(is_right)).await {
+    /// Reads the `APIService`, and writes the field if `is_current` returns false. A failure is
+    /// logged, and the next check tries again.
+    async fn check(&mut self, is_current: fn(&Self, &APIService) -> bool) {
+        if let Err(late) = tokio::time::timeout(CYCLE_TIMEOUT, self.correct(is_current)).await {
             self.metrics.ca_bundle_is_current(false);
             self.log_once("reach", &kube::Error::Service(late.into()));
         } else {
@@ -140,16 +142,17 @@ impl CaBundle {
         }
     }
 
-    /// Writes the field with a JSON merge patch.
+    /// Writes the field with a JSON merge patch, for these reasons:
     ///
-    /// Such a patch changes no other field. It fails if the `APIService` was deleted, whereas
-    /// server-side apply would create it. It also needs no `force` against the field manager that
-    /// applied the manifest. `kubectl apply` of a manifest without the field does not change it.
-    async fn put_right(&mut self, is_right: fn(&Self, &APIService) -> bool) {
+    /// - The patch changes no other field.
+    /// - It fails if the `APIService` was deleted. Server-side apply would create the `APIService`.
+    /// - It needs no `force`, although the manifest was applied by another field manager.
+    /// - A later `kubectl apply` of a manifest without the field does not change the field.
+    async fn correct(&mut self, is_current: fn(&Self, &APIService) -> bool) {
         match self.api.get_opt(&self.name).await {
             Ok(found) => {
                 self.logged_failures.remove("get");
-                if found.is_none_or(|found| is_right(self, &found)) {
+                if found.is_none_or(|found| is_current(self, &found)) {
                     self.logged_failures.remove("patch");
                     self.metrics.ca_bundle_is_current(true);
                     return;
@@ -178,9 +181,9 @@ impl CaBundle {
         }
     }
 
-    /// Logs a failure once, until it is over.
+    /// Logs a failure, unless the same failure was logged before and has not ended since.
     fn log_once(&mut self, verb: &'static str, error: &kube::Error) {
-        let trouble = match error {
+        let text = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
                 "RBAC: the server may not {verb} apiservices.apiregistration.k8s.io {:?}; \
                  until it may, its caBundle must be set by hand",
@@ -188,9 +191,9 @@ impl CaBundle {
             ),
             _ => format!("cannot {verb} APIService {:?}: {error}", self.name),
         };
-        if self.logged_failures.get(verb) != Some(&trouble) {
-            tracing::error!(name = self.name, "{trouble}");
-            self.logged_failures.insert(verb, trouble);
+        if self.logged_failures.get(verb) != Some(&text) {
+            tracing::error!(name = self.name, "{text}");
+            self.logged_failures.insert(verb, text);
         }
     }
 }
@@ -200,7 +203,7 @@ fn bundle_of(found: &APIService) -> &[u8] {
     bundle.map_or(&[], |bundle| &bundle.0)
 }
 
-/// The certificates of a bundle as text.
+/// Splits a PEM bundle into its certificates.
 fn certificates(bundle: &str) -> impl Iterator<Item = &str> {
     let all = bundle.split("-----END CERTIFICATE-----").map(str::trim);
     all.filter(|certificate| !certificate.is_empty())

@@ -1,7 +1,6 @@
-//! The serving certificate of this server.
-//!
-//! Input: certificate files, or the Secret with our own CA. Output: the TLS configuration of the
-//! server, and the CA bundle with which the kube-apiserver verifies this server.
+//! Provides the serving certificate of this server and the TLS configuration. The certificate comes
+//! from files, or the server issues it with its own CA, which is stored in a Secret. The module
+//! also publishes the CA bundle with which the kube-apiserver verifies this server.
 //!
 //! ```text
 //! --tls-cert-file ──poll──────────────▶ ServingCertificate ──▶ server_config
@@ -14,7 +13,7 @@
 //! - The certificate and its key change together, without a restart and without closing
 //!   connections.
 //! - An invalid certificate never replaces a valid one.
-//! - A Secret whose content this server cannot read as a CA is not overwritten.
+//! - If the content of the Secret is not a valid CA, the server does not overwrite it.
 
 mod authority;
 mod bundle;
@@ -36,19 +35,19 @@ pub use tls::{TlsCipherSuite, TlsSettings, TlsVersion};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Errors of this module.
+/// The errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
     /// OpenSSL returned an error.
     #[error("cannot make a certificate: {0}")]
     OpenSsl(#[from] openssl::error::ErrorStack),
-    /// A certificate was requested without any name.
+    /// A certificate was requested without a DNS name and without an IP address.
     #[error("a serving certificate needs a DNS name or an IP address")]
     NoName,
-    /// The certificate and key of a CA are not usable.
+    /// The certificate or the key of a CA is invalid.
     #[error("not a usable CA: {0}")]
     BadAuthority(String),
-    /// The Secret does not contain a CA.
+    /// The content of the Secret is not a valid CA.
     #[error(
         "Secret {secret} does not hold a CA that can be used ({why}); \
          it is not changed; delete it, and the server creates a new one"
@@ -56,20 +55,20 @@ pub enum CertsError {
     BadSecret {
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
-        /// The reason.
+        /// The reason why the content is invalid.
         why: String,
     },
     /// The Secret of the CA cannot be read or written.
     #[error("cannot {doing} Secret {secret}: {source}")]
     Secret {
-        /// `read`, `create` or `update`.
+        /// What the server tried: `read`, `create` or `update`.
         doing: &'static str,
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
-        /// The reason.
+        /// The error of the request.
         source: Box<kube::Error>,
     },
-    /// The Secret does not exist.
+    /// The Secret of the CA does not exist.
     #[error(
         "there is no Secret {secret}, which `kubectl apply -k deploy` creates; \
          create it, or name another namespace with --namespace"
@@ -81,33 +80,33 @@ pub enum CertsError {
     /// The kube-apiserver did not answer in time.
     #[error("the kube-apiserver did not answer within {} s", CYCLE_TIMEOUT.as_secs())]
     Late,
-    /// The write failed repeatedly, because other replicas changed the Secret each time.
+    /// All attempts to write the Secret failed, because another replica changed it each time.
     #[error("Secret {secret} changed each time it was read")]
     Contended {
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
     },
-    /// A file cannot be read.
+    /// A certificate file or key file cannot be read.
     #[error("cannot read {path}: {source}")]
     File {
         /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The error of the file system.
         source: std::io::Error,
     },
-    /// The serving certificate and its key are not usable.
+    /// The serving certificate or its key is invalid.
     #[error("not a usable serving certificate: {0}")]
     BadServing(String),
 }
 
-/// The field manager of our writes, shown in `managedFields`.
+/// The field manager that our writes have in `managedFields`.
 const FIELD_MANAGER: &str = "ifo-apiserver";
 
-/// Time limit for one cycle of reading and writing in the cluster. After it, the cycle is tried
-/// again later.
+/// Time limit for one cycle of reads and writes in the cluster. A cycle that exceeds it is
+/// cancelled and repeated later.
 ///
-/// The value is the default of `K8S_API_TIMEOUT`. The client itself can have a longer limit or
-/// none, and an update loop that hangs would leave certificates to expire.
+/// The value is the default of `K8S_API_TIMEOUT`. The timeout of the client can be longer or
+/// absent. A cycle that never ends would prevent the renewal of certificates.
 const CYCLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Converts an ASN.1 time to seconds since 1970.
@@ -116,8 +115,8 @@ fn unix_time(time: &openssl::asn1::Asn1TimeRef) -> Result<i64, openssl::error::E
     Ok(i64::from(since.days) * 86_400 + i64::from(since.secs))
 }
 
-/// The current time in seconds since 1970.
+/// Returns the current time in seconds since 1970.
 fn now() -> i64 {
-    // The clock is before 1970. Then no certificate is valid, and none has expired.
+    // A clock before 1970 is treated as 1970. No certificate is valid then, and none has expired.
     crate::clock::now().as_second().max(0)
 }

@@ -1,7 +1,5 @@
-//! Issues and renews a serving certificate of our own CA while the server runs.
-//!
-//! Input: the Secret of the CA, read periodically. Output: a certificate that has not expired, and
-//! the CA bundle with which clients verify it.
+//! Issues a serving certificate with our own CA, and renews it while the server runs. The module
+//! also provides the CA bundle with which clients verify the certificate.
 
 use super::{
     Authority, CYCLE_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_authority,
@@ -13,15 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the Secret and the age of the certificate are checked. A check is one small
-/// request. Certificates live a year, so the interval is short enough.
+/// Interval at which the Secret of the CA and the age of the certificate are checked. A check is
+/// one small request. Certificates are valid for a year, so the interval is short enough.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Time for which a new CA is in the bundle before the server presents a certificate of it. In this
-/// time the bundle reaches the `APIService` and every kube-apiserver.
+/// Time between the publication of a new CA in the bundle and the first certificate of this CA that
+/// the server presents. In this time, the bundle reaches the `APIService` and every kube-apiserver.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
-/// The CA of the server's namespace, and the certificate that it issued for this server.
+/// The CA that all replicas share, and the certificate that it has issued for this replica.
 pub struct OwnCertificate {
     client: Client,
     namespace: String,
@@ -34,8 +32,7 @@ pub struct OwnCertificate {
 }
 
 impl OwnCertificate {
-    /// Loads the CA from the Secret `secret` of `namespace`, and issues a certificate for these
-    /// names.
+    /// Loads the CA from the Secret `secret` in `namespace`. Issues a certificate for these names.
     pub async fn load(
         client: Client,
         namespace: &str,
@@ -61,20 +58,21 @@ impl OwnCertificate {
         })
     }
 
-    /// The certificate that was issued last.
+    /// Returns the certificate that was issued last.
     pub fn certified(&self) -> &IssuedCertificate {
         &self.certified
     }
 
-    /// The CA bundle with which clients verify the certificate, as PEM. It changes on renewal.
+    /// Returns the CA bundle with which clients verify the certificate, as PEM. The receiver is
+    /// notified when the bundle changes.
     pub fn bundle(&self) -> watch::Receiver<Arc<str>> {
         self.bundle.subscribe()
     }
 
     /// Keeps `serving` up to date. Never ends.
     ///
-    /// The certificate is renewed when two thirds of its lifetime are over, and when the Secret has
-    /// a new CA. A failure is logged, and the next check tries again.
+    /// The certificate is renewed when two thirds of its lifetime are over, and when the Secret
+    /// contains a new CA. A failure is logged, and the next check tries again.
     pub async fn keep(mut self, serving: Arc<ServingCertificate>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -90,14 +88,15 @@ impl OwnCertificate {
         let found = tokio::time::timeout(CYCLE_TIMEOUT, found).await;
         match found.unwrap_or(Err(CertsError::Late)) {
             Ok(found) if !found.is(&self.authority) => {
-                // The bundle has both CAs until the server presents a certificate of the new CA.
+                // The bundle contains both CAs until the server presents a certificate of the new
+                // CA.
                 self.publish(found.bundle_with(&self.authority)?);
                 tokio::time::sleep(HANDOVER_DELAY).await;
                 self.authority = found;
                 renew = true;
             }
             Ok(found) => self.authority = found,
-            // The certificate can be renewed without reading the Secret.
+            // The current CA can still renew the certificate.
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
         if renew {

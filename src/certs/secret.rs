@@ -1,12 +1,12 @@
-//! Stores our own CA between runs, in a Secret in the server's namespace.
+//! Stores the server's own CA in a Secret in the server's namespace, so that it survives restarts
+//! and all replicas share it. The manifests create the Secret without data.
 //!
-//! Input: the Secret, which the manifests create without data. Output: a CA that is valid for years.
+//! `tls.crt` has the certificate of the CA, followed by the certificates of the previous CAs that
+//! have not expired. So `tls.crt` is also the CA bundle. `tls.key` has the key of the first
+//! certificate.
 //!
-//! `tls.crt` has the certificate of the CA, followed by those of the previous CAs that have not
-//! expired. So `tls.crt` is also the CA bundle. `tls.key` has the key of the first certificate.
-//!
-//! The server does not create the Secret, because RBAC cannot restrict the right to create Secrets
-//! to one name.
+//! The server does not create the Secret, because RBAC cannot limit the creation of Secrets to one
+//! name.
 
 use super::{Authority, CertsError, FIELD_MANAGER};
 use k8s_openapi::ByteString;
@@ -15,25 +15,27 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 
-/// The name of the Secret that holds the CA.
+/// The name of the Secret that contains the CA.
 pub const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 
-/// The Secret of release 0.1.0, which created it with the immutable type `kubernetes.io/tls`. The
-/// first server after an upgrade uses its CA, so no client has to learn a new CA.
+/// The name of the Secret in which release 0.1.0 stored its CA. That Secret has the immutable type
+/// `kubernetes.io/tls`. After an upgrade, the CA is copied from it, so that no client needs a new
+/// CA.
 pub const FORMER_SECRET_NAME: &str = "ifo-apiserver-ca";
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// Number of attempts if other replicas write at the same time. Each conflict means that another
-/// replica has written, and each replica writes once.
+/// Maximum number of attempts to write the Secret. An attempt fails if another replica has written
+/// at the same time. Each replica writes only once, so few attempts fail.
 const MAX_ATTEMPTS: usize = 5;
 
 /// Returns the CA in the Secret.
 ///
-/// If the Secret has no data, the CA of release 0.1.0 or a new CA is stored. A CA that is near its
-/// end gets a successor. If the successor cannot be stored, the CA is used until it expires. If
-/// another replica writes at the same time, its CA is used.
+/// - If the Secret has no data, the CA of release 0.1.0 or a new CA is stored.
+/// - If the CA is near its expiry, its successor is stored. If that fails, the old CA is used until
+///   it expires.
+/// - If another replica writes at the same time, the CA of that replica is used.
 ///
 /// # Errors
 ///
@@ -45,10 +47,10 @@ pub async fn load_authority(
     name: &str,
 ) -> Result<Authority, CertsError> {
     let api = Api::<Secret>::namespaced(client.clone(), namespace);
-    let place = || format!("{namespace}/{name}");
+    let secret_path = || format!("{namespace}/{name}");
     let failed = |doing, source| CertsError::Secret {
         doing,
-        secret: place(),
+        secret: secret_path(),
         source: Box::new(source),
     };
     let params = PostParams {
@@ -60,20 +62,23 @@ pub async fn load_authority(
             .get_opt(name)
             .await
             .map_err(|error| failed("read", error))?;
-        let secret = found.ok_or_else(|| CertsError::NoSecret { secret: place() })?;
+        let secret = found.ok_or_else(|| CertsError::NoSecret {
+            secret: secret_path(),
+        })?;
         let stored = read(&secret).map_err(|why| CertsError::BadSecret {
-            secret: place(),
+            secret: secret_path(),
             why,
         })?;
         let next = match &stored {
             Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
             Some(authority) => authority.create_successor()?,
-            None => match former(&api).await {
+            None => match former_authority(&api).await {
                 Some(authority) => authority,
                 None => Authority::create()?,
             },
         };
-        // With the resourceVersion, the write fails if the Secret has changed since.
+        // The resourceVersion of the read object stays in place. So the write fails if the Secret
+        // has changed since the read.
         let secret = Secret {
             data: Some(data(&next)?),
             ..secret
@@ -84,8 +89,8 @@ pub async fn load_authority(
                 return Ok(next);
             }
             (Err(error), _) if is_race(&error) => {}
-            // The Secret can be immutable, or RBAC allows only reading. The CA is used until it
-            // expires.
+            // The Secret can be immutable, or the server may have no permission to write it. The CA
+            // is used until it expires.
             (Err(error), Some(authority)) if !authority.has_expired() => {
                 let error = failed("update", error);
                 tracing::warn!(%error, "using a CA that expires soon");
@@ -94,11 +99,13 @@ pub async fn load_authority(
             (Err(error), _) => return Err(failed("update", error)),
         }
     }
-    Err(CertsError::Contended { secret: place() })
+    Err(CertsError::Contended {
+        secret: secret_path(),
+    })
 }
 
-/// Returns the CA of release 0.1.0. None if there is none, or if it cannot be used.
-async fn former(api: &Api<Secret>) -> Option<Authority> {
+/// Returns the CA of release 0.1.0, or `None` if there is no such CA or if it is invalid.
+async fn former_authority(api: &Api<Secret>) -> Option<Authority> {
     let found = api.get_opt(FORMER_SECRET_NAME).await;
     let read = match found {
         Ok(None) => return None,
@@ -115,13 +122,12 @@ async fn former(api: &Api<Secret>) -> Option<Authority> {
     })
 }
 
-/// Returns true if another writer was faster: the Secret exists or was changed (409), or it was
-/// deleted (404).
+/// Returns true if another client has changed (409) or deleted (404) the Secret at the same time.
 fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
 
-/// Returns the CA in the Secret. None if the Secret has no data.
+/// Returns the CA in the Secret, or `None` if the Secret has no data.
 fn read(secret: &Secret) -> Result<Option<Authority>, String> {
     let Some(data) = secret.data.as_ref().filter(|data| !data.is_empty()) else {
         return Ok(None);

@@ -1,7 +1,5 @@
-//! The certificate that the server presents to its clients.
-//!
-//! Input: certificate and key as PEM, each time they change. Output: the current pair, for each TLS
-//! handshake.
+//! The certificate that the server presents in TLS handshakes. It can be replaced while the server
+//! runs, for example when its files change.
 
 use super::{CertsError, TlsSettings, now, unix_time};
 use crate::telemetry::Metrics;
@@ -21,18 +19,18 @@ use std::time::Duration;
 
 /// Returns the TLS configuration of the server. HTTP/2 is preferred to HTTP/1.1.
 ///
-/// `resolver` is usually a [`ServingCertificate`], `verifier` that of
+/// `resolver` is usually a [`ServingCertificate`], and `verifier` is usually
 /// [`crate::auth::client_certificate_verifier`].
 ///
 /// # Panics
 ///
-/// Never. The provider has cipher suites for each accepted version.
+/// Never, because the provider has cipher suites for each accepted version.
 pub fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,
     verifier: Arc<dyn ClientCertVerifier>,
     settings: &TlsSettings,
 ) -> ServerConfig {
-    // The provider is set explicitly. The process default would depend on the order of the start.
+    // The provider is passed explicitly, because the process-wide default may not be installed yet.
     let provider = settings.provider();
     let versions = settings.versions(&provider);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
@@ -44,7 +42,7 @@ pub fn server_config(
     config
 }
 
-/// The current certificate and its key. Both are replaced together.
+/// The current certificate and its key.
 pub struct ServingCertificate {
     current: ArcSwap<CertifiedKey>,
     metrics: Arc<Metrics>,
@@ -63,9 +61,10 @@ impl ResolvesServerCert for ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// Creates a resolver for the certificates in `chain` (PEM, leaf first) and their `key` (PEM).
+    /// Creates a resolver that presents the certificates in `chain` (PEM, leaf first), with their
+    /// `key` (PEM).
     ///
-    /// `metrics` gets the expiry of this certificate and of each one that replaces it.
+    /// `metrics` shows the expiry of this certificate and of its replacements.
     pub fn new(chain: &[u8], key: &[u8], metrics: Arc<Metrics>) -> Result<Self, CertsError> {
         let (pair, expires) = pair(chain, key)?;
         metrics.certificate_expires(expires);
@@ -75,7 +74,8 @@ impl ServingCertificate {
         })
     }
 
-    /// Uses another pair from the next handshake on. If it is invalid, the old pair stays.
+    /// Presents another certificate in all further handshakes. If the certificate or its key is
+    /// invalid, the current pair stays.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertsError> {
         let (pair, expires) = pair(chain, key)?;
         self.current.store(Arc::new(pair));
@@ -83,7 +83,7 @@ impl ServingCertificate {
         Ok(())
     }
 
-    /// Reads the pair from two PEM files.
+    /// Reads the certificate and its key from two PEM files.
     pub async fn load(
         certificate: &Path,
         key: &Path,
@@ -93,19 +93,19 @@ impl ServingCertificate {
         Self::new(&chain, &key, metrics)
     }
 
-    /// Reads the two files after each `period` and uses their content if it has changed. Never
+    /// Reads the two files after each `period`, and uses their content if it has changed. Never
     /// ends.
     ///
-    /// The content is compared instead of watching the files. Comparing works on every file system,
-    /// and with the symbolic links through which the kubelet replaces a mounted Secret. If the
-    /// files are read while only one of them is replaced, they do not match and are read again
-    /// later.
+    /// The contents are compared, because watching files does not work on every file system. A
+    /// comparison also works for a mounted Secret, which the kubelet replaces through symbolic
+    /// links. If the files are read while only one of them has been replaced, the key does not
+    /// match the certificate. The pair is then used after a later read.
     pub async fn follow(&self, certificate: PathBuf, key: PathBuf, period: Duration) {
         let mut last = None;
         loop {
             match read(&certificate, &key).await {
                 Ok((chain, key)) => {
-                    // Only a digest is kept, so that the key is not in memory twice.
+                    // Only a digest is kept, so that the memory does not contain the key twice.
                     let digest: [u8; 32] = Sha256::new()
                         .chain_update(&chain)
                         .chain_update([0])
@@ -130,10 +130,10 @@ impl ServingCertificate {
                 }
                 Err(error) => {
                     // A repeated failure is logged once.
-                    let said = Err(error.to_string());
-                    if last.as_ref() != Some(&said) {
+                    let failure = Err(error.to_string());
+                    if last.as_ref() != Some(&failure) {
                         tracing::error!(%error, "the last valid serving certificate stays in use");
-                        last = Some(said);
+                        last = Some(failure);
                     }
                 }
             }
@@ -143,7 +143,7 @@ impl ServingCertificate {
 }
 
 async fn read(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), CertsError> {
-    let one = async |path: &Path| {
+    let read_file = async |path: &Path| {
         tokio::fs::read(path)
             .await
             .map_err(|source| CertsError::File {
@@ -151,10 +151,10 @@ async fn read(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), Cert
                 source,
             })
     };
-    Ok((one(certificate).await?, one(key).await?))
+    Ok((read_file(certificate).await?, read_file(key).await?))
 }
 
-/// Parses the pair for rustls. Also returns the expiry in seconds since 1970.
+/// Parses the certificate and its key for rustls. Also returns the expiry in seconds since 1970.
 fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let bad =
         |what: &str, why: &dyn std::fmt::Display| CertsError::BadServing(format!("{what}: {why}"));
@@ -167,7 +167,8 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = X509::from_der(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = unix_time(leaf.not_after())?;
     if expires <= now() {
-        // An expired certificate is presented anyway: the client then reports the reason.
+        // An expired certificate is presented nevertheless, because the client's error then names
+        // the reason.
         tracing::warn!("the serving certificate has expired");
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad("key", &error))?;

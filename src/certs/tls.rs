@@ -1,21 +1,22 @@
-//! The versions and cipher suites of TLS that the server accepts.
+//! The TLS versions and cipher suites that the server accepts.
 //!
-//! The names are those of Kubernetes' components (`--tls-min-version` and `--tls-cipher-suites` of
-//! the kube-apiserver), which are those of Go's package `crypto/tls`. rustls has fewer: neither
-//! versions before TLS 1.2 nor suites that Go calls insecure.
+//! Their names are those of the flags `--tls-min-version` and `--tls-cipher-suites` of Kubernetes'
+//! components, which come from Go's package `crypto/tls`. Only names that rustls supports are
+//! available. rustls supports neither versions before TLS 1.2 nor the suites that Go calls
+//! insecure.
 
 use clap::ValueEnum;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// Accepted versions and cipher suites.
+/// The accepted versions and cipher suites.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
     /// The lowest accepted version.
     pub min_version: TlsVersion,
-    /// The accepted suites. Empty for all. As in Go, it does not limit the suites of TLS 1.3, which
-    /// are all secure.
+    /// The accepted cipher suites. If the list is empty, all suites are accepted. As in Go, the
+    /// list does not limit the suites of TLS 1.3, which are all secure.
     pub cipher_suites: Vec<TlsCipherSuite>,
 }
 
@@ -31,9 +32,9 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// A cipher suite. [RFC 5289](https://www.rfc-editor.org/rfc/rfc5289),
-/// [RFC 7905](https://www.rfc-editor.org/rfc/rfc7905) and
-/// [RFC 8446](https://www.rfc-editor.org/rfc/rfc8446) define them.
+/// A TLS cipher suite. It is defined by [RFC 5289](https://www.rfc-editor.org/rfc/rfc5289), [RFC
+/// 7905](https://www.rfc-editor.org/rfc/rfc7905) or [RFC
+/// 8446](https://www.rfc-editor.org/rfc/rfc8446).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "verbatim")]
 #[allow(
@@ -82,7 +83,7 @@ impl TlsCipherSuite {
 }
 
 impl TlsSettings {
-    /// Returns the provider with the accepted suites.
+    /// Returns a provider that has only the accepted cipher suites.
     pub(super) fn provider(&self) -> CryptoProvider {
         let mut provider = default_provider();
         if !self.cipher_suites.is_empty() {
@@ -97,7 +98,7 @@ impl TlsSettings {
         provider
     }
 
-    /// Returns the accepted versions. TLS 1.2 is left out if no suite of it is accepted.
+    /// Returns the accepted versions. TLS 1.2 is left out if none of its cipher suites is accepted.
     pub(super) fn versions(
         &self,
         provider: &CryptoProvider,

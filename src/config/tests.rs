@@ -1,8 +1,11 @@
+//! Tests how flags and environment variables become the configuration, and which values are
+//! invalid.
+
 use super::*;
 use crate::certs::TlsVersion;
 
 fn config(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    let cli = Cli::try_parse_from([&["ifo-apiserver"], args].concat()).expect("flags parse");
+    let cli = Cli::try_parse_from([&["ifo-apiserver"], args].concat()).expect("the flags exist");
     Config::from(cli, |name| {
         env.iter()
             .find(|(key, _)| *key == name)
@@ -11,7 +14,7 @@ fn config(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_defaults() {
+fn flags_override_the_environment_which_overrides_defaults() {
     let env = [
         ("DEBOUNCE_THRESHOLD", "5s"),
         ("REQUEUE_INTERVAL", ""),
@@ -19,11 +22,14 @@ fn flags_win_over_the_environment_and_that_over_defaults() {
         ("RETAIN_FOR", "2h"),
     ];
     let common = config(&["--debounce-threshold", "7s"], &env)
-        .expect("valid")
+        .expect("the values are valid")
         .common;
     assert_eq!(common.debounce, Duration::from_secs(7));
     assert_eq!(
-        config(&[], &env).expect("valid").common.debounce,
+        config(&[], &env)
+            .expect("the values are valid")
+            .common
+            .debounce,
         Duration::from_secs(5)
     );
     assert_eq!(common.requeue, Duration::from_mins(1));
@@ -39,7 +45,7 @@ fn limits_can_be_set_one_by_one() {
         &flags,
         &[("MAX_WATCHES_PER_USER", "3"), ("MAX_WATCHES", "9")],
     )
-    .expect("valid")
+    .expect("the values are valid")
     .common
     .limits;
     let expected = Limits {
@@ -67,7 +73,7 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         ("POD_IP", "here"),
     ] {
         let error = config(&[], &[(name, value)])
-            .expect_err("invalid")
+            .expect_err("the value is invalid")
             .to_string();
         assert!(
             error.contains(name) && error.contains(value) && error.contains("expected"),
@@ -75,13 +81,14 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         );
         assert_eq!(error.lines().count(), 1);
     }
-    let error = config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("invalid");
+    let error =
+        config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("the value is invalid");
     assert_eq!(error.name, "--cluster-operations-namespace");
 }
 
 #[test]
 fn tls_flags_have_the_names_of_kubernetes() {
-    let serve = |args: &[&str]| match config(args, &[]).expect("valid").mode {
+    let serve = |args: &[&str]| match config(args, &[]).expect("the values are valid").mode {
         Mode::Serve(serve) => serve.tls,
         Mode::Demo(_) => panic!("the demo was not requested"),
     };
@@ -110,7 +117,7 @@ fn tls_flags_have_the_names_of_kubernetes() {
             "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
         ),
     ] {
-        let error = Cli::try_parse_from(["ifo-apiserver", flag]).expect_err("it is refused");
+        let error = Cli::try_parse_from(["ifo-apiserver", flag]).expect_err("the value is invalid");
         assert!(error.to_string().contains(accepted), "{error}");
     }
 }

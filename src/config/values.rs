@@ -1,6 +1,5 @@
-//! Checks the values of flags and variables.
-//!
-//! Input: texts. Output: checked values, or a [`ConfigError`] that names the accepted values.
+//! Checks the values of flags and environment variables. An invalid value yields a [`ConfigError`]
+//! that names the accepted values.
 
 use super::flags::{CommonFlags, LogFormatFlag, ServeFlags};
 use super::{Common, ConfigError, ElectionConfig, Persistence};
@@ -11,13 +10,14 @@ use ifo_api::duration;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Longest accepted duration: one year. Deadlines that are computed from it cannot overflow.
+/// Maximum duration of any setting: one year. So a deadline that is computed from it cannot
+/// overflow.
 const MAX_DURATION: Duration = Duration::from_hours(8760);
 
-/// Largest accepted number for a limit. No machine can have more of any of these resources.
+/// Maximum value of any limit. No host can have more of any of these resources.
 const MAX_NUMBER: usize = 1_000_000;
 
-/// Default number of retained completed operations. They take about 30 MB.
+/// Default maximum number of retained completed operations. They take about 30 MB.
 const DEFAULT_RETAIN_MAX: usize = 10_000;
 
 const EXPECTED_DURATION: &str =
@@ -95,7 +95,7 @@ pub(super) fn election(
         timing,
         advertise_address: address.map(str::to_owned),
         peer_token_file: flags.peer_token_file.clone(),
-        pod_uid: given(env, "POD_UID"),
+        pod_uid: variable(env, "POD_UID"),
     })))
 }
 
@@ -112,7 +112,7 @@ pub(super) fn persistence(
     }
 }
 
-/// Reads the settings of both modes.
+/// Reads the settings that do not depend on the mode.
 pub(super) fn common(
     flags: CommonFlags,
     env: &impl Fn(&str) -> Option<String>,
@@ -201,15 +201,15 @@ pub(super) fn common(
             LogFormatFlag::Text => LogFormat::Text,
             LogFormatFlag::Json => LogFormat::Json,
         },
-        log_filter: given(env, "RUST_LOG"),
+        log_filter: variable(env, "RUST_LOG"),
         verbosity: flags.verbosity,
-        version: given(env, "OPERATOR_VERSION")
+        version: variable(env, "OPERATOR_VERSION")
             .unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
     })
 }
 
-/// Returns the flag, else the variable if it is not empty, else the default. Also returns the name
-/// of the source for error messages.
+/// Returns the value of the flag, else of the environment variable if it is not empty, else the
+/// default. Also returns the name of the flag or variable, for error messages.
 fn setting(
     flag: Option<String>,
     env: &impl Fn(&str) -> Option<String>,
@@ -222,12 +222,12 @@ fn setting(
             value,
         )
     } else {
-        let value = given(env, name);
+        let value = variable(env, name);
         (name.to_owned(), value.unwrap_or_else(|| default.to_owned()))
     }
 }
 
-/// Parses a number from `least` to [`MAX_NUMBER`].
+/// Reads a number from `least` to [`MAX_NUMBER`].
 fn at_least(
     least: usize,
     flag: Option<String>,
@@ -249,9 +249,9 @@ fn at_least(
     }
 }
 
-/// Reads the address of the Pod.
+/// Reads the IP address of the Pod.
 pub(super) fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, ConfigError> {
-    let given = given(env, "POD_IP");
+    let given = variable(env, "POD_IP");
     let parsed = given.map(|value| {
         let address = value.parse();
         address.map_err(|_| ConfigError::new("POD_IP", value, EXPECTED_ADDRESS))
@@ -259,12 +259,12 @@ pub(super) fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpA
     parsed.transpose()
 }
 
-/// Returns the variable, unless it is empty.
-fn given(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+/// Returns the environment variable `name`, unless it is empty.
+fn variable(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     env(name).filter(|value| !value.is_empty())
 }
 
-/// Checks the name of a namespace.
+/// Checks that `value` is a valid name of a namespace. `name` is the flag, for error messages.
 pub(super) fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
     // A namespace is a DNS label of at most 63 characters, without dots.
     if ifo_api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {

@@ -1,4 +1,4 @@
-//! The kinds of the demo's objects, as the discovery of a real cluster describes them.
+//! The kinds of the objects in the demo, as the discovery of a real cluster describes them.
 
 use crate::serve::AdvertisedResource;
 use ifo_api::Gvr;
@@ -23,7 +23,7 @@ const fn kind(
     }
 }
 
-/// All kinds that the scenes have.
+/// All kinds that occur in the scenes, which are the recordings that the demo plays.
 #[rustfmt::skip]
 pub static KINDS: &[AdvertisedResource] = &[
     kind("", "v1", "namespaces", "Namespace", false, &["ns"]),
@@ -44,7 +44,7 @@ pub static KINDS: &[AdvertisedResource] = &[
     kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", false, &[]),
 ];
 
-/// Returns the resource of a kind.
+/// Returns the group, version and resource name of a kind.
 pub fn gvr(kind: &AdvertisedResource) -> Gvr {
     Gvr {
         group: kind.group.to_owned(),
@@ -53,7 +53,7 @@ pub fn gvr(kind: &AdvertisedResource) -> Gvr {
     }
 }
 
-/// Returns the kind of a resource. None if the scenes have no such objects.
+/// Returns the kind of a resource, or `None` if the scenes have no such objects.
 pub fn of_resource(resource: &Gvr) -> Option<&'static AdvertisedResource> {
     KINDS.iter().find(|kind| gvr(kind) == *resource)
 }

@@ -1,8 +1,8 @@
-//! The kubeconfig with which kubectl talks to the demo.
+//! Writes the kubeconfig with which kubectl connects to the demo.
 //!
-//! The file contains a credential, so its mode is 0600. It appears complete or not at all. The demo
-//! removes it at its end, unless the file was changed or replaced in the meantime, for example by
-//! another demo with the same path.
+//! The file contains a credential, so its mode is 0600. It is renamed to its final path when it is
+//! complete. The demo removes the file when it ends, unless the file was changed or replaced in the
+//! meantime. Another demo with the same path replaces it, for example.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Name of the cluster in the file.
 const CLUSTER: &str = "ifo-demo";
 
-/// A user of the demo, with a context of the same name.
+/// A user of the demo. The kubeconfig has a context with the name of each user.
 pub struct KubeconfigUser {
     /// Name of the user and the context.
     pub context: &'static str,
@@ -25,7 +25,7 @@ pub struct KubeconfigUser {
     pub token: String,
 }
 
-/// Does not print the token.
+/// Prints the user without the token.
 impl fmt::Debug for KubeconfigUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubeconfigUser")
@@ -34,7 +34,7 @@ impl fmt::Debug for KubeconfigUser {
     }
 }
 
-/// The kubeconfig could not be written.
+/// The error if the kubeconfig cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     /// The path has no file name.
@@ -48,7 +48,7 @@ pub enum KubeconfigError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The content could not be written.
+    /// The content cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The temporary file.
@@ -56,7 +56,7 @@ pub enum KubeconfigError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The complete file could not be renamed to its final name.
+    /// The complete file cannot be renamed to its final path.
     #[error("cannot put the kubeconfig at {}: {source}", path.display())]
     Rename {
         /// The final path.
@@ -66,7 +66,8 @@ pub enum KubeconfigError {
     },
 }
 
-/// A kubeconfig on disk. Dropping this value removes the file, unless its content has changed.
+/// A kubeconfig on disk. When this value is dropped, the file is removed, unless its content has
+/// changed.
 pub struct Written {
     path: PathBuf,
     content: String,
@@ -74,7 +75,7 @@ pub struct Written {
     _file: File,
 }
 
-/// Does not print the credential.
+/// Prints the path without the content, which contains a credential.
 impl fmt::Debug for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Written").field(&self.path).finish()
@@ -82,8 +83,8 @@ impl fmt::Debug for Written {
 }
 
 impl Written {
-    /// Returns true if the file still has the written content. Its type and length are compared
-    /// first, so that a pipe or a huge file is not read.
+    /// Returns true if the file still has the content that this demo has written. The type and the
+    /// length of the file are compared first, so that a pipe or a huge file is not read.
     fn is_unchanged(&self) -> bool {
         fs::symlink_metadata(&self.path)
             .is_ok_and(|now| now.is_file() && now.len() == self.content.len() as u64)
@@ -94,24 +95,24 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         if self.is_unchanged() {
-            // A file that remains is harmless, because its server is stopped. The error is ignored.
+            // An error is ignored. A remaining file is harmless, because its server has stopped.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Returns true if a running demo wrote the file at `path`. Such a file is locked, and the kernel
-/// releases the lock when the process ends for any reason.
+/// Returns true if a demo that is still running has written the file at `path`. A running demo
+/// holds a lock on its file. The kernel releases the lock when the process ends.
 pub fn is_in_use(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
         && File::open(path)
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`), whose certificate was
-/// issued by the CA `ca_pem`.
+/// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`). The CA `ca_pem` has issued
+/// the certificate of the server.
 ///
-/// The first user is that of the current context. An existing file at `path` is replaced in one
+/// The current context is that of the first user. An existing file at `path` is replaced in one
 /// step. A symbolic link is replaced, not followed.
 pub fn write(
     path: &Path,
@@ -126,8 +127,8 @@ pub fn write(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // The name is random, and create_new fails on an existing file. So a file that another user has
-    // placed here is never opened.
+    // The name is random, and create_new fails if the file exists. So a file that another user has
+    // placed in the folder is never opened.
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
     temporary.push(format!(".{}", uuid::Uuid::new_v4().simple()));
@@ -142,7 +143,7 @@ pub fn write(
             folder: folder.to_owned(),
             source,
         })?;
-    // On a file system without locks, only the check in `is_in_use` does not work.
+    // On a file system without locks, `is_in_use` always returns false. The rest works.
     let _ = file.try_lock();
     let content = render(server, ca_pem, users);
     let result = file
@@ -159,7 +160,7 @@ pub fn write(
             })
         });
     if result.is_err() {
-        // The first error is reported. A temporary file that remains has mode 0600.
+        // If this fails too, the first error is reported. The remaining file has mode 0600.
         let _ = fs::remove_file(&temporary);
     }
     result.map(|()| Written {
@@ -169,8 +170,8 @@ pub fn write(
     })
 }
 
-/// Writes YAML. Every value is quoted as in JSON, which is valid YAML, so no value can be
-/// misinterpreted.
+/// Formats the kubeconfig as YAML. Every value is quoted as in JSON, which is valid YAML. So a
+/// token that consists of digits is not parsed as a number, for example.
 fn render(server: &str, ca_pem: &str, users: &[KubeconfigUser]) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let of_users =
@@ -261,7 +262,7 @@ mod tests {
     fn the_kubeconfig_is_readable_by_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        // A file that was readable for all is replaced instead of overwritten.
+        // The existing file is readable by every user. It must be replaced, not overwritten.
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let _written = write(&path, SERVER, "authority", &users()).unwrap();
@@ -289,8 +290,7 @@ mod tests {
         let whole = fs::read_to_string(&path).unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                // All values are kept, because dropping one would remove the file with the same
-                // content.
+                // All values are kept, because dropping a value removes the file.
                 let write = |_| write(&path, SERVER, "authority", &users()).unwrap();
                 (0..50).map(write).collect::<Vec<_>>()
             });
@@ -341,7 +341,10 @@ mod tests {
         fs::write(&path, &text).unwrap();
         drop(edited);
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        assert!(!is_in_use(&path), "its demo has ended");
+        assert!(
+            !is_in_use(&path),
+            "the lock must be released when the demo ends"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The demo: objects that change as they do in a cluster, without one.
+//! The demo: a server with objects that change as they do in a cluster, but without a cluster.
 //!
-//! Input: the [`Scenes`], which are recordings of real controllers and a few hand-written files.
-//! Output: a [`Feed`](crate::observe::Feed), a small API server of the objects ([`ObjectStore`],
-//! [`ObjectServer`]), a kubeconfig and an introduction with commands to try.
+//! The objects come from the [`Scenes`], which are recordings of real controllers and a few
+//! hand-written files. The module provides a [`Feed`](crate::observe::Feed) of these objects for
+//! detection, and a small API server for them ([`ObjectStore`], [`ObjectServer`]). It also writes a
+//! kubeconfig, and returns an introduction with commands to try.
 //!
 //! The pipeline and the server are the same as in a cluster. This module does not handle
 //! operations.
@@ -22,12 +23,12 @@ pub use store::{ObjectId, ObjectStore};
 
 use std::path::Path;
 
-/// Returns the introduction that the demo prints: a text of several lines with commands to try.
+/// Returns the introduction that the demo prints, with commands to try.
 ///
-/// `kubeconfig` is the file that [`kubeconfig::write`] wrote. `viewer` is the context of the user
-/// who may read one namespace, and that namespace. `objects` is the folder that replaces the
-/// scenes. With such a folder, the server serves no objects, and the introduction does not mention
-/// them.
+/// `kubeconfig` is the file that [`kubeconfig::write`] has written. `viewer` is the context of the
+/// user who may read one namespace, and the name of this namespace. `objects` is the folder that
+/// replaces the scenes. With such a folder, the server serves no objects, so the introduction does
+/// not mention them.
 #[must_use]
 pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>) -> String {
     let file = shell_word(&kubeconfig.to_string_lossy());

@@ -1,5 +1,5 @@
-//! Serves the objects of the demo for get and list as JSON, as a kube-apiserver does. So `kubectl
-//! get vm -A` works, and the plugin can check if a namespace exists.
+//! Serves the objects of the demo as JSON to get and list requests, as a kube-apiserver does. So
+//! `kubectl get vm -A` works, and the plugin can check if a namespace exists.
 
 use super::kinds::{self, KINDS};
 use super::store::{ObjectId, ObjectStore};
@@ -14,18 +14,18 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The objects of the demo, and the access checks for them.
+/// The objects of the demo, and the access checks for requests.
 #[derive(Clone)]
 pub struct ObjectServer {
     /// The objects.
     pub store: ObjectStore,
-    /// Authenticates a request.
+    /// Authenticates requests.
     pub authenticate: Arc<dyn Authenticate>,
-    /// Authorizes a request.
+    /// Authorizes requests.
     pub authorize: Arc<dyn Authorize>,
 }
 
-/// The objects of one resource.
+/// Serves the objects of one resource.
 #[derive(Clone)]
 struct ResourceServer {
     server: ObjectServer,
@@ -40,7 +40,7 @@ struct ObjectPath {
 }
 
 impl ObjectServer {
-    /// Adds the routes of all resources to `router`.
+    /// Returns a router that serves the objects, and passes all other requests to `router`.
     pub fn in_front_of(self, router: Router) -> Router {
         let routes = KINDS.iter().map(|kind| {
             let resource = ResourceServer {
@@ -75,8 +75,8 @@ impl ResourceServer {
         routes.with_state(self)
     }
 
-    /// Returns true if the user of a request may send it.
-    async fn admit(
+    /// Authenticates and authorizes a request. If it is refused, returns the error for the client.
+    async fn check_access(
         &self,
         verb: &str,
         path: &ObjectPath,
@@ -86,7 +86,7 @@ impl ResourceServer {
         let Ok(user) = self.server.authenticate.authenticate(&peer, headers).await else {
             return Err(ErrorStatus::unauthorized());
         };
-        // As in kube-apiserver, a Namespace object belongs to the namespace of its own name.
+        // As in a kube-apiserver, the namespace of a Namespace object is its own name.
         let namespace = match self.kind.kind {
             "Namespace" => &path.name,
             _ => &path.namespace,
@@ -122,7 +122,7 @@ impl ResourceServer {
         })
     }
 
-    fn one(&self, path: ObjectPath) -> Result<Value, ErrorStatus> {
+    fn find(&self, path: ObjectPath) -> Result<Value, ErrorStatus> {
         let id = ObjectId {
             resource: kinds::gvr(self.kind),
             namespace: path.namespace,
@@ -152,27 +152,27 @@ async fn answer(
         (true, true) => "watch",
         (true, false) => "list",
     };
-    if let Err(refused) = resource.admit(verb, &names, &headers).await {
+    if let Err(refused) = resource.check_access(verb, &names, &headers).await {
         return refused.into_response();
     }
     match verb {
-        "get" => match resource.one(names) {
-            Ok(object) => json_of(&object),
+        "get" => match resource.find(names) {
+            Ok(object) => json_response(&object),
             Err(missing) => missing.into_response(),
         },
-        "list" => json_of(&resource.list(&names.namespace)),
-        // The objects change only as the scenes say. Requests can only read them.
+        "list" => json_response(&resource.list(&names.namespace)),
+        // The demo does not serve watches of these objects.
         _ => ErrorStatus::not_supported(verb, resource.kind.group, resource.kind.plural)
             .into_response(),
     }
 }
 
-fn json_of(value: &Value) -> Response {
+fn json_response(value: &Value) -> Response {
     let content_type = [(CONTENT_TYPE, "application/json")];
     (content_type, value.to_string()).into_response()
 }
 
-/// Returns true if the query asks for a watch.
+/// Returns true if the query requests a watch.
 fn is_watch(query: &str) -> bool {
     form_urlencoded::parse(query.as_bytes())
         .any(|(option, value)| option == "watch" && !matches!(&*value, "0" | "false"))

@@ -1,14 +1,14 @@
-//! The scenes of the demo. A scene is a short sequence of changes to a few objects.
+//! The scenes of the demo. A scene is a recording of changes to a few objects, which the demo
+//! repeats.
 //!
-//! A scene is a file of lines `{"t": seconds, "type": …, "object": …}`, as the recordings of
-//! watch streams in `tests/fixtures/recorded` have it. In a scene, the object of an `ADDED`
-//! line is whole, that of a `MODIFIED` line is a JSON merge patch, and that of a `DELETED`
-//! line names the object. Objects that are added at 0 s exist before the scene begins, and
-//! are what they were when it begins again. `scenes/README.md` says where each file comes
-//! from.
+//! The file of a scene has lines of the form `{"t": seconds, "type": …, "object": …}`, as the
+//! recordings of watches in `tests/fixtures/recorded`. An `ADDED` line has the whole object, a
+//! `MODIFIED` line has a JSON merge patch, and a `DELETED` line only identifies the object.
+//! `scenes/README.md` names the origin of each file.
 //!
-//! A scene is repeated in rounds. In each round, its timestamps are moved to the time of the round.
-//! Its UIDs are replaced by new ones, except for objects that exist before the round.
+//! A repetition of a scene is called a round. In each round, the timestamps are moved to the time
+//! of the round, and the UIDs are replaced by new ones. Objects that are added at 0 s exist before
+//! the first round. They keep their UIDs, and return to their initial state before each round.
 
 use super::store::{ObjectId, ObjectStore};
 use crate::clock;
@@ -22,14 +22,14 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-/// The time of day in the files at 0 s of a scene: 2026-01-01T00:00:00Z.
+/// The time of day in the files that corresponds to 0 s: 2026-01-01T00:00:00Z.
 const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// Pause between two rounds of a scene. It is longer than the debounce period of the demo (5 s), so
-/// operations of one round end before the next one begins.
+/// Time between two rounds of a scene. It is longer than the debounce period of the demo (5 s). So
+/// the operations of one round complete before the next round begins.
 const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_secs(20);
 
-/// The scenes, each with the text of its file.
+/// Lists scenes, each with the text of its file.
 macro_rules! scenes {
     ($($name:literal)*) => {
         &[$(($name, include_str!(concat!("scenes/", $name, ".jsonl")))),*]
@@ -53,7 +53,7 @@ const FILES: &[(&str, &str)] = scenes![
     "upgrade"
 ];
 
-/// The error in a scene that cannot be played.
+/// The error if the file of a scene is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} of the scene {scene}: {problem}")]
 pub struct SceneError {
@@ -89,12 +89,12 @@ struct SceneLine {
     object: Value,
 }
 
-/// A scene. Its steps are in the order of their times.
+/// A scene. Its steps are in chronological order.
 #[derive(Debug)]
 struct Scene {
     name: &'static str,
     steps: Vec<SceneStep>,
-    /// UIDs of the objects that exist before the scene begins.
+    /// UIDs of the objects that exist before the scene begins. They are the same in each round.
     lasting: BTreeSet<String>,
 }
 
@@ -107,12 +107,12 @@ pub struct Scenes {
 impl Scenes {
     /// Reads the scenes.
     ///
-    /// The store contains the initial objects of the scenes, and the Namespace `own`, in which
-    /// operations on cluster-scoped objects are shown.
+    /// The store contains the initial objects of the scenes. It also contains the Namespace `own`,
+    /// in which operations on cluster-scoped objects are shown.
     ///
     /// # Errors
     ///
-    /// A file is malformed. The files are part of the binary, so this is a defect of the binary.
+    /// A file is invalid. The files are part of the binary, so this is a defect of the binary.
     pub fn open(own: &str) -> Result<Self, SceneError> {
         let scenes: Vec<Scene> = FILES
             .iter()
@@ -185,11 +185,11 @@ impl Scene {
     async fn play(&self, store: &ObjectStore) {
         let mut round = 0;
         loop {
-            let moved = self.set_up(store, round);
+            let adapter = self.set_up(store, round);
             let begun = Instant::now();
             for step in self.steps.iter().filter(|step| !step.at.is_zero()) {
                 sleep_until(begun + step.at).await;
-                step.apply(store, &moved);
+                step.apply(store, &adapter);
             }
             let length = self.steps.last().map(|step| step.at).unwrap_or_default();
             sleep_until(begun + length + PAUSE_BETWEEN_ROUNDS).await;
@@ -198,9 +198,10 @@ impl Scene {
         }
     }
 
-    /// Resets the initial objects of the scene to their initial state.
-    fn set_up(&self, store: &ObjectStore, round: u32) -> MovedTo<'_> {
-        let moved = MovedTo {
+    /// Sets the initial objects of the scene to their initial state. Returns the adapter for the
+    /// round.
+    fn set_up(&self, store: &ObjectStore, round: u32) -> RoundAdapter<'_> {
+        let adapter = RoundAdapter {
             begun: whole_second(clock::now()),
             uids: Uuid::new_v5(
                 &Uuid::NAMESPACE_OID,
@@ -209,12 +210,12 @@ impl Scene {
             lasting: &self.lasting,
         };
         for step in self.steps.iter().take_while(|step| step.at.is_zero()) {
-            step.apply(store, &moved);
+            step.apply(store, &adapter);
         }
-        moved
+        adapter
     }
 
-    /// Deletes the objects that the last round created.
+    /// Deletes the objects that the round has created.
     fn clear(&self, store: &ObjectStore) {
         let (before, later): (Vec<_>, Vec<_>) =
             self.steps.iter().partition(|step| step.at.is_zero());
@@ -227,25 +228,25 @@ impl Scene {
 }
 
 impl SceneStep {
-    fn apply(&self, store: &ObjectStore, moved: &MovedTo<'_>) {
+    fn apply(&self, store: &ObjectStore, adapter: &RoundAdapter<'_>) {
         match self.change {
-            ChangeType::Added => store.put(&self.id, moved.value(&self.object)),
-            ChangeType::Modified => store.patch(&self.id, &moved.value(&self.object)),
+            ChangeType::Added => store.put(&self.id, adapter.value(&self.object)),
+            ChangeType::Modified => store.patch(&self.id, &adapter.value(&self.object)),
             ChangeType::Deleted => store.delete(&self.id),
         }
     }
 }
 
-/// Adapts the objects of a scene to one round.
-struct MovedTo<'a> {
-    /// The beginning of the round, in whole seconds, as Kubernetes writes times.
+/// Moves the timestamps of a scene's objects to the time of one round, and replaces the UIDs.
+struct RoundAdapter<'a> {
+    /// The start of the round, in whole seconds, because Kubernetes writes times in seconds.
     begun: Timestamp,
-    /// The namespace from which the UIDs of the round are derived.
+    /// The UUID namespace from which the UIDs of the round are derived.
     uids: Uuid,
     lasting: &'a BTreeSet<String>,
 }
 
-impl MovedTo<'_> {
+impl RoundAdapter<'_> {
     fn value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.text(text).into(),
@@ -259,7 +260,7 @@ impl MovedTo<'_> {
         }
     }
 
-    /// Returns a text of an object with its timestamps and UIDs replaced.
+    /// Replaces a text that is a timestamp or a UID. Returns other texts unchanged.
     fn text(&self, text: &str) -> String {
         if text.len() == Hyphenated::LENGTH
             && let Ok(uid) = Uuid::try_parse(text)
@@ -279,7 +280,7 @@ impl MovedTo<'_> {
     }
 }
 
-/// Rounds a time down to whole seconds, so that it is never in the future.
+/// Rounds a time down to whole seconds, so that the result is not in the future.
 pub(super) fn whole_second(time: Timestamp) -> Timestamp {
     let floor = TimestampRound::new()
         .smallest(Unit::Second)

@@ -1,15 +1,15 @@
-//! The shipped rule sets, with which the demo starts.
+//! The rule sets in `rules/`, which are part of the binary. The demo starts with them.
 
 use ifo_api::ruleset::OperationRuleSet;
 
-/// The files below `rules/`, each with its text.
+/// Lists files in `rules/`, each with its text.
 macro_rules! files {
     ($($file:literal)*) => {
         &[$(($file, include_str!(concat!("../../rules/", $file)))),*]
     };
 }
 
-/// The kustomizations that `kubectl apply -k rules` installs.
+/// The files that `kubectl apply -k rules` installs.
 const SHIPPED: &[(&str, &str)] = files![
     "argocd/applications.yaml"
     "cert-manager/certificates.yaml"
@@ -73,7 +73,8 @@ const SHIPPED: &[(&str, &str)] = files![
     "velero/restores.yaml"
 ];
 
-/// Returns the shipped rule sets. Each file is one document. A test checks that all are valid.
+/// Returns the shipped rule sets. Each file contains one rule set. A test checks that all of them
+/// are valid.
 pub fn shipped() -> Vec<OperationRuleSet> {
     SHIPPED
         .iter()
@@ -94,14 +95,18 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    /// Returns the resources of a kustomization.
+    /// Returns the files that the kustomization of a folder lists.
     fn resources(folder: &Path) -> Vec<String> {
-        let text = std::fs::read_to_string(folder.join("kustomization.yaml")).expect("it is there");
-        let value: serde_json::Value = serde_saphyr::from_str(&text).expect("it is YAML");
-        let listed = value["resources"].as_array().expect("it lists resources");
+        let text = std::fs::read_to_string(folder.join("kustomization.yaml"))
+            .expect("each folder has a kustomization");
+        let value: serde_json::Value =
+            serde_saphyr::from_str(&text).expect("a kustomization is YAML");
+        let listed = value["resources"]
+            .as_array()
+            .expect("a kustomization has resources");
         listed
             .iter()
-            .map(|name| name.as_str().expect("a name").to_owned())
+            .map(|name| name.as_str().expect("a resource is a path").to_owned())
             .collect()
     }
 
@@ -125,7 +130,7 @@ mod tests {
         let all = shipped();
         assert_eq!(all.len(), SHIPPED.len());
         for rule_set in all {
-            let name = rule_set.metadata.name.expect("a name");
+            let name = rule_set.metadata.name.expect("a rule set has a name");
             compile(&name, &rule_set.spec).unwrap_or_else(|invalid| panic!("{name}: {invalid:?}"));
         }
     }

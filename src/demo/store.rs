@@ -1,9 +1,9 @@
-//! Stores the objects of the demo, as an API server does.
+//! Stores the objects of the demo in memory, as an API server does. The scenes write, patch and
+//! delete objects. Detection receives the changes through a [`Feed`], and `kubectl get` reads the
+//! objects.
 //!
-//! Input: whole objects, merge patches and deletions of the scenes. Output: a [`Feed`] for
-//! detection, and the objects themselves for `kubectl get`. A follower of the feed gets the whole
-//! state and then every change in order. A follower that is more than [`BACKLOG`] changes behind
-//! gets the whole state again.
+//! A subscriber of the feed receives the whole state and then every change in order. If it is more
+//! than [`BACKLOG`] changes behind, it receives the whole state again.
 
 use super::kinds;
 use super::scene::whole_second;
@@ -21,25 +21,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-/// Number of changes that a follower may be behind. The scenes have about ten changes per second,
-/// so the backlog covers more than a minute. A change has about 4 KB, so the backlog takes at most
-/// 4 MB.
+/// Maximum number of changes that a subscriber may be behind. The scenes have about ten changes per
+/// second, so the backlog covers more than a minute. A change has about 4 KB, so the backlog takes
+/// at most 4 MB.
 const BACKLOG: usize = 1024;
 
 /// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectId {
-    /// Its resource.
+    /// The resource of the object.
     pub resource: Gvr,
-    /// Its namespace; empty for cluster-scoped objects.
+    /// The namespace of the object. Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
 impl ObjectId {
-    /// Reads the identity of an object from `apiVersion`, `kind` and `metadata`. None if the object
-    /// has no name, or a kind that the demo does not have.
+    /// Reads the identity of an object from `apiVersion`, `kind` and `metadata`. Returns `None` if
+    /// the object has no name, or a kind that does not exist in the demo.
     pub fn of(object: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let kind = kinds::of_object(object["apiVersion"].as_str()?, object["kind"].as_str()?)?;
@@ -80,7 +80,7 @@ impl ObjectStore {
         }))
     }
 
-    /// Creates or replaces an object. If the UID stays the same, so does the `creationTimestamp`.
+    /// Creates or replaces an object. An object with the same UID keeps its `creationTimestamp`.
     pub fn put(&self, id: &ObjectId, mut object: Value) {
         let mut objects = self.lock();
         if let Some(before) = objects.by_id.get(id)
@@ -111,7 +111,7 @@ impl ObjectStore {
         }
     }
 
-    /// Changes an object by a JSON merge patch (RFC 7386), if it exists.
+    /// Applies a JSON merge patch (RFC 7386) to an object, if the object exists.
     pub fn patch(&self, id: &ObjectId, patch: &Value) {
         let mut objects = self.lock();
         if let Some(mut object) = objects.by_id.get(id).cloned() {
@@ -151,16 +151,17 @@ impl ObjectStore {
         objects.by_id.insert(id.clone(), object);
     }
 
-    /// Sends a change to the followers. The caller holds the lock. Followers subscribe and read the
-    /// state under the same lock, so they neither miss a change nor get it twice.
+    /// Sends a change to the subscribers. The caller holds the lock. A new subscriber reads the
+    /// state and subscribes under the same lock, so it neither misses a change nor receives it
+    /// twice.
     fn publish(&self, id: &ObjectId, raw: Raw) {
         let id = Arc::new(id.clone());
-        // An error means that there are no followers.
+        // An error means that there are no subscribers.
         let _ = self.0.changes.send(ObjectChange { id, raw });
     }
 
-    /// The whole state of a source, and a receiver of later changes.
-    fn open(&self, source: &Source) -> (VecDeque<Raw>, broadcast::Receiver<ObjectChange>) {
+    /// Returns the whole state of a source as messages, and a receiver of later changes.
+    fn subscribe(&self, source: &Source) -> (VecDeque<Raw>, broadcast::Receiver<ObjectChange>) {
         let objects = self.lock();
         let receiver = self.0.changes.subscribe();
         let state = objects.by_id.iter().filter(|(id, _)| is_in(source, id));
@@ -172,7 +173,8 @@ impl ObjectStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
-        // No code panics between two writes that belong together, so the data is consistent.
+        // After a panic of another thread, the data is still consistent, because no code panics
+        // between two writes that belong together.
         self.0
             .objects
             .lock()
@@ -187,7 +189,7 @@ impl Default for ObjectStore {
     }
 }
 
-/// Gives an object the next resourceVersion.
+/// Sets the next resourceVersion on an object.
 fn stamp(objects: &mut Objects, object: &mut Value) {
     objects.resource_version += 1;
     object["metadata"]["resourceVersion"] = json!(objects.resource_version.to_string());
@@ -202,7 +204,7 @@ fn is_in(source: &Source, id: &ObjectId) -> bool {
     id.resource == *source.target && namespace.is_none_or(|wanted| wanted == id.namespace)
 }
 
-/// Discovery of the store's kinds. The answers never change.
+/// Resolves the kinds of the scenes. The answers never change.
 impl Resolve for ObjectStore {
     fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
         let resolution = match kinds::of_resource(gvr) {
@@ -227,11 +229,11 @@ fn has_group(kind: &AdvertisedResource, gvr: &Gvr) -> bool {
     kind.group == gvr.group
 }
 
-/// The stream never ends, because it holds the store. A resource that the demo does not have is
-/// empty.
+/// The stream never ends, because it owns the store. If a resource does not exist in the demo, its
+/// stream has no objects.
 impl Feed for ObjectStore {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        let (messages, changes) = self.open(&source);
+        let (messages, changes) = self.subscribe(&source);
         let state = (self.clone(), source, messages, changes);
         stream::unfold(state, |(store, source, mut messages, mut changes)| async {
             loop {
@@ -242,7 +244,7 @@ impl Feed for ObjectStore {
                     Ok(change) if is_in(&source, &change.id) => messages.push_back(change.raw),
                     Ok(_) => {}
                     Err(broadcast::error::RecvError::Lagged(_)) => {
-                        (messages, changes) = store.open(&source);
+                        (messages, changes) = store.subscribe(&source);
                     }
                     Err(broadcast::error::RecvError::Closed) => return None,
                 }

@@ -1,5 +1,7 @@
-//! The task of one feed. Input: the raw events of the feed. Output: the messages of the engine's
-//! detector, and whether the feed is up to date.
+//! The task of one feed: the watch of one target, or of one namespace of this target.
+//!
+//! The task gives each event of the feed to the detector, which evaluates the rules. It sends the
+//! results to the tracker. It reports whenever the watch is interrupted or up to date again.
 
 use crate::clock;
 use crate::observe::{Feed, GapReason, ObjectNames, Raw};
@@ -17,47 +19,47 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-/// One feed and its detector.
+/// A feed, its detector, and the receivers of its results.
 pub(super) struct FeedTask {
     pub(super) feed: Arc<dyn Feed>,
     pub(super) source: Source,
     pub(super) detector: Detector,
     pub(super) tracker: mpsc::Sender<Message>,
     pub(super) feedback: mpsc::Sender<Feedback>,
-    /// Counts what is read from the feed.
+    /// Counts the objects that the feed delivers.
     pub(super) events_read: Counter,
 }
 
 impl FeedTask {
-    /// Runs until the tracker or the controller has ended. Rules that depend on the time are
-    /// evaluated again at the interval `resync`.
+    /// Runs until the tracker or the receiver of reports has ended. Objects whose rules read `now`
+    /// are evaluated again at the interval `resync`.
     pub(super) async fn run(mut self, resync: Duration) {
-        let mut events = self.events();
+        let mut events = self.start_stream();
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let goes_on = tokio::select! {
+            let may_continue = tokio::select! {
                 event = events.next() => match event {
-                    Some(event) => self.event(event).await,
+                    Some(event) => self.process_event(event).await,
                     None => false,
                 },
                 _ = resync.tick(), if !self.detector.is_listing() => {
                     let now = clock::reading();
-                    let goes_on = self.evaluate_again(now).await;
+                    let may_continue = self.evaluate_again(now).await;
                     if self.detector.wants_list(now) {
-                        events = self.events();
+                        events = self.start_stream();
                     }
-                    goes_on
+                    may_continue
                 }
             };
-            if !goes_on {
+            if !may_continue {
                 return;
             }
         }
     }
 
-    /// Starts a new stream of the source, which begins with a list of all objects.
-    fn events(&self) -> BoxStream<'static, Raw> {
+    /// Starts a new stream of events. The stream begins with a list of all objects.
+    fn start_stream(&self) -> BoxStream<'static, Raw> {
         let source = self.source.clone();
         match self.detector.book().selector() {
             Some(selector) => self.feed.follow_selected(source, &selector.to_string()),
@@ -65,12 +67,14 @@ impl FeedTask {
         }
     }
 
-    /// Handles an event. Like all functions below, it returns false if the receivers of the
-    /// messages have ended.
-    async fn event(&mut self, event: Raw) -> bool {
+    /// Processes one event of the feed.
+    ///
+    /// This method and the methods below return false if the tracker or the receiver of reports has
+    /// ended.
+    async fn process_event(&mut self, event: Raw) -> bool {
         let now = clock::reading();
-        // The object is dropped before this waits, because other feeds may need the place of a
-        // large one.
+        // Each object is dropped before the task waits for a queue. Only one large object can be in
+        // memory at a time, and other feeds wait for its memory.
         match event {
             Raw::Reset => {
                 let reset = self.detector.reset();
@@ -80,53 +84,55 @@ impl FeedTask {
                 self.events_read.inc();
                 let found = self.detector.applied(&object, now);
                 drop(object);
-                self.found(found).await
+                self.send_evaluation(found).await
             }
             Raw::TooLarge { object, length } => {
                 self.events_read.inc();
                 let found = self.detector.too_large(&object, length, now);
                 drop(object);
-                self.found(found).await
+                self.send_evaluation(found).await
             }
             Raw::Deleted(object) => {
                 self.events_read.inc();
                 let vanished = self.detector.deleted(&object);
                 drop(object);
                 match vanished {
-                    Some(it) => self.vanished(it.subject, it.may_exist, now).await,
+                    Some(it) => self.process_missing(it.subject, it.may_exist, now).await,
                     None => true,
                 }
             }
-            Raw::Synced => self.synced(now).await && self.report(None).await,
+            Raw::Synced => self.process_synced(now).await && self.report_state(None).await,
             Raw::Lost(lost) => {
                 let event = self.detector.lost();
-                self.send(event).await && self.report(Some(lost)).await
+                self.send(event).await && self.report_state(Some(lost)).await
             }
         }
     }
 
-    /// Evaluates objects again because time has passed.
+    /// Evaluates objects again whose result depends on the time.
     async fn evaluate_again(&mut self, now: ClockReading) -> bool {
         for fields in self.detector.resync(now) {
             let found = self.detector.reevaluate(&fields, clock::reading());
-            if !self.found(found).await {
+            if !self.send_evaluation(found).await {
                 return false;
             }
         }
         true
     }
 
-    async fn found(&self, found: Option<EvaluatedObject>) -> bool {
+    /// Sends the result of an evaluation to the tracker, if the tracker needs it.
+    async fn send_evaluation(&self, found: Option<EvaluatedObject>) -> bool {
         match found.and_then(EvaluatedObject::into_event) {
             Some(event) => self.send(event).await,
             None => true,
         }
     }
 
-    /// Handles the end of a list or of a gap. If the feed has a label selector, the tracker answers
-    /// with the subjects that are not in the list. The cluster is asked whether each of them still
-    /// exists.
-    async fn synced(&mut self, now: ClockReading) -> bool {
+    /// Processes the end of a list, or the end of an interruption of the watch.
+    ///
+    /// If the feed has a label selector, the tracker returns the subjects that the list lacks. Each
+    /// of them was deleted, or its labels have changed. So the cluster is asked if it still exists.
+    async fn process_synced(&mut self, now: ClockReading) -> bool {
         let (event, missing) = self.detector.synced();
         if !self.send(event).await {
             return false;
@@ -134,18 +140,18 @@ impl FeedTask {
         let Some(missing) = missing else {
             return true;
         };
-        // There is no answer if nothing was listed.
+        // The tracker sends no answer if no object was listed.
         for subject in missing.await.unwrap_or_default() {
-            if !self.vanished(subject, true, now).await {
+            if !self.process_missing(subject, true, now).await {
                 return false;
             }
         }
         true
     }
 
-    /// Handles an object that the feed no longer shows. If the object may still exist, the cluster
-    /// is asked.
-    async fn vanished(&self, subject: Subject, may_exist: bool, now: ClockReading) -> bool {
+    /// Processes an object that is missing in the feed. If `may_exist` is true, the cluster is
+    /// asked if the object still exists.
+    async fn process_missing(&self, subject: Subject, may_exist: bool, now: ClockReading) -> bool {
         let names = ObjectNames {
             namespace: subject.namespace.as_deref(),
             name: &subject.name,
@@ -165,19 +171,19 @@ impl FeedTask {
         self.tracker.send(message).await.is_ok()
     }
 
-    async fn report(&self, lost: Option<GapReason>) -> bool {
+    async fn report_state(&self, lost: Option<GapReason>) -> bool {
         let feedback = Feedback {
             source: self.source.clone(),
             generation: self.detector.book().generation,
-            failure: lost.map(|lost| explained(&lost, &self.source.target)),
+            failure: lost.map(|lost| failure_text(&lost, &self.source.target)),
         };
         self.feedback.send(feedback).await.is_ok()
     }
 }
 
-/// Why a target is not watched, for the status of its rule sets. If the server lacks a right, it
-/// contains the commands that grant it.
-fn explained(lost: &GapReason, target: &Gvr) -> String {
+/// Returns the reason why a target is not watched, for the status of its rule sets. If the server
+/// lacks a right, the text contains commands that grant the right.
+fn failure_text(lost: &GapReason, target: &Gvr) -> String {
     if !matches!(lost, GapReason::Forbidden { .. }) {
         return lost.to_string();
     }
@@ -186,7 +192,7 @@ fn explained(lost: &GapReason, target: &Gvr) -> String {
     } else {
         format!("{}.{}", target.resource, target.group)
     };
-    // Discovery has found the resource, so its name has no special characters of a shell.
+    // The resource exists in discovery, so its name has no special characters of a shell.
     let role = format!("ifo-target-{resource}");
     format!(
         "{lost}; apply the ClusterRole that `kubectl ifo rules roles` prints for this rule set, \

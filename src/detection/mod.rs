@@ -1,10 +1,13 @@
-//! Connects feeds and rules. Input: the rule books that the controller publishes, and the raw
-//! events of the feeds. Output: messages to the tracker, and reports on the feeds for the status of
-//! rule sets.
+//! Runs the feeds, and evaluates the rules on their objects. A feed is the watch of one target: of
+//! a resource for which rule sets exist.
 //!
-//! [`Supervisor`] starts and stops feeds when books are published. A target has one feed, or one
-//! for each namespace if all of its rule sets name namespaces. Each feed has a task, which passes
-//! its events to a [`Detector`] of the engine.
+//! [`Supervisor`] starts and stops feeds when rule books are published. A rule book contains all
+//! compiled rule sets of one target. A target has one feed, or one feed for each namespace if all
+//! of its rule sets name namespaces.
+//!
+//! Each feed has a task. The task gives the events of the feed to a [`Detector`] of the engine, and
+//! sends the results to the tracker. It also reports failures of the feed, which appear in the
+//! status of the rule sets.
 
 mod feed_task;
 
@@ -27,22 +30,22 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Starts and stops feeds when books are published.
+/// Starts and stops feeds when rule books are published.
 pub struct Supervisor {
-    /// The source of objects.
+    /// The source of the objects.
     pub feed: Arc<dyn Feed>,
-    /// The receiver of evaluations.
+    /// The queue of messages to the tracker.
     pub tracker: mpsc::Sender<Message>,
-    /// The receiver of the feeds' states.
+    /// The queue of reports on the state of feeds.
     pub feedback: mpsc::Sender<Feedback>,
-    /// Counters.
+    /// The metrics of the server.
     pub metrics: Arc<Metrics>,
-    /// Interval at which rules that depend on the time are evaluated again.
+    /// The time between two evaluations of objects whose rules read the current time (`now`).
     pub resync: Duration,
 }
 
 impl Supervisor {
-    /// Runs until there are no more publications, and then ends all feeds.
+    /// Runs until the sender of `publications` is dropped. Then stops all feeds.
     pub async fn run(self, mut publications: mpsc::Receiver<Publication>) {
         let mut running: HashMap<Arc<Gvr>, Vec<RunningFeed>> = HashMap::new();
         while let Some(Publication {
@@ -51,8 +54,8 @@ impl Supervisor {
             removed,
         }) = publications.recv().await
         {
-            // The old feeds have ended before the tracker receives new rules, so that their
-            // messages arrive before the rules.
+            // The old feeds are stopped before the tracker receives the new rules. So the tracker
+            // receives all messages of the old feeds before the new rules.
             for mut feed in running.remove(&target).unwrap_or_default() {
                 feed.0.abort();
                 let _ = (&mut feed.0).await;
@@ -76,6 +79,7 @@ impl Supervisor {
         }
     }
 
+    /// Starts a feed.
     fn start(&self, source: Source, book: Arc<RuleBook>) -> RunningFeed {
         let task = FeedTask {
             feed: self.feed.clone(),
@@ -89,7 +93,7 @@ impl Supervisor {
     }
 }
 
-/// A task that is aborted when this is dropped.
+/// The task of a feed. Dropping this value aborts the task.
 struct RunningFeed(JoinHandle<()>);
 
 impl Drop for RunningFeed {

@@ -1,5 +1,5 @@
-//! Compares the server's feed tasks, tracker and index with the engine's [`Replay`] on recordings.
-//! Each visible change of each operation must be the same, in every field.
+//! Plays recordings of a cluster through the server's feeds, tracker and index, and through the
+//! engine's [`Replay`]. Both must make the same visible changes of each operation, in every field.
 
 use super::*;
 use crate::index::{Bounds, ListScope, index};
@@ -25,11 +25,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Interval at which rules that read `now` are evaluated again.
+/// The time between two evaluations of objects whose rules read `now`.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// Time for which both continue after the last event. It is longer than all timers of operations.
-const REST: Duration = Duration::from_mins(10);
+/// The time for which the server and the replay continue after the last event. All timers of
+/// operations fire within this time.
+const TIME_AFTER_LAST_EVENT: Duration = Duration::from_mins(10);
 
 fn settings() -> TrackerSettings {
     TrackerSettings {
@@ -39,18 +40,21 @@ fn settings() -> TrackerSettings {
     }
 }
 
-/// A visible change: the operation, with its content unless it was removed.
+/// A change that a client can see: the operation and its new content. The content is None if the
+/// operation was removed.
 type VisibleChange = (Key, Option<Value>);
 
-/// The events in a cluster.
+/// The events in a cluster, and the rule books of their targets.
 struct Recording {
     books: Vec<Arc<RuleBook>>,
     events: Vec<PlayedEvent>,
 }
 
-/// One event with its time. No two events have the same milliseconds within a second, and none has
-/// 0 or 1. All timers fire whole seconds after an event or after the beginning, so the order of all
-/// steps is defined.
+/// One event with its time.
+///
+/// Within a second, no two events have the same milliseconds, and no event has 0 or 1. All timers
+/// fire whole seconds after an event or after the start. So no timer fires at the time of another
+/// event, and the order of all steps is defined.
 #[derive(Clone)]
 struct PlayedEvent {
     after: Duration,
@@ -72,13 +76,14 @@ impl PlayedEvent {
     }
 }
 
-/// Gives each event a unique time, as [`PlayedEvent`] requires.
-fn spread(events: &mut [PlayedEvent]) {
-    let mut taken = BTreeSet::from([0, 1]);
+/// Changes the times so that they meet the requirements of [`PlayedEvent`].
+fn make_times_unique(events: &mut [PlayedEvent]) {
+    let mut used = BTreeSet::from([0, 1]);
     let mut last = 0;
     for event in events {
-        let mut at = last.max(u64::try_from(event.after.as_millis()).expect("a few hours"));
-        while !taken.insert(at % 1_000) {
+        let mut at =
+            last.max(u64::try_from(event.after.as_millis()).expect("a recording takes some hours"));
+        while !used.insert(at % 1_000) {
             at += 1;
         }
         last = at;
@@ -86,17 +91,17 @@ fn spread(events: &mut [PlayedEvent]) {
     }
 }
 
-/// Plays the events of a recording in the way of a cluster's watches.
+/// A feed that plays the events of a recording, like the watches of a cluster.
 struct PlayedFeed {
     begin: Instant,
     recording: Arc<Recording>,
 }
 
-/// The objects that exist, by namespace and name.
+/// The existing objects, by namespace and name.
 type Objects = BTreeMap<(Option<String>, String), PlayedEvent>;
 
 impl PlayedFeed {
-    /// The existing objects, and later changes, as in a watch.
+    /// Returns a list of the existing objects, followed by the later changes, like a watch.
     fn watch(&self, source: &Source, selector: Option<&Selector>) -> BoxStream<'static, Raw> {
         let selects = |event: &PlayedEvent| selector.is_none_or(|it| it.matches(&event.labels()));
         let passed = clock::since(self.begin);
@@ -176,16 +181,16 @@ impl Feed for PlayedFeed {
     }
 }
 
-/// Records the visible changes of operations in a replay.
+/// Records the visible changes of operations in the replay.
 #[derive(Default)]
-struct Watcher {
+struct ChangeRecorder {
     objects: BTreeMap<Key, Value>,
     changes: Vec<VisibleChange>,
-    /// Number of evaluations in which a throttled rule set was skipped.
+    /// The number of evaluations that skipped a throttled rule set.
     throttled: usize,
 }
 
-impl ReplayObserver for Watcher {
+impl ReplayObserver for ChangeRecorder {
     fn evaluated(&mut self, evaluation: &Evaluation) {
         if evaluation.failures.is_empty() && !evaluation.unknown.is_empty() {
             self.throttled += 1;
@@ -213,14 +218,20 @@ impl ReplayObserver for Watcher {
 }
 
 fn without_version(json: &[u8]) -> Value {
-    let mut object: Value = serde_json::from_slice(json).expect("JSON");
-    let metadata = object["metadata"].as_object_mut().expect("metadata");
+    let mut object: Value = serde_json::from_slice(json).expect("the index contains JSON");
+    let metadata = object["metadata"]
+        .as_object_mut()
+        .expect("each operation has metadata");
     metadata.remove("resourceVersion");
     object
 }
 
-/// All visible changes that the server commits, from `begin` to `end`.
-async fn served(recording: Arc<Recording>, begin: Instant, end: Instant) -> Vec<VisibleChange> {
+/// Returns all visible changes that the server commits from `begin` to `end`.
+async fn changes_of_server(
+    recording: Arc<Recording>,
+    begin: Instant,
+    end: Instant,
+) -> Vec<VisibleChange> {
     let bounds = Bounds {
         bytes: 1 << 30,
         age: Duration::from_hours(1_000),
@@ -228,7 +239,7 @@ async fn served(recording: Arc<Recording>, begin: Instant, end: Instant) -> Vec<
     let (mut writer, reader) = index(bounds);
     let mut cursor = reader
         .follow(reader.head(), ListScope::All)
-        .expect("the head is there");
+        .expect("the current version is always available");
     let metrics = Arc::new(Metrics::new());
     let (tracker, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
     let (feedback, mut reports) = mpsc::channel(64);
@@ -256,32 +267,38 @@ async fn served(recording: Arc<Recording>, begin: Instant, end: Instant) -> Vec<
             book: Some(book.clone()),
             removed: false,
         };
-        publications.send(publication).await.expect("it runs");
+        publications
+            .send(publication)
+            .await
+            .expect("the supervisor is running");
     }
     tokio::time::sleep_until(end.into()).await;
     let mut changes = Vec::new();
     while let Some(more) = cursor.next().now_or_never() {
-        changes.extend(more.expect("the ring has all changes"));
+        changes.extend(more.expect("the ring buffer is large enough for all changes"));
     }
     drop(publications);
     for task in [supervisor, tracking, reported] {
-        task.await.expect("it ends without a panic");
+        task.await.expect("the task does not panic");
     }
     let visible = changes.into_iter().map(|change| {
-        let key = change.key().expect("a change of an object").clone();
+        let key = change
+            .key()
+            .expect("a leader without an election writes no term marker")
+            .clone();
         let after = change.after.map(|entry| without_version(&entry.json()));
         (key, after)
     });
     visible.collect()
 }
 
-/// All visible changes of a replay.
-fn replayed(recording: &Recording, begin: ClockReading, end: Instant) -> Watcher {
+/// Replays the recording with the engine. Returns all visible changes.
+fn replay_recording(recording: &Recording, begin: ClockReading, end: Instant) -> ChangeRecorder {
     let at = |steady: Instant| ClockReading {
         wall: begin.wall + (steady - begin.steady),
         steady,
     };
-    let mut replay = Replay::new(settings(), RESYNC, begin, Watcher::default());
+    let mut replay = Replay::new(settings(), RESYNC, begin, ChangeRecorder::default());
     for book in &recording.books {
         replay.add_book(book);
     }
@@ -303,10 +320,12 @@ fn replayed(recording: &Recording, begin: ClockReading, end: Instant) -> Watcher
     replay.observer
 }
 
-/// Runs a recording through both, and compares them. `wall` is the time of day at the beginning.
-async fn compare(name: &str, recording: Recording, wall: Timestamp) -> Watcher {
+/// Plays a recording through the server and through the replay, and compares the visible changes.
+/// `wall` is the time of day at the start.
+async fn compare(name: &str, recording: Recording, wall: Timestamp) -> ChangeRecorder {
     let simulated = clock::simulated::begin(wall);
-    // The intervals of the feeds begin now, so no timer of an operation fires at the same time.
+    // The feeds start 1 ms later than the recording. So their evaluations of `now` never come at
+    // the same time as another timer.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let begin = clock::reading();
     let recording = Arc::new(recording);
@@ -314,9 +333,9 @@ async fn compare(name: &str, recording: Recording, wall: Timestamp) -> Watcher {
         .events
         .last()
         .map_or(Duration::ZERO, |it| it.after);
-    let end = begin.steady + last + REST;
-    let served = served(recording.clone(), begin.steady, end).await;
-    let replay = replayed(&recording, begin, end);
+    let end = begin.steady + last + TIME_AFTER_LAST_EVENT;
+    let served = changes_of_server(recording.clone(), begin.steady, end).await;
+    let replay = replay_recording(&recording, begin, end);
     drop(simulated);
     let (served, replayed) = (by_feed(&served), by_feed(&replay.changes));
     for (feed, served) in &served {
@@ -327,15 +346,20 @@ async fn compare(name: &str, recording: Recording, wall: Timestamp) -> Watcher {
         assert_eq!(
             served.len(),
             replayed.len(),
-            "changes in {feed:?} of {name}"
+            "the number of changes in {feed:?} of {name}"
         );
     }
-    assert_eq!(served.len(), replayed.len(), "feeds of {name}");
+    assert_eq!(
+        served.len(),
+        replayed.len(),
+        "the number of feeds in {name}"
+    );
     replay
 }
 
-/// Groups the changes by kind and namespace of the subject. The order between feeds that evaluate
-/// objects at the same time is not defined.
+/// Groups the changes by kind and namespace of the subject. If two feeds evaluate objects at the
+/// same time, the order of their changes is not defined. So only the order within a feed is
+/// compared.
 fn by_feed(changes: &[VisibleChange]) -> BTreeMap<(String, String), Vec<&VisibleChange>> {
     let mut kinds: BTreeMap<&Key, String> = BTreeMap::new();
     let mut feeds: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -352,8 +376,8 @@ fn by_feed(changes: &[VisibleChange]) -> BTreeMap<(String, String), Vec<&Visible
 
 fn recordings() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recorded");
-    let files = std::fs::read_dir(folder).expect("the folder of the recordings");
-    let paths = files.map(|file| file.expect("it can be read").path());
+    let files = std::fs::read_dir(folder).expect("the repository contains the folder");
+    let paths = files.map(|file| file.expect("the file is readable").path());
     let mut paths: Vec<_> = paths
         .filter(|path| path.extension().is_some_and(|it| it == "jsonl"))
         .collect();
@@ -361,20 +385,24 @@ fn recordings() -> Vec<PathBuf> {
     paths
 }
 
-/// The shipped rule sets, by target.
-fn shipped() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
+/// Returns the shipped rule sets, by target.
+fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
     for rule_set in demo::shipped_rules::shipped() {
-        let name = rule_set.metadata.name.as_deref().expect("a name");
-        let compiled = compile(name, &rule_set.spec).expect("valid rules");
+        let name = rule_set
+            .metadata
+            .name
+            .as_deref()
+            .expect("shipped rule sets have a name");
+        let compiled = compile(name, &rule_set.spec).expect("the shipped rules are valid");
         let of_target = targets.entry(rule_set.spec.target.gvr()).or_default();
         of_target.push(Arc::new(compiled));
     }
     targets
 }
 
-/// A recording with the rule sets for its targets. Each object contains the time of its last
-/// change.
+/// Returns a recording, with the rule sets for its targets, and the time of day at its start. Sets
+/// the time of the last change in each object.
 fn recording(
     events: Vec<RecordedEvent>,
     rules: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
@@ -402,8 +430,8 @@ fn recording(
         json: event.object.json,
     });
     let mut events: Vec<PlayedEvent> = events.collect();
-    spread(&mut events);
-    // No object is from the future.
+    make_times_unique(&mut events);
+    // No object may be created after its event.
     let created = events.iter().filter_map(|event| {
         let created = event
             .json
@@ -413,35 +441,38 @@ fn recording(
         Some(created.as_second() - i64::try_from(event.after.as_secs()).ok()?)
     });
     let wall = Timestamp::from_second(created.max().unwrap_or(1_800_000_000) + 1);
-    let wall = wall.expect("it is in range");
+    let wall = wall.expect("the time is in this century");
     for event in &mut events {
-        stamp(event, wall);
+        set_change_time(event, wall);
     }
     (Recording { books, events }, wall)
 }
 
-/// Sets the time of the last change in the object, in whole seconds.
-fn stamp(event: &mut PlayedEvent, wall: Timestamp) {
+/// Sets the time of the last change in the managedFields of the object, in whole seconds.
+fn set_change_time(event: &mut PlayedEvent, wall: Timestamp) {
     let changed = Timestamp::from_second((wall + event.after).as_second());
-    let time = changed.expect("it is in range").to_string();
+    let time = changed.expect("the time is in this century").to_string();
     event.json["metadata"]["managedFields"] = json!([{"manager": "m", "time": time}]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn recordings_give_the_same_operations_in_server_and_replay() {
-    let rules = shipped();
+async fn recordings_cause_the_same_changes_in_server_and_replay() {
+    let rules = shipped_rules();
     let kinds = KnownKinds::default().with_targets(rules.keys());
     let mut changes = 0;
     for path in recordings() {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(&path).expect("it can be read");
+        let text = std::fs::read_to_string(&path).expect("the file is readable");
         let (events, faults) = recording::read(&text, &kinds);
         assert!(faults.is_empty(), "{faults:?}");
         let (recording, wall) = recording(events, &rules);
         let replay = compare(&name, recording, wall).await;
         changes += replay.changes.len();
     }
-    assert!(changes > 1_000, "{changes}");
+    assert!(
+        changes > 1_000,
+        "the recordings have only {changes} changes"
+    );
 }
 
 fn gvr(resource: &str) -> Gvr {
@@ -452,12 +483,12 @@ fn gvr(resource: &str) -> Gvr {
     }
 }
 
-/// An expression whose cost grows with the cube of the number of values.
+/// An expression whose cost grows with the third power of the number of values.
 const CUBE: &str =
     "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
 
-/// A rule book with two rule sets. The rules of the first read `now`, have an outcome or fail. The
-/// second exhausts its budget on objects with many values.
+/// Returns a rule book with two rule sets. Rules of the first rule set read `now`, have an outcome
+/// or fail. The second rule set exhausts its budget on objects with many values.
 fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
     let target = gvr(resource);
     let rules = json!([
@@ -477,23 +508,23 @@ fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
     let rule_sets = [("a", rules), ("b", cubed)].map(|(name, rules)| {
         let mut spec = selection.clone();
         spec["component"] = "tests".into();
-        spec["target"] = serde_json::to_value(&target).expect("a target");
+        spec["target"] = serde_json::to_value(&target).expect("a target has only strings");
         spec["rules"] = rules;
-        let spec = serde_json::from_value(spec).expect("a rule set");
-        Arc::new(compile(name, &spec).expect("valid"))
+        let spec = serde_json::from_value(spec).expect("the JSON has the fields of a rule set");
+        Arc::new(compile(name, &spec).expect("the rules are valid"))
     });
     let kind = resource.to_owned();
     Arc::new(RuleBook::new(1, target, kind, true, rule_sets.to_vec()))
 }
 
-/// Random objects that are created, changed and deleted for half an hour.
+/// Returns a recording of half an hour in which random objects are created, changed and deleted.
 fn random_recording(seed: u64, wall: Timestamp) -> Recording {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut events: Vec<PlayedEvent> = Vec::new();
     let mut after = Duration::ZERO;
     let mut objects: BTreeMap<(usize, u8), Value> = BTreeMap::new();
     for number in 0..300 {
-        // At first, all objects have many values, so their rule set is throttled.
+        // The first objects have many values, so that their rule set is throttled.
         let has_many = number < 60;
         after += Duration::from_millis(random.u64(0..if has_many { 500 } else { 7_000 }));
         let (resource, name) = (random.usize(0..3), random.u8(0..12));
@@ -529,9 +560,9 @@ fn random_recording(seed: u64, wall: Timestamp) -> Recording {
             json,
         });
     }
-    spread(&mut events);
+    make_times_unique(&mut events);
     for event in &mut events {
-        stamp(event, wall);
+        set_change_time(event, wall);
     }
     let selector = json!({"labelSelector": {"matchLabels": {"watched": "yes"}}});
     let books = vec![
@@ -543,12 +574,12 @@ fn random_recording(seed: u64, wall: Timestamp) -> Recording {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_objects_give_the_same_operations_in_server_and_replay() {
-    let wall = Timestamp::from_second(1_800_000_000).expect("it is in range");
+async fn random_objects_cause_the_same_changes_in_server_and_replay() {
+    let wall = Timestamp::from_second(1_800_000_000).expect("the time is in this century");
     for seed in 0..2 {
         let name = format!("seed {seed}");
         let replay = compare(&name, random_recording(seed, wall), wall).await;
-        assert!(replay.throttled > 0, "{name}");
+        assert!(replay.throttled > 0, "no rule set was throttled in {name}");
         let changes = replay.changes.iter().filter_map(|(_, it)| it.as_ref());
         let seen: BTreeSet<&str> = changes
             .flat_map(|it| [&it["spec"]["operation"], &it["status"]["state"]])
@@ -572,7 +603,10 @@ async fn random_objects_give_the_same_operations_in_server_and_replay() {
             "Ended",
             "SubjectDeleted",
         ] {
-            assert!(seen.contains(expected), "{expected} of {name}: {seen:?}");
+            assert!(
+                seen.contains(expected),
+                "{expected} is missing in {name}: {seen:?}"
+            );
         }
     }
 }

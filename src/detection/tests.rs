@@ -1,5 +1,5 @@
-//! Tests of the supervisor with a simulated feed, and with a tracker and a controller that only
-//! record messages.
+//! Tests of the supervisor and its feed tasks. The feeds are simulated, and the tests read the
+//! messages to the tracker and the reports on the feeds.
 
 use super::*;
 use crate::observe::{GapReason, Raw};
@@ -11,56 +11,57 @@ use ifo_engine::rules::{self, RuleSet};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 
-/// Interval at which rules that read `now` are evaluated again.
+/// The time between two evaluations of objects whose rules read `now`.
 const RESYNC: Duration = Duration::from_mins(1);
 
-/// Longer than any step while tokio's clock is paused, and shorter than [`RESYNC`].
-const A_MOMENT: Duration = Duration::from_secs(1);
+/// The time after which all tasks are idle. It is shorter than [`RESYNC`]. Tokio's clock is paused,
+/// so it passes only while all tasks wait.
+const IDLE_TIME: Duration = Duration::from_secs(1);
 
-/// The scope of a feed, and the sender for its messages.
-struct Followed {
+/// A feed that was started, and the sender of its events.
+struct FollowedFeed {
     source: Source,
-    say: mpsc::UnboundedSender<Raw>,
+    events: mpsc::UnboundedSender<Raw>,
 }
 
-impl Followed {
-    /// Returns true if the receiver exists.
-    fn runs(&self) -> bool {
-        !self.say.is_closed()
+impl FollowedFeed {
+    /// Returns true if the feed was not stopped.
+    fn is_running(&self) -> bool {
+        !self.events.is_closed()
     }
 
-    fn say(&self, raw: Raw) {
-        self.say.send(raw).expect("the feed runs");
+    fn send(&self, raw: Raw) {
+        self.events.send(raw).expect("the feed was not stopped");
     }
 
-    /// Sends a complete state.
+    /// Sends a complete list of these objects.
     fn list(&self, objects: &[Value]) {
-        self.say(Raw::Reset);
+        self.send(Raw::Reset);
         for object in objects {
-            self.say(applied(object));
+            self.send(applied(object));
         }
-        self.say(Raw::Synced);
+        self.send(Raw::Synced);
     }
 }
 
 #[derive(Default)]
-struct FakeFeed(Mutex<Vec<Arc<Followed>>>);
+struct FakeFeed(Mutex<Vec<Arc<FollowedFeed>>>);
 
 impl Feed for FakeFeed {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        let (say, said) = mpsc::unbounded_channel();
-        let followed = Followed { source, say };
-        self.0.lock().unwrap().push(Arc::new(followed));
-        stream::unfold(said, |mut said| async move {
-            said.recv().await.map(|raw| (raw, said))
+        let (events, receiver) = mpsc::unbounded_channel();
+        let feed = FollowedFeed { source, events };
+        self.0.lock().unwrap().push(Arc::new(feed));
+        stream::unfold(receiver, |mut receiver| async move {
+            receiver.recv().await.map(|raw| (raw, receiver))
         })
-        // The contract of a feed requires that it never ends.
+        // The stream of a feed must never end.
         .chain(stream::pending())
         .boxed()
     }
 }
 
-struct World {
+struct SupervisorFixture {
     feed: Arc<FakeFeed>,
     publications: mpsc::Sender<Publication>,
     messages: mpsc::Receiver<Message>,
@@ -69,8 +70,9 @@ struct World {
     running: JoinHandle<()>,
 }
 
-/// A running supervisor without rule books. The queue of its tracker has this capacity.
-fn world_of(queue: usize) -> World {
+/// Starts a supervisor without rule books. The queue of messages to the tracker has the capacity
+/// `queue`.
+fn supervisor_with_queue(queue: usize) -> SupervisorFixture {
     let feed = Arc::new(FakeFeed::default());
     let (tracker, messages) = mpsc::channel(queue);
     let (report, feedback) = mpsc::channel(64);
@@ -83,7 +85,7 @@ fn world_of(queue: usize) -> World {
         metrics: metrics.clone(),
         resync: RESYNC,
     };
-    World {
+    SupervisorFixture {
         feed,
         publications,
         messages,
@@ -93,71 +95,79 @@ fn world_of(queue: usize) -> World {
     }
 }
 
-fn world() -> World {
-    world_of(4096)
+fn supervisor() -> SupervisorFixture {
+    supervisor_with_queue(4096)
 }
 
-async fn moment() {
-    tokio::time::sleep(A_MOMENT).await;
+async fn wait_until_idle() {
+    tokio::time::sleep(IDLE_TIME).await;
 }
 
-impl World {
+impl SupervisorFixture {
     async fn publish(&self, target: &Arc<Gvr>, book: Option<RuleBook>) {
         let publication = Publication {
             target: target.clone(),
             book: book.map(Arc::new),
             removed: false,
         };
-        self.publications.send(publication).await.expect("it runs");
-        moment().await;
+        self.publications
+            .send(publication)
+            .await
+            .expect("the supervisor is running");
+        wait_until_idle().await;
     }
 
-    /// All feeds that were started, in order.
-    fn feeds(&self) -> Vec<Arc<Followed>> {
+    /// Returns all feeds that were started, in order.
+    fn feeds(&self) -> Vec<Arc<FollowedFeed>> {
         self.feed.0.lock().unwrap().clone()
     }
 
-    /// The only running feed.
-    fn running_feed(&self) -> Arc<Followed> {
-        let mut running: Vec<_> = self.feeds().into_iter().filter(|own| own.runs()).collect();
-        assert_eq!(running.len(), 1, "feeds that run");
+    /// Returns the only running feed.
+    fn running_feed(&self) -> Arc<FollowedFeed> {
+        let mut running: Vec<_> = self
+            .feeds()
+            .into_iter()
+            .filter(|own| own.is_running())
+            .collect();
+        assert_eq!(running.len(), 1, "exactly one feed must run");
         running.remove(0)
     }
 
-    /// `resource` or `resource/namespace` of the running feeds, sorted.
+    /// Returns the sorted names of the running feeds: `resource`, or `resource/namespace`.
     fn running_sources(&self) -> Vec<String> {
         let feeds = self.feeds();
-        let running = feeds.iter().filter(|own| own.runs());
-        let mut sources: Vec<_> = running.map(|own| place(&own.source)).collect();
+        let running = feeds.iter().filter(|own| own.is_running());
+        let mut sources: Vec<_> = running.map(|own| feed_name(&own.source)).collect();
         sources.sort();
         sources
     }
 
-    /// The messages to the tracker since the last call, one line each.
-    async fn told(&mut self) -> Vec<String> {
-        moment().await;
+    /// Returns the messages to the tracker since the last call, one line each.
+    async fn sent_messages(&mut self) -> Vec<String> {
+        wait_until_idle().await;
         std::iter::from_fn(|| self.messages.try_recv().ok())
-            .map(|message| line(&message))
+            .map(|message| message_line(&message))
             .collect()
     }
 
-    /// The reports of feeds since the last call: feed, generation and content.
-    async fn reported(&mut self) -> Vec<(String, u64, Option<String>)> {
-        moment().await;
+    /// Returns the reports on feeds since the last call: the feed, the generation of its rule book,
+    /// and the failure.
+    async fn sent_reports(&mut self) -> Vec<(String, u64, Option<String>)> {
+        wait_until_idle().await;
         std::iter::from_fn(|| self.feedback.try_recv().ok())
-            .map(|own| (place(&own.source), own.generation, own.failure))
+            .map(|own| (feed_name(&own.source), own.generation, own.failure))
             .collect()
     }
 }
 
-fn place(source: &Source) -> String {
+fn feed_name(source: &Source) -> String {
     match &source.namespace {
         Some(namespace) => format!("{}/{namespace}", source.target.resource),
         None => source.target.resource.clone(),
     }
 }
 
-fn line(message: &Message) -> String {
+fn message_line(message: &Message) -> String {
     match message {
         Message::Rules { target, book, .. } => match book {
             Some(book) => format!("rules {} of {}", book.generation, target.resource),
@@ -166,7 +176,7 @@ fn line(message: &Message) -> String {
         Message::Feed {
             generation, event, ..
         } => format!("{generation}: {}", event_line(event)),
-        other => panic!("a feed does not say {other:?}"),
+        other => panic!("unexpected message {other:?}"),
     }
 }
 
@@ -195,7 +205,7 @@ fn target(resource: &str) -> Arc<Gvr> {
     })
 }
 
-/// A rule set whose operation `Working` is `expression`.
+/// Returns a rule set that detects the operation `Working` if `expression` is true.
 fn rule_set(target: &Gvr, namespaces: &[&str], expression: &str) -> Arc<RuleSet> {
     let spec = json!({
         "component": "tests",
@@ -203,8 +213,8 @@ fn rule_set(target: &Gvr, namespaces: &[&str], expression: &str) -> Arc<RuleSet>
         "namespaces": namespaces,
         "rules": [{"operation": "Working", "expression": expression}],
     });
-    let spec = serde_json::from_value(spec).expect("a rule set");
-    Arc::new(rules::compile("a", &spec).expect("valid"))
+    let spec = serde_json::from_value(spec).expect("the JSON has the fields of a rule set");
+    Arc::new(rules::compile("a", &spec).expect("the rules are valid"))
 }
 
 fn book(generation: u64, target: &Gvr, rule_set: Arc<RuleSet>) -> RuleBook {
@@ -212,7 +222,8 @@ fn book(generation: u64, target: &Gvr, rule_set: Arc<RuleSet>) -> RuleBook {
     RuleBook::new(generation, target.clone(), kind, true, vec![rule_set])
 }
 
-/// A rule book with one rule: a [`thing`] is working while its field says so.
+/// Returns a rule book with one rule. It detects the operation `Working` on a [`thing`] whose field
+/// `works` is true.
 fn working(generation: u64, target: &Gvr) -> RuleBook {
     book(generation, target, rule_set(target, &[], "object.works"))
 }
@@ -233,16 +244,16 @@ fn applied(object: &Value) -> Raw {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_book_starts_a_feed_after_the_tracker_received_the_rules() {
-    let mut world = world();
+async fn the_tracker_receives_the_rules_before_the_first_message_of_the_feed() {
+    let mut fixture = supervisor();
     let cars = target("cars");
-    world.publish(&cars, Some(working(1, &cars))).await;
-    assert_eq!(world.running_sources(), ["cars"]);
-    world
+    fixture.publish(&cars, Some(working(1, &cars))).await;
+    assert_eq!(fixture.running_sources(), ["cars"]);
+    fixture
         .running_feed()
         .list(&[thing("a", true), thing("b", false)]);
     assert_eq!(
-        world.told().await,
+        fixture.sent_messages().await,
         [
             "rules 1 of cars",
             "1: reset",
@@ -251,71 +262,92 @@ async fn rule_book_starts_a_feed_after_the_tracker_received_the_rules() {
             "1: synced"
         ]
     );
-    assert_eq!(world.reported().await, [("cars".to_owned(), 1, None)]);
+    assert_eq!(fixture.sent_reports().await, [("cars".to_owned(), 1, None)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_rule_book_restarts_the_feed_and_the_old_feed_is_silent() {
-    // The queue is so short that the old feed waits in the middle of a message during the change.
-    let mut world = world_of(1);
+async fn a_new_rule_book_restarts_the_feed_and_the_old_feed_sends_nothing_more() {
+    // The queue has one slot. So the old feed is waiting for the queue when the new rule book
+    // arrives.
+    let mut fixture = supervisor_with_queue(1);
     let cars = target("cars");
-    world.publish(&cars, Some(working(1, &cars))).await;
-    let old = world.running_feed();
+    fixture.publish(&cars, Some(working(1, &cars))).await;
+    let old = fixture.running_feed();
     let many: Vec<_> = (0..10).map(|n| thing(&format!("t{n}"), true)).collect();
     old.list(&many);
-    world.publish(&cars, Some(working(2, &cars))).await;
-    assert!(!old.runs());
-    let mut told = Vec::new();
-    while !told.contains(&"rules 2 of cars".to_owned()) {
-        told.push(line(&world.messages.recv().await.expect("it runs")));
+    fixture.publish(&cars, Some(working(2, &cars))).await;
+    assert!(!old.is_running());
+    let mut messages = Vec::new();
+    while !messages.contains(&"rules 2 of cars".to_owned()) {
+        messages.push(message_line(
+            &fixture
+                .messages
+                .recv()
+                .await
+                .expect("the supervisor is running"),
+        ));
     }
-    moment().await;
-    world.running_feed().list(&many[..1]);
+    wait_until_idle().await;
+    fixture.running_feed().list(&many[..1]);
     for _ in 0..3 {
-        let message = world.messages.recv().await.expect("it runs");
-        assert!(line(&message).starts_with("2: "), "{message:?}");
+        let message = fixture
+            .messages
+            .recv()
+            .await
+            .expect("the supervisor is running");
+        assert!(message_line(&message).starts_with("2: "), "{message:?}");
     }
-    assert!(told.len() < many.len(), "it was cut off: {told:?}");
-    assert_eq!(world.feeds().len(), 2);
+    assert!(
+        messages.len() < many.len(),
+        "the old feed must be stopped before it has sent all objects: {messages:?}"
+    );
+    assert_eq!(fixture.feeds().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn feeds_end_with_their_rules_and_others_continue() {
-    let mut world = world();
+async fn a_feed_without_rules_is_stopped_and_other_feeds_continue() {
+    let mut fixture = supervisor();
     let (cars, boats) = (target("cars"), target("boats"));
-    world.publish(&cars, Some(working(1, &cars))).await;
-    world.publish(&boats, Some(working(2, &boats))).await;
-    assert_eq!(world.running_sources(), ["boats", "cars"]);
-    world.told().await;
-    // The reason comes from the feed.
-    world
+    fixture.publish(&cars, Some(working(1, &cars))).await;
+    fixture.publish(&boats, Some(working(2, &boats))).await;
+    assert_eq!(fixture.running_sources(), ["boats", "cars"]);
+    fixture.sent_messages().await;
+    // A real feed sets this metric. The fake feed does not, so the test sets it.
+    fixture
         .metrics
         .feed_state("things.example/v1/cars", "watching");
-    let shown = "ifo_feed_state{target=\"things.example/v1/cars\"";
-    assert!(world.metrics.render().contains(shown));
-    world.publish(&cars, None).await;
-    assert_eq!(world.told().await, ["no rules of cars"]);
-    assert_eq!(world.running_sources(), ["boats"]);
-    assert_eq!(world.feeds().len(), 2, "nothing was started anew");
-    assert!(!world.metrics.render().contains(shown), "nothing is left");
-    world.publish(&cars, Some(working(3, &cars))).await;
-    assert_eq!(world.running_sources(), ["boats", "cars"], "and back");
+    let metric = "ifo_feed_state{target=\"things.example/v1/cars\"";
+    assert!(fixture.metrics.render().contains(metric));
+    fixture.publish(&cars, None).await;
+    assert_eq!(fixture.sent_messages().await, ["no rules of cars"]);
+    assert_eq!(fixture.running_sources(), ["boats"]);
+    assert_eq!(fixture.feeds().len(), 2, "no feed must be started again");
+    assert!(
+        !fixture.metrics.render().contains(metric),
+        "the metric of the stopped feed must be removed"
+    );
+    fixture.publish(&cars, Some(working(3, &cars))).await;
+    assert_eq!(
+        fixture.running_sources(),
+        ["boats", "cars"],
+        "a new rule book must start the feed again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_named_namespace_has_a_feed_of_its_own() {
-    let mut world = world();
+    let mut fixture = supervisor();
     let cars = target("cars");
     let named = |generation, namespaces: &[&str]| {
         let rule_set = rule_set(&cars, namespaces, "object.works");
         Some(book(generation, &cars, rule_set))
     };
-    world.publish(&cars, named(1, &["x", "y"])).await;
-    assert_eq!(world.running_sources(), ["cars/x", "cars/y"]);
-    for feed in world.feeds() {
+    fixture.publish(&cars, named(1, &["x", "y"])).await;
+    assert_eq!(fixture.running_sources(), ["cars/x", "cars/y"]);
+    for feed in fixture.feeds() {
         feed.list(&[]);
     }
-    let mut reported = world.reported().await;
+    let mut reported = fixture.sent_reports().await;
     reported.sort();
     assert_eq!(
         reported,
@@ -324,24 +356,24 @@ async fn each_named_namespace_has_a_feed_of_its_own() {
             ("cars/y".to_owned(), 1, None)
         ]
     );
-    world.publish(&cars, named(2, &["y", "z"])).await;
-    assert_eq!(world.running_sources(), ["cars/y", "cars/z"]);
-    world.publish(&cars, named(3, &[])).await;
-    assert_eq!(world.running_sources(), ["cars"]);
+    fixture.publish(&cars, named(2, &["y", "z"])).await;
+    assert_eq!(fixture.running_sources(), ["cars/y", "cars/z"]);
+    fixture.publish(&cars, named(3, &[])).await;
+    assert_eq!(fixture.running_sources(), ["cars"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_feed_is_reported_with_its_error_until_it_recovers() {
-    let mut world = world();
+async fn a_failing_feed_is_reported_with_its_error_until_it_recovers() {
+    let mut fixture = supervisor();
     let cars = target("cars");
-    world.publish(&cars, Some(working(7, &cars))).await;
-    let feed = world.running_feed();
+    fixture.publish(&cars, Some(working(7, &cars))).await;
+    let feed = fixture.running_feed();
     let message = "may not list cars".to_owned();
-    feed.say(Raw::Lost(GapReason::Forbidden { message }));
-    let mut reported = world.reported().await;
-    let (feed_name, generation, failure) = reported.remove(0);
-    assert_eq!((&*feed_name, generation, reported.len()), ("cars", 7, 0));
-    let failure = failure.expect("it fails");
+    feed.send(Raw::Lost(GapReason::Forbidden { message }));
+    let mut reported = fixture.sent_reports().await;
+    let (name, generation, failure) = reported.remove(0);
+    assert_eq!((&*name, generation, reported.len()), ("cars", 7, 0));
+    let failure = failure.expect("the feed reports a failure");
     assert!(
         failure.starts_with("forbidden: may not list cars; apply the ClusterRole"),
         "{failure}"
@@ -352,16 +384,16 @@ async fn failing_feed_is_reported_with_its_error_until_it_recovers() {
                    ifo.kubevirt.io/aggregate-to-targets=true";
     assert!(failure.ends_with(command), "{failure}");
     feed.list(&[]);
-    assert_eq!(world.reported().await, [("cars".to_owned(), 7, None)]);
-    // A gap without missed changes.
-    feed.say(Raw::Lost(GapReason::Unreachable("reset by peer".into())));
-    feed.say(Raw::Synced);
+    assert_eq!(fixture.sent_reports().await, [("cars".to_owned(), 7, None)]);
+    // This interruption of the watch ends without a new list, because no change was missed.
+    feed.send(Raw::Lost(GapReason::Unreachable("reset by peer".into())));
+    feed.send(Raw::Synced);
     let failure = Some("unreachable: reset by peer".to_owned());
-    let reported = world.reported().await;
+    let reported = fixture.sent_reports().await;
     assert_eq!(reported[0], ("cars".to_owned(), 7, failure));
     assert_eq!(reported[1], ("cars".to_owned(), 7, None));
     assert_eq!(
-        world.told().await,
+        fixture.sent_messages().await,
         [
             "rules 7 of cars",
             "7: lost",
@@ -375,18 +407,18 @@ async fn failing_feed_is_reported_with_its_error_until_it_recovers() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_empty_evaluations_are_not_sent_to_the_tracker() {
-    let mut world = world();
+    let mut fixture = supervisor();
     let cars = target("cars");
-    world.publish(&cars, Some(working(1, &cars))).await;
-    let feed = world.running_feed();
+    fixture.publish(&cars, Some(working(1, &cars))).await;
+    let feed = fixture.running_feed();
     feed.list(&[]);
-    world.told().await;
+    fixture.sent_messages().await;
     for works in [false, true, true, false, false] {
-        feed.say(applied(&thing("a", works)));
+        feed.send(applied(&thing("a", works)));
     }
-    feed.say(Raw::Deleted(bytes(&thing("a", false))));
+    feed.send(Raw::Deleted(bytes(&thing("a", false))));
     assert_eq!(
-        world.told().await,
+        fixture.sent_messages().await,
         [
             "1: ns/a [Working]",
             "1: ns/a [Working]",
@@ -394,30 +426,31 @@ async fn repeated_empty_evaluations_are_not_sent_to_the_tracker() {
             "1: ns/a is gone"
         ]
     );
-    // After a restart, a feed reports all existing objects. An object that is missing was deleted.
-    feed.say(applied(&thing("b", true)));
+    // The new list after an interruption contains all existing objects. An object that it lacks was
+    // deleted.
+    feed.send(applied(&thing("b", true)));
     feed.list(&[thing("b", false)]);
     assert_eq!(
-        world.told().await,
+        fixture.sent_messages().await,
         ["1: ns/b [Working]", "1: reset", "1: ns/b []", "1: synced"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_that_cannot_be_evaluated_is_failed_and_not_deleted() {
-    let mut world = world();
+async fn an_object_that_cannot_be_evaluated_counts_as_failed_and_not_as_deleted() {
+    let mut fixture = supervisor();
     let cars = target("cars");
     let book = working(1, &cars);
     let rule_set = book.rule_sets[0].clone();
-    world.publish(&cars, Some(book)).await;
-    let feed = world.running_feed();
+    fixture.publish(&cars, Some(book)).await;
+    let feed = fixture.running_feed();
     feed.list(&[thing("typed", "as a text")]);
-    feed.say(applied(&json!({"metadata": {"namespace": "ns"}})));
-    feed.say(Raw::Applied(Bytes::from_static(b"\xffnonsense")));
-    feed.say(Raw::Deleted(Bytes::from_static(b"{")));
-    feed.say(applied(&thing("b", true)));
+    feed.send(applied(&json!({"metadata": {"namespace": "ns"}})));
+    feed.send(Raw::Applied(Bytes::from_static(b"\xffnonsense")));
+    feed.send(Raw::Deleted(Bytes::from_static(b"{")));
+    feed.send(applied(&thing("b", true)));
     assert_eq!(
-        world.told().await,
+        fixture.sent_messages().await,
         [
             "rules 1 of cars",
             "1: reset",
@@ -426,55 +459,65 @@ async fn object_that_cannot_be_evaluated_is_failed_and_not_deleted() {
             "1: ns/b [Working]"
         ]
     );
-    let failure = rule_set.activity.last_failure().expect("it failed");
+    let failure = rule_set
+        .activity
+        .last_failure()
+        .expect("the expression fails on a string");
     assert_eq!(
         format!("{}: {}", failure.what, failure.error),
         "rules[Working].expression: expected type 'bool' but found 'string'"
     );
-    assert_eq!(world.running_sources(), ["cars"], "it goes on");
+    assert_eq!(
+        fixture.running_sources(),
+        ["cars"],
+        "the feed must continue after failures"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn time_dependent_rules_are_evaluated_again_without_a_change() {
-    let mut world = world();
+    let mut fixture = supervisor();
     let cars = target("cars");
     let long_ago = "object.works && now > timestamp('2000-01-01T00:00:00Z')";
     let timed = book(1, &cars, rule_set(&cars, &[], long_ago));
-    world.publish(&cars, Some(timed)).await;
-    let feed = world.running_feed();
-    // `works` is false, so `now` is not read.
+    fixture.publish(&cars, Some(timed)).await;
+    let feed = fixture.running_feed();
+    // The field `works` of `other` is false, so its rule does not read `now`.
     feed.list(&[thing("timed", true), thing("other", false)]);
-    world.told().await;
+    fixture.sent_messages().await;
     for _ in 0..3 {
         tokio::time::sleep(RESYNC).await;
-        assert_eq!(world.told().await, ["1: ns/timed [Working]"]);
+        assert_eq!(fixture.sent_messages().await, ["1: ns/timed [Working]"]);
     }
-    feed.say(Raw::Deleted(bytes(&thing("timed", true))));
-    assert_eq!(world.told().await, ["1: ns/timed is gone"]);
+    feed.send(Raw::Deleted(bytes(&thing("timed", true))));
+    assert_eq!(fixture.sent_messages().await, ["1: ns/timed is gone"]);
     tokio::time::sleep(RESYNC * 3).await;
-    assert!(world.told().await.is_empty());
+    assert!(fixture.sent_messages().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_the_rule_book_channel_ends_all_feeds() {
-    let world = world();
+async fn closing_the_channel_of_publications_stops_all_feeds() {
+    let fixture = supervisor();
     let (cars, boats) = (target("cars"), target("boats"));
-    world.publish(&cars, Some(working(1, &cars))).await;
-    world.publish(&boats, Some(working(2, &boats))).await;
-    let feeds = world.feeds();
-    assert!(feeds.iter().all(|feed| feed.runs()));
-    drop(world.publications);
-    world.running.await.expect("it ends without a panic");
-    moment().await;
-    assert!(feeds.iter().all(|feed| !feed.runs()));
+    fixture.publish(&cars, Some(working(1, &cars))).await;
+    fixture.publish(&boats, Some(working(2, &boats))).await;
+    let feeds = fixture.feeds();
+    assert!(feeds.iter().all(|feed| feed.is_running()));
+    drop(fixture.publications);
+    fixture
+        .running
+        .await
+        .expect("the supervisor does not panic");
+    wait_until_idle().await;
+    assert!(feeds.iter().all(|feed| !feed.is_running()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detection_carries_the_time_of_the_subjects_change() {
-    let mut world = world();
+async fn a_changed_detection_has_the_time_of_the_objects_last_change() {
+    let mut fixture = supervisor();
     let target = target("things");
-    world.publish(&target, Some(working(1, &target))).await;
-    let feed = world.running_feed();
+    fixture.publish(&target, Some(working(1, &target))).await;
+    let feed = fixture.running_feed();
     let at = |works: bool, second: u8| {
         let mut object = thing("a", works);
         let time = format!("2026-11-21T10:00:{second:02}Z");
@@ -482,11 +525,14 @@ async fn a_detection_carries_the_time_of_the_subjects_change() {
         object
     };
     feed.list(&[at(false, 1)]);
-    world.told().await;
+    fixture.sent_messages().await;
     let mut managed = async |object: Value| {
-        feed.say(applied(&object));
-        moment().await;
-        let message = world.messages.try_recv().expect("it is told");
+        feed.send(applied(&object));
+        wait_until_idle().await;
+        let message = fixture
+            .messages
+            .try_recv()
+            .expect("each change of the object sends a message");
         let Message::Feed {
             event: FeedEvent::Evaluated { evaluation, .. },
             ..
@@ -497,14 +543,34 @@ async fn a_detection_carries_the_time_of_the_subjects_change() {
         let second = |at: jiff::Timestamp| at.as_second().rem_euclid(60);
         evaluation.subject.managed.map(second)
     };
-    assert_eq!(managed(at(true, 2)).await, Some(2), "it starts");
-    assert_eq!(managed(at(true, 3)).await, None, "it goes on");
-    assert_eq!(managed(at(false, 4)).await, Some(4), "it stops");
-    assert_eq!(managed(at(true, 5)).await, Some(5), "it starts again");
-    assert_eq!(managed(thing("b", true)).await, None, "nobody knows");
+    assert_eq!(
+        managed(at(true, 2)).await,
+        Some(2),
+        "when the detection starts"
+    );
+    assert_eq!(
+        managed(at(true, 3)).await,
+        None,
+        "while the detection stays the same"
+    );
+    assert_eq!(
+        managed(at(false, 4)).await,
+        Some(4),
+        "when the detection ends"
+    );
+    assert_eq!(
+        managed(at(true, 5)).await,
+        Some(5),
+        "when the detection starts again"
+    );
+    assert_eq!(
+        managed(thing("b", true)).await,
+        None,
+        "for an object without managedFields"
+    );
 }
 
-/// The number of objects with an unknown detection, and true if a feed throttles the rule set.
+/// Returns the number of objects with an unknown detection, and true if the rule set is throttled.
 fn unknown(rule_set: &RuleSet) -> (usize, bool) {
     let activity = &rule_set.activity;
     let unknown = activity.unknown_on(rules::ObjectScope::ALL);
@@ -513,59 +579,60 @@ fn unknown(rule_set: &RuleSet) -> (usize, bool) {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_detections_are_counted_until_the_object_is_evaluated_or_deleted() {
-    let world = world();
+    let fixture = supervisor();
     let cars = target("cars");
     let rules = rule_set(&cars, &[], "object.works > 1");
-    world
+    fixture
         .publish(&cars, Some(book(1, &cars, rules.clone())))
         .await;
-    let feed = world.running_feed();
+    let feed = fixture.running_feed();
     feed.list(&[
         thing("a", "text"),
         thing("b", 2),
         thing("c", "text"),
         thing("d", "text"),
     ]);
-    moment().await;
+    wait_until_idle().await;
     assert_eq!(unknown(&rules), (3, false));
-    // A repeated failure is about the same object.
-    feed.say(applied(&thing("a", "other")));
-    moment().await;
+    // The second failure is about the same object, so it is not counted again.
+    feed.send(applied(&thing("a", "other")));
+    wait_until_idle().await;
     assert_eq!(unknown(&rules), (3, false));
-    feed.say(applied(&thing("a", 1)));
-    feed.say(Raw::Deleted(bytes(&thing("c", "text"))));
-    moment().await;
+    feed.send(applied(&thing("a", 1)));
+    feed.send(Raw::Deleted(bytes(&thing("c", "text"))));
+    wait_until_idle().await;
     assert_eq!(unknown(&rules), (1, false));
-    // A new list replaces the state when it is complete.
-    feed.say(Raw::Lost(GapReason::Unreachable("x".into())));
-    feed.say(Raw::Reset);
-    moment().await;
+    // The counts of a new list replace the old counts when the list is complete.
+    feed.send(Raw::Lost(GapReason::Unreachable("x".into())));
+    feed.send(Raw::Reset);
+    wait_until_idle().await;
     assert_eq!(unknown(&rules), (1, false));
-    feed.say(applied(&thing("b", 2)));
-    feed.say(Raw::Synced);
-    moment().await;
+    feed.send(applied(&thing("b", 2)));
+    feed.send(Raw::Synced);
+    wait_until_idle().await;
     assert_eq!(unknown(&rules), (0, false));
 }
 
 #[tokio::test(start_paused = true)]
-async fn ending_a_feed_removes_its_unknown_detections() {
-    let world = world();
+async fn stopping_a_feed_removes_its_unknown_detections() {
+    let fixture = supervisor();
     let cars = target("cars");
     let rules = rule_set(&cars, &[], "object.works > 1");
-    world
+    fixture
         .publish(&cars, Some(book(1, &cars, rules.clone())))
         .await;
-    world.running_feed().list(&[thing("a", "text")]);
-    moment().await;
+    fixture.running_feed().list(&[thing("a", "text")]);
+    wait_until_idle().await;
     assert_eq!(unknown(&rules), (1, false));
-    // Another rule set of the target has changed. This one is the same in both rule books.
-    world
+    // A new generation of the rule book contains the same rule set, because only another rule set
+    // has changed.
+    fixture
         .publish(&cars, Some(book(2, &cars, rules.clone())))
         .await;
     assert_eq!(unknown(&rules), (0, false));
-    world.running_feed().list(&[thing("a", "text")]);
-    moment().await;
+    fixture.running_feed().list(&[thing("a", "text")]);
+    wait_until_idle().await;
     assert_eq!(unknown(&rules), (1, false));
-    world.publish(&cars, None).await;
+    fixture.publish(&cars, None).await;
     assert_eq!(unknown(&rules), (0, false));
 }

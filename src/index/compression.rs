@@ -1,11 +1,11 @@
-//! Compression of the JSON of completed operations, which are retained for their history. Input:
-//! the JSON of an object. Output: a block of LZ4, and the same JSON again.
+//! Compresses the JSON of completed operations, which are retained for their history.
 //!
-//! LZ4 is used because each list reads every object, and LZ4 unpacks more than 2 GB per second.
+//! LZ4 is used because each list reads every object, and LZ4 decompresses more than 2 GB per
+//! second.
 
 use lz4_flex::block;
 
-/// Compressed JSON.
+/// JSON that is compressed with LZ4.
 #[derive(Debug)]
 pub(super) struct Packed {
     bytes: Box<[u8]>,
@@ -22,21 +22,22 @@ impl Packed {
         }
     }
 
-    /// Unpacks the JSON.
+    /// Decompresses the JSON.
     pub fn open(&self) -> Vec<u8> {
         let mut text = Vec::new();
         self.append_to(&mut text);
         text
     }
 
-    /// Unpacks the JSON and appends it to `out`.
+    /// Decompresses the JSON and appends it to `out`.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.length, 0);
-        block::decompress_into(&self.bytes, &mut out[start..]).expect("this process has packed it");
+        block::decompress_into(&self.bytes, &mut out[start..])
+            .expect("this process has compressed these bytes");
     }
 
-    /// Compressed size in bytes.
+    /// Returns the compressed size in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

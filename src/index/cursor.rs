@@ -1,6 +1,7 @@
-//! The cursor of a watch: a position in the ring. It wakes up when a version is published. There is
-//! no queue for each watcher. If a watcher is slower than the ring's lower boundary, it gets an
-//! error.
+//! A cursor is the position of one watch in the ring buffer of changes. It waits until the index
+//! publishes a new version, and then reads the changes from the ring buffer. There is no queue for
+//! each watch. If the ring buffer has dropped a change that a slow watch has not read, its cursor
+//! returns an error.
 
 use super::reader::IndexState;
 use super::{IndexChange, ListScope, Rv, VersionUnavailable};
@@ -10,12 +11,12 @@ use tokio::sync::watch;
 #[cfg(test)]
 mod tests;
 
-/// Number of changes that are delivered at once. Changes of the same version stay together. A slow
-/// watcher holds the changes that it has received, so this number limits the memory of a thousand
-/// slow watchers.
+/// Maximum number of changes that are delivered at once, except that all changes of one version are
+/// delivered together. A slow watch keeps the delivered changes in memory, so this number limits
+/// the memory of a thousand slow watches.
 const MAX_CHANGES: usize = 16;
 
-/// A position in the ring.
+/// The position of a watch in the ring buffer of changes.
 #[derive(Debug)]
 pub struct Cursor {
     shared: Arc<IndexState>,
@@ -34,19 +35,19 @@ impl Cursor {
         }
     }
 
-    /// Waits for the next changes of the scope and returns them in their order: at least one, and a
-    /// limited number. Markers are in every scope. If the writer was dropped, this waits forever.
-    /// Cancel-safe.
+    /// Waits for the next changes in the cursor's scope, and returns at least one of them, in
+    /// order. Markers, which are changes without an object, are in every scope. If the writer was
+    /// dropped, this waits forever. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`VersionUnavailable`] if the ring has dropped the next change, or if the state was
-    /// replaced. Later calls return it again.
+    /// [`VersionUnavailable`] if the ring buffer has dropped the next change, or if the whole index
+    /// was replaced. Later calls return the same error.
     pub async fn next(&mut self) -> Result<Vec<IndexChange>, VersionUnavailable> {
         loop {
-            // The borrow is a lock. It ends here, before the await below.
+            // The borrow is a lock, which must be released before the await below.
             let head = *self.head.borrow_and_update();
-            let changes = self.until(head)?;
+            let changes = self.read_until(head)?;
             if !changes.is_empty() {
                 return Ok(changes);
             }
@@ -56,13 +57,15 @@ impl Cursor {
         }
     }
 
-    /// The version up to which all changes were delivered or are outside the scope.
+    /// Returns the version that the cursor has reached. All changes up to this version were
+    /// delivered or are outside of the scope.
     pub fn rv(&self) -> Rv {
         self.rv
     }
 
-    /// The next changes up to `head`. The cursor moves to the last of them, or to `head`.
-    fn until(&mut self, head: Rv) -> Result<Vec<IndexChange>, VersionUnavailable> {
+    /// Returns the next changes, up to the version `head`. Moves the cursor to `head`, or to the
+    /// last returned change if there are more.
+    fn read_until(&mut self, head: Rv) -> Result<Vec<IndexChange>, VersionUnavailable> {
         let ring = self.shared.ring();
         let mut changes: Vec<IndexChange> = Vec::new();
         let mut to = head.max(self.rv);

@@ -1,4 +1,5 @@
-//! One object at one version: its JSON, encoded once, and the facts that readers need.
+//! An entry of the index: one object at one version. It contains the object's JSON, which is
+//! encoded only once, and the facts that selectors, tables and metrics use.
 
 use super::compression::Packed;
 use super::{Key, Rv};
@@ -10,18 +11,19 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// The place of a part of the JSON. An entry has less than 4 GiB.
+/// A range of bytes in the JSON. An entry has less than 4 GiB.
 type JsonSpan = Range<u32>;
 
-/// One object at one version: its JSON, encoded once, and the facts that readers need.
+/// One object at one version.
 #[derive(Debug)]
 pub struct IndexEntry {
     key: Key,
     rv: Rv,
     facts: ObjectFacts,
     json: StoredJson,
+    /// The value of `metadata`, with its braces.
     metadata: JsonSpan,
-    /// The digits of `metadata.resourceVersion`, without quotes.
+    /// The digits of `metadata.resourceVersion`, without the quotes.
     rv_digits: JsonSpan,
 }
 
@@ -29,11 +31,11 @@ pub struct IndexEntry {
 #[derive(Debug)]
 enum StoredJson {
     Plain(Box<[u8]>),
-    /// The JSON of a completed operation, compressed. It is rarely read and never changes.
+    /// The compressed JSON of a completed operation. It is rarely read and never changes.
     Packed(Packed),
 }
 
-/// An encoded object with its version, before it has a key.
+/// An encoded object with its version. It becomes an entry when it gets a key.
 #[derive(Debug)]
 pub(super) struct Encoded {
     json: Vec<u8>,
@@ -44,40 +46,40 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// Encodes an operation of this process as of version `rv`.
+    /// Sets the version `rv` in an operation that this process has encoded.
     pub fn operation(rv: Rv, operation: &EncodedOperation) -> Result<Self, serde_json::Error> {
         let EncodedOperation {
             json,
             metadata,
             facts,
         } = operation;
-        let place = VersionPlace {
+        let position = VersionPlace {
             metadata: metadata.clone(),
             version: None,
             has_metadata: true,
         };
-        place.fill(rv, json, facts.clone())
+        position.fill(rv, json, facts.clone())
     }
 
-    /// Encodes the object in `json` as of version `rv`. Only the resourceVersion is set or
-    /// replaced. All other bytes stay.
+    /// Decodes the object in `json`, and inserts the resourceVersion `rv` or replaces the existing
+    /// one. All other bytes stay the same.
     pub fn decode(rv: Rv, json: &[u8]) -> Result<Self, serde_json::Error> {
         let decoded = DecodedObject::decode(json)?;
-        let place = VersionPlace {
+        let position = VersionPlace {
             metadata: decoded.metadata,
             version: decoded.version,
             has_metadata: decoded.has_metadata,
         };
-        place.fill(rv, json, decoded.facts)
+        position.fill(rv, json, decoded.facts)
     }
 
-    /// Returns true if the object differs from `other` in nothing but the resourceVersion.
+    /// Returns true if the object differs from `other` at most in the resourceVersion.
     pub fn is_same_but_version(&self, other: &IndexEntry) -> bool {
         let json = other.json();
         around(&self.json, &self.rv_digits) == around(&json, &other.rv_digits)
     }
 
-    /// The entry for `key`.
+    /// Creates the entry for `key`. The JSON of a completed operation is compressed.
     pub fn entry(self, key: Key) -> IndexEntry {
         let json = if self.facts.completed.is_some() {
             StoredJson::Packed(Packed::new(&self.json))
@@ -96,22 +98,22 @@ impl Encoded {
 }
 
 impl IndexEntry {
-    /// Namespace and name of the object.
+    /// Returns the namespace and name of the object.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The version of its last change.
+    /// Returns the version of the object's last change.
     pub fn rv(&self) -> Rv {
         self.rv
     }
 
-    /// The facts that selectors, tables and metrics use.
+    /// Returns the facts that selectors, tables and metrics use.
     pub fn facts(&self) -> &ObjectFacts {
         &self.facts
     }
 
-    /// Opens the entry: its JSON can then be read several times, and is unpacked once.
+    /// Opens the entry, so that its JSON can be read several times but is decompressed only once.
     pub fn open(&self) -> OpenEntry<'_> {
         OpenEntry {
             entry: self,
@@ -122,8 +124,8 @@ impl IndexEntry {
         }
     }
 
-    /// The JSON of the whole object, without white space between its members. Unpacking the JSON of
-    /// a completed operation takes about a microsecond.
+    /// Returns the JSON of the whole object, without white space between its members. The
+    /// decompression of a completed operation takes about a microsecond.
     pub fn json(&self) -> Cow<'_, [u8]> {
         match &self.json {
             StoredJson::Plain(json) => Cow::Borrowed(json),
@@ -139,7 +141,7 @@ impl IndexEntry {
         }
     }
 
-    /// The approximate size in memory, in bytes.
+    /// Returns the approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         let json = match &self.json {
             StoredJson::Plain(json) => json.len(),
@@ -149,42 +151,41 @@ impl IndexEntry {
     }
 }
 
-/// An entry whose JSON is at hand. The JSON of a completed operation is unpacked once for all
-/// reads.
+/// An entry whose JSON is not compressed.
 #[derive(Debug)]
 pub struct OpenEntry<'a> {
     /// The entry.
     pub entry: &'a IndexEntry,
-    /// Its JSON and its texts.
+    /// The JSON of the entry, and the texts in it.
     pub texts: ObjectTexts<'a>,
 }
 
 impl OpenEntry<'_> {
-    /// Appends the JSON of the object to `out`, with the version `rv`.
+    /// Appends the JSON of the object to `out`, with the resourceVersion `rv`.
     pub fn append_at(&self, rv: Rv, out: &mut Vec<u8>) {
-        self.append_part(0..self.texts.json.len(), rv, out);
+        self.append_range(0..self.texts.json.len(), rv, out);
     }
 
-    /// Appends the JSON of `metadata` to `out`, with the version `rv`.
+    /// Appends the JSON of `metadata` to `out`, with the resourceVersion `rv`.
     pub fn append_metadata_at(&self, rv: Rv, out: &mut Vec<u8>) {
-        self.append_part(usizes(&self.entry.metadata), rv, out);
+        self.append_range(usizes(&self.entry.metadata), rv, out);
     }
 
-    /// Appends a part of the JSON that contains the version.
-    fn append_part(&self, part: Range<usize>, rv: Rv, out: &mut Vec<u8>) {
+    /// Appends a range of the JSON that contains the resourceVersion.
+    fn append_range(&self, range: Range<usize>, rv: Rv, out: &mut Vec<u8>) {
         let json = &self.texts.json;
         if rv == self.entry.rv {
-            out.extend_from_slice(&json[part]);
+            out.extend_from_slice(&json[range]);
             return;
         }
         let digits = usizes(&self.entry.rv_digits);
-        out.extend_from_slice(&json[part.start..digits.start]);
+        out.extend_from_slice(&json[range.start..digits.start]);
         out.extend_from_slice(rv.to_string().as_bytes());
-        out.extend_from_slice(&json[digits.end..part.end]);
+        out.extend_from_slice(&json[digits.end..range.end]);
     }
 }
 
-/// The bytes before and after `cut`.
+/// Returns the bytes before and after `cut`.
 fn around<'a>(json: &'a [u8], cut: &JsonSpan) -> (&'a [u8], &'a [u8]) {
     let cut = usizes(cut);
     (&json[..cut.start], &json[cut.end..])
@@ -194,17 +195,17 @@ fn usizes(span: &JsonSpan) -> Range<usize> {
     span.start as usize..span.end as usize
 }
 
-/// The place in an object's JSON for its resourceVersion.
+/// The position of the resourceVersion in an object's JSON.
 struct VersionPlace {
     metadata: Range<usize>,
-    /// The current version in the JSON, with its quotes.
+    /// The existing version in the JSON, with its quotes. `None` if the version must be inserted.
     version: Option<Range<usize>>,
     /// True if `metadata` has members.
     has_metadata: bool,
 }
 
 impl VersionPlace {
-    /// Inserts the version.
+    /// Inserts or replaces the version.
     fn fill(
         self,
         rv: Rv,
@@ -228,8 +229,8 @@ impl VersionPlace {
         let filled = parts.concat();
         let start = cut.start + before.len();
         let end = self.metadata.end + filled.len() - json.len();
-        let by = filled.len().checked_signed_diff(json.len());
-        facts.shift(cut.end, by.unwrap_or_default());
+        let shift = filled.len().checked_signed_diff(json.len());
+        facts.shift(cut.end, shift.unwrap_or_default());
         Ok(Encoded {
             rv_digits: span(start..start + digits.len())?,
             metadata: span(self.metadata.start..end)?,

@@ -1,6 +1,6 @@
-//! The index: the operations as encoded objects, at exact versions. Input: batches of changes from
-//! the only writer. Output: lists that are exactly the state at their resourceVersion, and cursors
-//! that deliver exactly the changes after it.
+//! The index: the operations as encoded objects, at exact versions. One writer commits batches of
+//! changes. A list is exactly the state at its resourceVersion, and a cursor delivers exactly the
+//! changes after a resourceVersion.
 //!
 //! ```text
 //! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
@@ -10,16 +10,16 @@
 //!              Cursor::next, Reader::list   Reader::list   Cursor::next, Reader::list
 //! ```
 //!
-//! **Lists are exact.** The map changes while a reader scans it. The writer adds each change to the
-//! ring before it changes the map. So a reader can undo every newer change with the ring. Changes
-//! that are not published yet are newer than every reader's version, so no reader sees half a
-//! batch.
+//! **Lists are exact.** The ring is a buffer of the latest changes. The writer adds each change to
+//! the ring before it changes the map. The map can change while a reader scans it, but the reader
+//! finds each newer change in the ring and undoes it. The version of a batch is published when the
+//! whole batch is in the map, so no reader sees half a batch.
 //!
-//! **Cursors miss nothing** as long as the ring has their changes ([`Bounds`]). After a large
-//! commit, the limit of bytes is raised for some seconds.
+//! **Cursors miss nothing** while the ring has their next changes ([`Bounds`]). After a large
+//! commit, the byte limit of the ring is higher for some seconds.
 //!
 //! **The writer waits for no client.** Writer and readers share the lock of the ring, and one lock
-//! for each part of the map. A reader holds a lock only while it copies references.
+//! for each shard of the map. A reader holds a lock only while it copies references.
 
 mod compression;
 mod cursor;
@@ -46,44 +46,48 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A resourceVersion: microseconds since 1970, and greater than the previous version.
+/// A resourceVersion. It is a time in microseconds since 1970, and is greater than the previous
+/// version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rv(pub u64);
 
 impl Rv {
-    /// Upper limit of versions. A client that reads numbers as IEEE 754 doubles has exact integers
-    /// up to 2^53. In microseconds, this is the year 2255.
+    /// Upper limit of versions. Clients that read numbers as IEEE 754 doubles read integers exactly
+    /// up to 2^53. In microseconds, this limit is in the year 2255.
     pub const MAX: Rv = Rv(1 << 53);
 
-    /// The version for the current time of the clock. Returns 0 if the clock is before 1970 or
-    /// after [`Rv::MAX`].
+    /// Returns the version for the time `clock`, or 0 if the time is before 1970 or after
+    /// [`Rv::MAX`].
     pub fn of_clock(clock: Timestamp) -> Rv {
         let micros = u64::try_from(clock.as_microsecond()).ok();
         Rv(micros.filter(|&rv| rv < Self::MAX.0).unwrap_or(0))
     }
 }
 
-/// Decimal digits, as in Kubernetes.
+/// Prints decimal digits, as Kubernetes does.
 impl fmt::Display for Rv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-/// The versions that the writes of a batch get.
+/// How the writes of a batch get their versions.
 #[derive(Clone, Copy, Debug)]
 pub enum VersionAssignment {
-    /// A new version for each write of the batch.
+    /// Each write of the batch gets a new version.
     Mint,
-    /// The same version for all writes. A follower uses it to give its copy of the leader's index
-    /// the leader's versions. The version must be above the newest version of the index. An object
-    /// that a `Put` does not change also gets this version.
+    /// All writes of the batch get this version. A follower replica uses it, so that its copy of
+    /// the leader's index has the leader's versions. The version must be above the newest version
+    /// of the index. An object that a `Put` does not change gets this version, too.
     Exact(Rv),
 }
 
-/// A change as cursors deliver it. `before` is None for a new object, and `after` for a deleted
-/// one. If both are None, the change is a marker. A leader commits a marker when its term begins,
-/// so that clients can continue from the first version of the term.
+/// A change of the index. `before` is `None` for a new object, and `after` is `None` for a deleted
+/// object.
+///
+/// If both are `None`, the change is a marker: a version without a changed object. A leader commits
+/// a marker when its leadership term begins, so that clients can start a watch at the first version
+/// of the term.
 #[derive(Clone, Debug)]
 pub struct IndexChange {
     /// Version of the change.
@@ -95,7 +99,7 @@ pub struct IndexChange {
 }
 
 impl IndexChange {
-    /// Namespace and name of the changed object. None for a marker.
+    /// Returns the namespace and name of the changed object, or `None` for a marker.
     pub fn key(&self) -> Option<&Key> {
         let side = self.after.as_ref().or(self.before.as_ref());
         side.map(|entry| entry.key())
@@ -111,19 +115,19 @@ pub enum ReadVersion {
     Exact(Rv),
 }
 
-/// The requested version is unknown: the ring has dropped it, it never was the version of a change,
-/// or it is above the head. To read a version above the head, wait for it with
-/// [`IndexReader::reached`] first.
+/// The error for a version that cannot be read. Either the ring buffer has dropped the version, or
+/// no change had this version, or the version is above the newest one. A reader that needs a newer
+/// version calls [`IndexReader::reached`] first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is no longer available; the oldest is {oldest}")]
 pub struct VersionUnavailable {
     /// The requested version.
     pub asked: Rv,
-    /// The ring's lower boundary.
+    /// The oldest version that can be read.
     pub oldest: Rv,
 }
 
-/// Why a batch was refused. No write of it was made.
+/// The reason why a batch was refused. No write of the batch was made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The JSON of a `Put` is not an object with metadata.
@@ -135,15 +139,15 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// The version of a mirror's batch is not above the head.
+    /// The requested version is not above the newest version of the index.
     #[error("resourceVersion {asked} is not above {head}")]
     NotAbove {
-        /// The version of the batch.
+        /// The requested version.
         asked: Rv,
-        /// The published version.
+        /// The newest published version.
         head: Rv,
     },
-    /// The next version is above those that this leader has reserved in the Lease.
+    /// The next version is above the versions that this leader has reserved in the Lease.
     #[error("resourceVersion {next} is above {reserved}, up to which versions are reserved")]
     NotReserved {
         /// The version that the change needs.
@@ -154,42 +158,44 @@ pub enum Error {
     /// The next version would reach [`Rv::MAX`].
     #[error("there is no resourceVersion above {head}")]
     Exhausted {
-        /// The published version.
+        /// The newest published version.
         head: Rv,
     },
 }
 
-/// Limits of the ring.
+/// Limits of the ring buffer of changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes that only the ring holds: replaced and removed objects, and the ring's own slots. For
-    /// [`Bounds::MIN_AGE`] after a change, the limit is [`Bounds::peak_bytes`].
+    /// Maximum number of bytes that only the ring buffer holds: replaced and deleted objects, and
+    /// its own slots. For [`Bounds::MIN_AGE`] after a change, the limit is [`Bounds::peak_bytes`].
     pub bytes: usize,
-    /// Age of the oldest change, if there are more than [`Bounds::MIN_CHANGES`] changes.
+    /// Maximum age of a change. The newest [`Bounds::MIN_CHANGES`] changes stay at any age.
     pub age: Duration,
 }
 
 impl Bounds {
-    /// Time for which a change stays even if the ring has too many bytes, so that clients that read
-    /// promptly miss nothing. When 10,000 operations end, the events have 36 MB. A client that
-    /// reads 4 MB/s needs this time for them.
+    /// Time for which a change stays even if the ring buffer has more than [`Bounds::bytes`]. So a
+    /// client that reads promptly misses nothing. When 10,000 operations end, their events have 36
+    /// MB. A client that reads 4 MB/s needs almost this time for them.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
     /// Number of the newest changes that stay at any age. So in a quiet cluster, a client can start
-    /// a watch at the resourceVersion of an object that has not changed for hours. The number is
-    /// the least capacity of the kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
+    /// a watch at the resourceVersion of an object that has not changed for hours. The value is the
+    /// minimum capacity of the kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
     pub const MIN_CHANGES: usize = 100;
 
-    /// Factor by which a ring may exceed its bytes while its changes are young.
+    /// Factor by which the ring buffer may exceed [`Bounds::bytes`] while its changes are younger
+    /// than [`Bounds::MIN_AGE`].
     const MAX_GROWTH_FACTOR: usize = 12;
 
-    /// Largest number of bytes of a ring that exceeds its limit while its changes are young. It is
-    /// enough for this case: a rule with 10,000 operations is renamed, so each of them completes
-    /// (2.8 KB in the ring) and is deleted (1.7 KB). docs/architecture.md has the sum of the
-    /// memory.
+    /// Maximum size of the ring buffer in bytes while it exceeds [`Bounds::bytes`].
+    ///
+    /// The value is enough for the following case. A rule with 10,000 operations is renamed, so
+    /// each operation completes (2.8 KB in the ring buffer) and is deleted (1.7 KB).
+    /// docs/architecture.md has the sum of all memory.
     const MAX_GROWN_BYTES: usize = 48 << 20;
 
-    /// The most bytes that the ring ever holds.
+    /// Returns the maximum number of bytes that the ring buffer ever holds.
     pub fn peak_bytes(&self) -> usize {
         let young = self
             .bytes
@@ -199,14 +205,14 @@ impl Bounds {
     }
 }
 
-/// Creates an empty index. Its first version is the time of the clock, which is above the versions
-/// of an earlier server.
+/// Creates an empty index. Its first version is the current time, which is above the versions of an
+/// earlier server.
 pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
     index_from(bounds, Rv::of_clock(clock::now()))
 }
 
-/// Creates an empty index whose newest version is `start`. The copy of a leader's index starts
-/// below the leader's versions.
+/// Creates an empty index whose newest version is `start`. A follower's copy of the leader's index
+/// starts below the leader's versions.
 pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     writer::pair(bounds, start)
 }

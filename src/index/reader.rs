@@ -1,5 +1,5 @@
-//! Views of the index. Input: a scope and a version. Output: the objects of the scope at this
-//! version, or a cursor that continues after it.
+//! Reads the index. A reader returns the objects in a scope at a version, or a cursor that delivers
+//! the changes after a version.
 
 use super::ring::Ring;
 use super::{Bounds, Cursor, IndexEntry, Key, ListScope, ReadVersion, Rv, VersionUnavailable};
@@ -14,26 +14,27 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Number of attempts to list the newest state without a lock. An attempt fails if the ring drops
-/// changes that the list has to undo. This needs a writer that fills the ring during one scan, so
-/// two failures in a row are rare. The next attempt makes the writer wait.
+/// Number of attempts to list the newest state without a lock. An attempt fails if the ring buffer
+/// drops changes that the list must undo. That happens only if the writer fills the ring buffer
+/// during one scan, so two failures in a row are rare. After the last attempt, the list takes a
+/// lock for which the writer must wait.
 const MAX_ATTEMPTS: usize = 3;
 
-/// The entries of one namespace, sorted by name, so that a list does not sort them.
+/// The entries of one namespace. They are sorted by name, so that a list need not sort them.
 pub(super) type Names = BTreeMap<Arc<str>, Arc<IndexEntry>>;
 
-/// The state and its history, which the writer and the readers share. No thread locks the ring and
-/// a part of the map for writing at the same time.
+/// The objects and the latest changes, which the writer and the readers share. To avoid deadlocks,
+/// no thread locks the ring buffer and a shard of the map for writing at the same time.
 pub(super) struct IndexState {
     pub map: DashMap<Arc<str>, Names>,
     pub len: AtomicUsize,
-    /// The published version.
+    /// The newest published version.
     pub head: watch::Sender<Rv>,
     ring: RwLock<Ring>,
 }
 
 impl fmt::Debug for IndexState {
-    /// Prints no content, because it is large and needs locks.
+    /// Prints only the number of objects, because the content is large and needs locks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("len", &self.len)
@@ -51,12 +52,12 @@ impl IndexState {
         }
     }
 
-    /// The published version.
+    /// Returns the newest published version.
     pub(super) fn head(&self) -> Rv {
         *self.head.borrow()
     }
 
-    /// Ends the history, because another state replaces this one. All cursors wake up and get
+    /// Drops all changes, because another state replaces this one. All cursors wake up and return
     /// [`VersionUnavailable`].
     pub(super) fn retire(&self) {
         self.ring_mut().retire();
@@ -64,11 +65,15 @@ impl IndexState {
     }
 
     pub(super) fn ring(&self) -> RwLockReadGuard<'_, Ring> {
-        self.ring.read().expect("nothing panics that holds it")
+        self.ring
+            .read()
+            .expect("no code panics while it holds this lock")
     }
 
     pub(super) fn ring_mut(&self) -> RwLockWriteGuard<'_, Ring> {
-        self.ring.write().expect("nothing panics that holds it")
+        self.ring
+            .write()
+            .expect("no code panics while it holds this lock")
     }
 
     /// Puts an entry into the map.
@@ -80,15 +85,15 @@ impl IndexState {
         }
     }
 
-    /// The entry of the map at `key`.
+    /// Returns the entry at `key`.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         self.map
             .get(&*key.namespace)
             .and_then(|names| names.get(&*key.name).cloned())
     }
 
-    /// The entries of the map in `scope`, sorted by key. If the writer is working, this is not the
-    /// state at any version.
+    /// Returns the entries in `scope`, sorted by key. If the writer changes the map at the same
+    /// time, the result is not the state at any version.
     pub(super) fn scan(&self, scope: &ListScope) -> Vec<Arc<IndexEntry>> {
         let mut found = Vec::new();
         match scope {
@@ -102,7 +107,7 @@ impl IndexState {
                 for namespace in &namespaces {
                     self.scan_namespace(namespace, &mut found);
                 }
-                // Names without a namespace are sorted between names with a namespace.
+                // Objects without a namespace are sorted between objects with a namespace.
                 if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
                     found.sort_by(|a, b| a.key().cmp(b.key()));
                 }
@@ -118,8 +123,8 @@ impl IndexState {
     }
 }
 
-/// Turns the result of a scan into the state at `rv`, with the objects that [`Ring::old`] returned
-/// after the scan. They are few, so most entries are not compared.
+/// Turns the result of a scan into the state at `rv`. `old` is the result of [`Ring::old`] after
+/// the scan. It contains few objects, so most entries are not compared with it.
 pub(super) fn undo(
     rv: Rv,
     mut found: Vec<Arc<IndexEntry>>,
@@ -133,14 +138,14 @@ pub(super) fn undo(
     let mut state = Vec::with_capacity(found.len() + old.len());
     let mut rest = found.into_iter();
     for entry in old {
-        let ahead = rest.as_slice();
-        let smaller = ahead.partition_point(|other| other.key() < entry.key());
-        // The scan may have read this key before the change was made.
-        let there = ahead
+        let remaining = rest.as_slice();
+        let smaller = remaining.partition_point(|other| other.key() < entry.key());
+        // The scan has found this entry if it read the key before the writer replaced the entry.
+        let is_present = remaining
             .get(smaller)
             .is_some_and(|next| Arc::ptr_eq(next, &entry));
         state.extend(rest.by_ref().take(smaller));
-        if !there {
+        if !is_present {
             state.push(entry);
         }
     }
@@ -148,7 +153,7 @@ pub(super) fn undo(
     state
 }
 
-/// A shared view of the index. Cloning it is cheap.
+/// A reader of the index. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct IndexReader {
     /// The current state. [`Writer::replace`](super::Writer::replace) replaces it.
@@ -164,25 +169,27 @@ impl IndexReader {
         self.current.borrow().clone()
     }
 
-    /// The published version.
+    /// Returns the newest published version.
     pub fn head(&self) -> Rv {
         self.shared().head()
     }
 
-    /// The ring's lower boundary. A watch may start here or at any later change.
+    /// Returns the oldest version that the ring buffer has. A watch may start at this version or at
+    /// the version of any later change.
     pub fn oldest(&self) -> Rv {
         self.shared().ring().floor()
     }
 
-    /// Waits until the published version is at least `rv`. Returns false after `limit`, or if the
-    /// writer was dropped.
+    /// Waits until the published version is at least `rv`. Returns false if `limit` is over first,
+    /// or if the writer was dropped.
     pub async fn reached(&self, rv: Rv, limit: Duration) -> bool {
         let mut current = self.current.clone();
         let reached = async {
             loop {
                 let mut head = current.borrow_and_update().head.subscribe();
                 tokio::select! {
-                    // The new state is set before the head of the old state ends.
+                    // If the state is replaced, `current` changes before the channel of the old
+                    // head is closed. So `current` is checked first.
                     biased;
                     replaced = current.changed() => if replaced.is_err() {
                         return false;
@@ -194,14 +201,12 @@ impl IndexReader {
         tokio::time::timeout(limit, reached).await.unwrap_or(false)
     }
 
-    /// The objects of `scope` with the version at which they are exact, sorted by key. For
-    /// [`ReadVersion::Exact`], this is the requested version.
+    /// Returns the objects in `scope`, sorted by key, and the version of this state. For
+    /// [`ReadVersion::Exact`], it is the requested version.
     ///
     /// # Errors
     ///
-    /// [`VersionUnavailable`] for an exact version that the ring does not have: it was dropped, it
-    /// was never the version of a change, or it is above the head. To list a version above the
-    /// head, wait for it with [`IndexReader::reached`] first.
+    /// [`VersionUnavailable`] if an exact version cannot be read.
     pub fn list(
         &self,
         scope: &ListScope,
@@ -217,14 +222,15 @@ impl IndexReader {
         }
     }
 
-    /// One object, and the version at which it was read.
+    /// Returns one object, and the version at which it was read.
     pub fn get(&self, key: &Key) -> (Rv, Option<Arc<IndexEntry>>) {
         let (rv, mut found) = self.latest(&ListScope::Object(key.clone()));
         (rv, found.pop())
     }
 
-    /// A cursor on the changes of `scope` after `rv`. `rv` must be the version of a change or the
-    /// lower boundary. The head always is one of them.
+    /// Returns a cursor that delivers the changes in `scope` after `rv`. `rv` must be the version
+    /// of a change or the result of [`IndexReader::oldest`]. The newest published version is always
+    /// valid.
     ///
     /// # Errors
     ///
@@ -235,7 +241,7 @@ impl IndexReader {
         Ok(Cursor::new(shared, scope, rv))
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.shared().len.load(Relaxed)
     }
@@ -245,17 +251,19 @@ impl IndexReader {
         self.len() == 0
     }
 
-    /// Bytes that only the ring keeps in memory, as [`Bounds::bytes`] counts them.
+    /// Returns the bytes that only the ring buffer keeps in memory, as [`Bounds::bytes`] counts
+    /// them.
     pub fn ring_bytes(&self) -> usize {
         self.shared().ring().bytes()
     }
 
-    /// Age of the oldest change in the ring. Zero if the ring is empty.
+    /// Returns the age of the oldest change in the ring buffer, or zero if there is no change.
     pub fn ring_age(&self) -> Duration {
         self.shared().ring().age(clock::steady())
     }
 
-    /// The objects whose deletions the ring still has, as they were before the deletion.
+    /// Returns the deleted objects whose deletions are still in the ring buffer, as they were
+    /// before the deletion.
     pub fn deleted(&self) -> Vec<Arc<IndexEntry>> {
         self.shared().ring().deleted()
     }
@@ -271,25 +279,27 @@ impl IndexReader {
 }
 
 impl IndexState {
-    /// Returns true if `rv` is the current version, or an earlier one that the ring still has.
+    /// Returns an error unless `rv` is the newest published version, or an earlier version that the
+    /// ring buffer still has.
     fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
         let head = self.head();
         let ring = self.ring();
-        // A change enters the ring before its version is published.
-        if rv > head || !ring.knows(rv) {
-            return Err(ring.gone(rv));
+        // The ring buffer can have changes whose versions are not published yet.
+        if rv > head || !ring.has_version(rv) {
+            return Err(ring.unavailable(rv));
         }
         Ok(())
     }
 
-    /// The state of `scope` at `rv`, a version between the lower boundary and the head.
+    /// Returns the objects in `scope` at the version `rv`. `rv` must not be above the published
+    /// version.
     fn state(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, VersionUnavailable> {
         let found = self.scan(scope);
         let old = self.ring().old(scope, rv)?;
         Ok(undo(rv, found, old))
     }
 
-    /// The newest state.
+    /// Returns the newest version, and the objects in `scope` at this version.
     ///
     /// # Errors
     ///
@@ -301,12 +311,14 @@ impl IndexState {
                 return Ok((head, found));
             }
         }
-        // The lock keeps the ring unchanged. Changes that the writer now makes in the map are in
-        // the ring already.
+        // While this lock is held, the ring buffer does not change. The writer adds each change to
+        // the ring buffer before it changes the map, so all changes that the scan can find are in
+        // the ring buffer.
         let ring = self.ring();
         let head = self.head();
         let found = self.scan(scope);
-        // The lower boundary is not above the head, and neither of them decreases.
+        // The oldest version in the ring buffer is never above the head, so this fails only if the
+        // state is retired.
         let old = ring.old(scope, head)?;
         drop(ring);
         Ok((head, undo(head, found, old)))

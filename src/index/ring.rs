@@ -1,13 +1,14 @@
-//! The ring: the latest changes in their order. Input: each change, before it is made in the map.
-//! Output: the objects that restore an earlier version of the map, and the changes after a version.
+//! The ring buffer of the latest changes, in short the ring. The writer adds each change to the
+//! ring before it changes the map. The ring returns the changes after a version, and the objects
+//! with which a list restores an earlier version of the map.
 //!
 //! **Accounting.** When the map drops an object, exactly one change has this object as its
 //! `before`. So the weights of all `before` objects are the memory that only the ring holds.
 //!
-//! **Limits.** The ring drops its oldest changes if they are too old, except the newest
-//! [`Bounds::MIN_CHANGES`], or if all changes together have too many bytes. A single batch of the
-//! writer can be larger than the whole ring. So changes younger than [`Bounds::MIN_AGE`] stay, and
-//! may have up to [`Bounds::peak_bytes`] bytes. A client that reads promptly then misses no change.
+//! **Limits.** The ring drops its oldest changes in two cases. They are too old and not among the
+//! newest [`Bounds::MIN_CHANGES`], or all changes together have too many bytes. One batch of the
+//! writer can be larger than the byte limit. So the limit is [`Bounds::peak_bytes`] while changes
+//! are younger than [`Bounds::MIN_AGE`]. A client that reads promptly then misses no change.
 
 use super::{Bounds, IndexChange, IndexEntry, ListScope, Rv, VersionUnavailable};
 use std::collections::VecDeque;
@@ -17,13 +18,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: VecDeque<RingSlot>,
-    /// The lower boundary: the version of the last dropped change, or the first version of the
-    /// index.
+    /// The oldest version that can be read: the version of the last dropped change, or the first
+    /// version of the index.
     floor: Rv,
     bytes: usize,
     bounds: Bounds,
-    /// True if a timer will trim the ring even if no change is added.
-    pub watched: bool,
+    /// True if a timer will trim the ring, even if no change is added.
+    pub has_trim_timer: bool,
     /// True if the state of the index was replaced, so no cursor can continue.
     retired: bool,
 }
@@ -31,12 +32,13 @@ pub(super) struct Ring {
 #[derive(Debug)]
 struct RingSlot {
     change: IndexChange,
-    /// The local time of the change. The version is the time of another machine on a follower.
+    /// The time of the change on this process's steady clock. The version of the change is no
+    /// measure of its age, because on a follower it comes from the leader's clock.
     at: Instant,
 }
 
 impl RingSlot {
-    /// Bytes that are freed when the change is dropped.
+    /// Returns the number of bytes that are freed when the change is dropped.
     fn weight(&self) -> usize {
         let before = self.change.before.as_ref();
         size_of::<Self>() + before.map_or(0, |entry| entry.weight())
@@ -50,28 +52,30 @@ impl Ring {
             floor,
             bytes: 0,
             bounds,
-            watched: false,
+            has_trim_timer: false,
             retired: false,
         }
     }
 
-    /// Drops all changes. From now on every version is unknown.
+    /// Drops all changes. After that, no version can be read.
     pub(super) fn retire(&mut self) {
         self.retired = true;
         self.slots.clear();
         self.bytes = 0;
     }
 
-    /// Adds a change. Its version is not below that of the last change.
+    /// Adds a change. Its version must not be below the version of the previous change.
     pub(super) fn push(&mut self, change: IndexChange, at: Instant) {
         let slot = RingSlot { change, at };
         self.bytes += slot.weight();
         self.slots.push_back(slot);
     }
 
-    /// Drops the oldest changes until the limits hold. A change after `head`, the published
-    /// version, stays, so the lower boundary is never above `head`. Returns true if more changes
-    /// can be dropped when they are no longer young.
+    /// Drops the oldest changes until the ring is within its limits. Changes after `head`, the
+    /// published version, stay. So the oldest version in the ring is never above `head`.
+    ///
+    /// Returns true if the ring exceeds its normal byte limit, so that more changes can be dropped
+    /// when they are old enough.
     pub(super) fn trim(&mut self, now: Instant, head: Rv) -> bool {
         while let Some(oldest) = self.slots.front() {
             let age = now.saturating_duration_since(oldest.at);
@@ -80,12 +84,13 @@ impl Ring {
             } else {
                 self.bounds.bytes
             };
-            let old = age > self.bounds.age && self.slots.len() > Bounds::MIN_CHANGES;
-            let over = self.bytes > allowed || old;
-            if !over || oldest.change.rv > head {
+            let is_too_old = age > self.bounds.age && self.slots.len() > Bounds::MIN_CHANGES;
+            let must_drop = self.bytes > allowed || is_too_old;
+            if !must_drop || oldest.change.rv > head {
                 break;
             }
-            // No reader can see the remaining changes of the same version.
+            // Other changes of the same version may remain, but readers only read changes after
+            // `floor`.
             self.floor = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();
@@ -93,22 +98,23 @@ impl Ring {
         self.bytes > self.bounds.bytes
     }
 
-    /// The changes after `rv`. None if the ring has dropped some of them.
+    /// Returns the changes after `rv`. Fails if the ring has dropped some of them.
     pub(super) fn after(
         &self,
         rv: Rv,
     ) -> Result<impl Iterator<Item = &IndexChange>, VersionUnavailable> {
         if rv < self.floor || self.retired {
-            return Err(self.gone(rv));
+            return Err(self.unavailable(rv));
         }
         let from = self.slots.partition_point(|slot| slot.change.rv <= rv);
         Ok(self.slots.range(from..).map(|slot| &slot.change))
     }
 
-    /// The objects of `scope` that a scan may have missed if it started when `rv` was the head.
+    /// Returns the objects in `scope` that were current at `rv` and have been replaced or deleted
+    /// since. A scan that started when `rv` was the newest version may have missed them.
     ///
-    /// Such an object was current at `rv`, and the earliest later change of its key replaced or
-    /// removed it. Objects that further changes replaced are newer than `rv`.
+    /// Such an object is the `before` of the first change of its key after `rv`. The `before` of a
+    /// further change of the key is newer than `rv`.
     pub(super) fn old(
         &self,
         scope: &ListScope,
@@ -119,7 +125,7 @@ impl Ring {
         Ok(old.filter(wanted).cloned().collect())
     }
 
-    /// The objects that the changes in the ring have deleted.
+    /// Returns the objects that the changes in the ring have deleted.
     pub(super) fn deleted(&self) -> Vec<Arc<IndexEntry>> {
         let changes = self.slots.iter().map(|slot| &slot.change);
         let deletions = changes.filter(|change| change.after.is_none());
@@ -128,8 +134,9 @@ impl Ring {
             .collect()
     }
 
-    /// Returns true if `rv` is the version of a change, or the lower boundary.
-    pub(super) fn knows(&self, rv: Rv) -> bool {
+    /// Returns true if `rv` is the version of a change in the ring, or the oldest version that can
+    /// be read.
+    pub(super) fn has_version(&self, rv: Rv) -> bool {
         if self.retired {
             return false;
         }
@@ -137,7 +144,7 @@ impl Ring {
         rv == self.floor || self.slots.get(at).is_some_and(|slot| slot.change.rv == rv)
     }
 
-    pub(super) fn gone(&self, asked: Rv) -> VersionUnavailable {
+    pub(super) fn unavailable(&self, asked: Rv) -> VersionUnavailable {
         VersionUnavailable {
             asked,
             oldest: self.floor,
@@ -152,7 +159,7 @@ impl Ring {
         self.bytes
     }
 
-    /// Age of the oldest change. Zero if the ring is empty.
+    /// Returns the age of the oldest change, or zero if the ring is empty.
     pub(super) fn age(&self, now: Instant) -> Duration {
         let oldest = self.slots.front();
         oldest.map_or(Duration::ZERO, |slot| {

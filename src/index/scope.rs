@@ -1,9 +1,9 @@
-//! The part of the index that a reader requests.
+//! The part of the index that a list or a watch covers.
 
 use super::Key;
 use std::sync::Arc;
 
-/// The part of the index that a reader requests.
+/// The part of the index that a list or a watch covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListScope {
     /// All namespaces.

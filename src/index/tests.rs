@@ -1,4 +1,5 @@
-//! Tests of internal details: the undo of lists, and the sizes of the ring.
+//! Tests the index: lists beside a writer, the limits of the ring buffer, the versions, and the
+//! replacement of the whole state.
 
 use super::reader::undo;
 use super::*;
@@ -26,7 +27,7 @@ fn delete(namespace: &str, name: &str) -> Write {
     }
 }
 
-/// The result of a list: keys, versions and the number that was given to `put`.
+/// Returns the key, the version and the number of each object. The number is the argument of `put`.
 fn shown(entries: &[Arc<IndexEntry>]) -> Vec<(String, Rv, String)> {
     let number = |entry: &IndexEntry| {
         let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap();
@@ -38,8 +39,8 @@ fn shown(entries: &[Arc<IndexEntry>]) -> Vec<(String, Rv, String)> {
         .collect()
 }
 
-/// All changes that a cursor returns without waiting.
-fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
+/// Returns all changes that a cursor returns without waiting.
+fn read_available(mut cursor: Cursor) -> Vec<IndexChange> {
     let mut all = Vec::new();
     while let Some(changes) = cursor.next().now_or_never() {
         all.extend(changes.unwrap());
@@ -78,7 +79,7 @@ fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
     });
 
     let mut model = BTreeMap::new();
-    let mut needed = 0;
+    let mut undone_scans = 0;
     for _ in 0..200_000 {
         let rv = reader.head();
         let scanned = reader.shared().scan(&ListScope::All);
@@ -103,23 +104,26 @@ fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
             })
             .collect();
         let seen: Vec<_> = shown(&listed).into_iter().map(|(k, _, n)| (k, n)).collect();
-        assert_eq!(seen, expected, "as of {rv}");
+        assert_eq!(seen, expected, "at version {rv}");
         let raw: Vec<_> = shown(&scanned)
             .into_iter()
             .map(|(k, _, n)| (k, n))
             .collect();
-        needed += usize::from(raw != expected);
-        if needed >= 20 {
+        undone_scans += usize::from(raw != expected);
+        if undone_scans >= 20 {
             break;
         }
     }
     done.store(true, Ordering::Relaxed);
     drop(states);
     worker.join().unwrap();
-    assert!(needed > 0, "no scan saw the writer at work");
+    assert!(
+        undone_scans > 0,
+        "the writer must change the map during at least one scan"
+    );
 }
 
-/// The bytes in the ring for a replaced object of `put`.
+/// Returns the number of bytes that one replaced object takes in the ring buffer.
 fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
     let empty = reader.ring_bytes();
     writer
@@ -130,12 +134,12 @@ fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
         .commit(vec![put("w", "w", 2)], VersionAssignment::Mint)
         .unwrap();
     let replaced = reader.ring_bytes();
-    assert!(added - empty < 100, "an object that the map holds counts");
+    assert!(added - empty < 100, "an object in the map must not count");
     replaced - added
 }
 
-/// Makes the committed changes older than the smallest age.
-fn grow_old(writer: &mut Writer) {
+/// Trims the ring buffer as if its changes were no longer younger than [`Bounds::MIN_AGE`].
+fn trim_as_old(writer: &mut Writer) {
     writer.trim(Instant::now() + Bounds::MIN_AGE);
 }
 
@@ -153,16 +157,16 @@ fn the_ring_counts_only_its_own_bytes_and_stays_within_its_limit() {
         writer
             .commit(vec![put("w", "w", n % 9)], VersionAssignment::Mint)
             .unwrap();
-        grow_old(&mut writer);
+        trim_as_old(&mut writer);
         assert!(reader.ring_bytes() <= bytes);
     }
     assert!(
         reader.ring_bytes() > bytes - one,
-        "more is dropped than need be"
+        "the ring buffer must not drop more changes than necessary"
     );
     assert!(reader.oldest() > first);
     let kept = reader.follow(reader.oldest(), ListScope::All).unwrap();
-    assert_eq!(ready(kept).len(), 10);
+    assert_eq!(read_available(kept).len(), 10);
 }
 
 #[test]
@@ -190,7 +194,7 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
         reader
             .list(&ListScope::All, ReadVersion::Exact(first))
             .is_ok(),
-        "however old they are, the newest stay"
+        "the newest changes must stay at any age"
     );
     let newest = (0..Bounds::MIN_CHANGES).map(|n| {
         let number = u64::try_from(n).unwrap() + 3;
@@ -209,17 +213,18 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
         .unwrap();
     assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
     let kept = reader.follow(second, ListScope::All).unwrap();
-    assert_eq!(ready(kept).len(), Bounds::MIN_CHANGES);
+    assert_eq!(read_available(kept).len(), Bounds::MIN_CHANGES);
 }
 
-/// The bounds of the server, and its largest number of operations.
-const SERVERS: Bounds = Bounds {
+/// The limits that the server uses.
+const SERVER_BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
+/// The number of operations for which the limits of the server are chosen.
 const OPERATIONS: usize = 10_000;
 
-/// Operation number `n`, with a text of average length.
+/// Returns a write of the operation number `n`, whose JSON has an average length.
 fn operation(n: usize, is_completed: bool) -> Write {
     let text = "x".repeat(1_600);
     let status = if is_completed {
@@ -233,8 +238,8 @@ fn operation(n: usize, is_completed: bool) -> Write {
     }
 }
 
-/// Commits all operations, and then one batch that completes and deletes each, as if their rule was
-/// renamed. Returns the version before that batch.
+/// Commits all operations. Then commits one batch that completes and deletes each operation, as if
+/// their rule was renamed. Returns the version before this batch.
 fn end_all(writer: &mut Writer) -> Rv {
     let begin: Vec<Write> = (0..OPERATIONS).map(|n| operation(n, false)).collect();
     let before = writer.commit(begin, VersionAssignment::Mint).unwrap();
@@ -254,16 +259,19 @@ fn end_all(writer: &mut Writer) -> Rv {
 
 #[test]
 fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
-    let (mut writer, reader) = index(SERVERS);
+    let (mut writer, reader) = index(SERVER_BOUNDS);
     let before = end_all(&mut writer);
-    assert!(reader.ring_bytes() > SERVERS.bytes && reader.ring_bytes() <= SERVERS.peak_bytes());
-    let changes = ready(reader.follow(before, ListScope::All).unwrap());
+    assert!(
+        reader.ring_bytes() > SERVER_BOUNDS.bytes
+            && reader.ring_bytes() <= SERVER_BOUNDS.peak_bytes()
+    );
+    let changes = read_available(reader.follow(before, ListScope::All).unwrap());
     let deletions = changes.iter().filter(|change| change.after.is_none());
     assert_eq!(
         (changes.len(), deletions.count()),
         (2 * OPERATIONS, OPERATIONS)
     );
-    // A page of a list that began earlier is also available.
+    // A client that began a list in pages before the batch can also read its next page.
     let (_, then) = reader
         .list(&ListScope::All, ReadVersion::Exact(before))
         .unwrap();
@@ -272,19 +280,19 @@ fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
 
 #[tokio::test(start_paused = true)]
 async fn young_changes_expire_without_a_further_commit() {
-    let (mut writer, reader) = index(SERVERS);
+    let (mut writer, reader) = index(SERVER_BOUNDS);
     let before = end_all(&mut writer);
     tokio::time::sleep(Bounds::MIN_AGE / 2).await;
     assert!(reader.follow(before, ListScope::All).is_ok());
     tokio::time::sleep(Bounds::MIN_AGE).await;
-    assert!(reader.ring_bytes() <= SERVERS.bytes);
+    assert!(reader.ring_bytes() <= SERVER_BOUNDS.bytes);
     assert!(reader.follow(before, ListScope::All).is_err());
     assert!(reader.follow(reader.oldest(), ListScope::All).is_ok());
-    // The same for a second batch.
+    // The changes of a second batch must expire, too.
     let before = end_all(&mut writer);
     assert!(reader.follow(before, ListScope::All).is_ok());
     tokio::time::sleep(2 * Bounds::MIN_AGE).await;
-    assert!(reader.ring_bytes() <= SERVERS.bytes);
+    assert!(reader.ring_bytes() <= SERVER_BOUNDS.bytes);
 }
 
 #[test]
@@ -304,7 +312,7 @@ fn young_changes_are_limited_as_well() {
         assert!(reader.ring_bytes() <= bounds.peak_bytes());
     }
     assert!(reader.ring_bytes() > bounds.peak_bytes() - 2 * one);
-    // A ring that is large already, and a ring without bytes, are not limited further.
+    // Each row has the normal limit and the limit while changes are young.
     for (bytes, most) in [(0, 0), (4 << 20, 48 << 20), (1 << 30, 1 << 30)] {
         assert_eq!(Bounds { bytes, ..MANY }.peak_bytes(), most);
     }
@@ -322,13 +330,13 @@ fn an_empty_index_is_listed_and_followed_from_its_first_version() {
     writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(9)))
         .unwrap();
-    let changes = ready(cursor);
+    let changes = read_available(cursor);
     assert_eq!(changes.len(), 1);
     assert_eq!((changes[0].rv, changes[0].before.is_none()), (Rv(9), true));
 }
 
 #[test]
-fn a_version_that_no_change_had_is_gone() {
+fn a_version_that_no_change_had_is_unavailable() {
     let (mut writer, reader) = index_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
@@ -341,7 +349,7 @@ fn a_version_that_no_change_had_is_gone() {
     };
     let followed = |rv| {
         let followed = reader.follow(Rv(rv), ListScope::All);
-        followed.map(|cursor| ready(cursor).len())
+        followed.map(|cursor| read_available(cursor).len())
     };
     for (rv, objects, changes) in [(10, 0, 2), (20, 1, 1), (30, 1, 0)] {
         assert_eq!(listed(rv), Ok(objects));
@@ -379,8 +387,8 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
         .list(&ListScope::All, ReadVersion::Exact(rv))
         .unwrap();
     assert_eq!(shown(&then), [("a/x".into(), rv, "1".into())]);
-    // The steps of a batch have consecutive versions.
-    let changes = ready(reader.follow(rv, ListScope::Object(key.clone())).unwrap());
+    // The changes of a batch have increasing versions.
+    let changes = read_available(reader.follow(rv, ListScope::Object(key.clone())).unwrap());
     let versions: Vec<_> = changes.iter().map(|change| change.rv).collect();
     assert!(versions.is_sorted_by(|a, b| a < b));
     assert_eq!((changes.len(), versions[3]), (4, last));
@@ -441,7 +449,10 @@ fn a_batch_with_a_malformed_write_changes_nothing() {
         "cannot index a/bad: missing field `metadata` at line 1 column 2"
     );
     assert_eq!((reader.head(), reader.len()), (head, 1));
-    assert_eq!(ready(reader.follow(head, ListScope::All).unwrap()).len(), 0);
+    assert_eq!(
+        read_available(reader.follow(head, ListScope::All).unwrap()).len(),
+        0
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -458,18 +469,18 @@ async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
         writer.commit(two, VersionAssignment::Mint).unwrap(),
         Rv(6_001)
     );
-    // More changes than microseconds.
+    // There are more changes than microseconds, so the version is the previous version plus one.
     let next = writer
         .commit(vec![delete("a", "x")], VersionAssignment::Mint)
         .unwrap();
     assert_eq!(next, Rv(6_002));
     for asked in [next, Rv(7)] {
         let past = writer.commit(vec![delete("a", "y")], VersionAssignment::Exact(asked));
-        assert!(matches!(past, Err(Error::NotAbove { asked: told, .. }) if told == asked));
+        assert!(matches!(past, Err(Error::NotAbove { asked: reported, .. }) if reported == asked));
         assert!(matches!(writer.begin(asked), Err(Error::NotAbove { .. })));
     }
 
-    // The versions of the last leader were ahead of our clock.
+    // The versions of the previous leader are ahead of this server's clock.
     writer.begin(Rv(1_000_000)).unwrap();
     writer.reserve(Rv(2_000_000));
     let ahead = vec![put("a", "z", 1), put("a", "z", 2)];
@@ -478,7 +489,7 @@ async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
         Rv(1_000_002)
     );
 
-    // An invalid clock.
+    // A time before 1970 or after [`Rv::MAX`] yields version 0.
     let before_1970 = Timestamp::UNIX_EPOCH - Duration::from_secs(1);
     assert_eq!(Rv::of_clock(before_1970), Rv(0));
     assert_eq!(Rv::of_clock(Timestamp::MAX), Rv(0));
@@ -495,7 +506,7 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
         .follow(Rv(20), ListScope::Namespace("b".into()))
         .unwrap();
     writer.begin(Rv(1_000)).unwrap();
-    let marker = ready(other_namespace);
+    let marker = read_available(other_namespace);
     assert_eq!(marker.len(), 1);
     assert_eq!((marker[0].rv, marker[0].key()), (Rv(1_000), None));
     let (_, entries) = reader
@@ -508,17 +519,17 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
     let refused = |error| matches!(error, Err(Error::NotReserved { .. }));
     assert!(
         refused(writer.commit(change(), VersionAssignment::Mint)),
-        "nothing is reserved yet"
+        "a batch must be refused before versions are reserved"
     );
     writer.reserve(Rv(1_001));
     assert!(
         refused(writer.commit(change(), VersionAssignment::Mint)),
-        "only one is reserved"
+        "a batch of two writes must be refused if only one version is reserved"
     );
     assert_eq!(
         reader.head(),
         Rv(1_000),
-        "nothing of the batch is committed"
+        "no write of a refused batch must be committed"
     );
     writer.reserve(Rv(1_002));
     assert_eq!(
@@ -558,7 +569,11 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
             .add(Key::new("b", "z"), Rv(1), b"no JSON")
             .is_err()
     );
-    assert_eq!(reader.head(), Rv(30), "nothing has changed");
+    assert_eq!(
+        reader.head(),
+        Rv(30),
+        "a replacement must not be visible before it replaces the state"
+    );
     writer.replace(replacement);
     assert_eq!((reader.oldest(), reader.head()), (Rv(25), Rv(25)));
     let (rv, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
@@ -602,7 +617,7 @@ async fn versions_stay_below_2_to_the_53() {
 }
 
 #[test]
-fn an_unchanged_mirrored_put_still_sets_the_version() {
+fn an_unchanged_put_with_an_exact_version_sets_the_version() {
     let (mut writer, reader) = index_from(MANY, Rv(1));
     for rv in [5, 6] {
         writer
@@ -622,11 +637,11 @@ fn changes_of_one_version_are_visible_atomically() {
         writer
             .commit(batch, VersionAssignment::Exact(Rv(rv)))
             .unwrap();
-        grow_old(&mut writer);
+        trim_as_old(&mut writer);
         if let Ok(cursor) = reader.follow(previous, ListScope::All) {
-            assert_eq!(ready(cursor).len(), 2);
+            assert_eq!(read_available(cursor).len(), 2);
         }
-        let from_oldest = ready(reader.follow(reader.oldest(), ListScope::All).unwrap());
+        let from_oldest = read_available(reader.follow(reader.oldest(), ListScope::All).unwrap());
         assert_eq!(from_oldest.len() % 2, 0);
     }
     assert!(reader.oldest() > Rv(1));
@@ -678,7 +693,7 @@ fn lists_finish_beside_a_writer_that_overflows_the_ring() {
             shown(std::slice::from_ref(entry)).remove(0).2
         };
         assert_eq!(entries.len(), 200);
-        assert_eq!(of("1"), of("99"), "half a batch");
+        assert_eq!(of("1"), of("99"), "a list must not contain half a batch");
     }
     done.store(true, Ordering::Relaxed);
     worker.join().unwrap();
@@ -692,7 +707,8 @@ fn an_unpublished_change_is_not_visible() {
         .unwrap();
     let mut cursor = reader.follow(Rv(1), ListScope::All).unwrap();
     let mut change = cursor.next().now_or_never().unwrap().unwrap().remove(0);
-    // A state in the middle of a commit.
+    // The ring buffer has a change whose version is not published yet, as in the middle of a
+    // commit.
     change.rv = Rv(7);
     reader.shared().ring_mut().push(change, Instant::now());
     let gone = VersionUnavailable {
@@ -703,7 +719,7 @@ fn an_unpublished_change_is_not_visible() {
     let listed = reader.list(&ListScope::All, ReadVersion::Exact(Rv(7)));
     assert_eq!(listed.unwrap_err(), gone);
     assert_eq!(
-        ready(reader.follow(Rv(1), ListScope::All).unwrap()).len(),
+        read_available(reader.follow(Rv(1), ListScope::All).unwrap()).len(),
         1
     );
 }

@@ -1,5 +1,5 @@
-//! The writer of the index. Input: batches of writes. Output: changes in the ring, then in the map,
-//! then a published version.
+//! Writes the index. For each batch, the writer adds the changes to the ring buffer, then changes
+//! the map, and then publishes the new version.
 
 use super::entry::Encoded;
 use super::reader::IndexState;
@@ -23,16 +23,16 @@ pub struct Writer {
     numbering: Numbering,
 }
 
-/// The versions that the leader may issue in one term.
+/// The versions that the leader may issue in one leadership term.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
-    /// The version for the time of day at which the term began. The first version of the term may
-    /// be above it. Then versions increase by one until the clock has reached them.
+    /// The version for the time of day at which the term began. If the first version of the term is
+    /// above it, versions increase by one until the clock has reached them.
     clock: Rv,
-    /// The steady time at which the term began. Versions follow the steady clock from then on,
-    /// because the time of day may be set back.
+    /// The steady time at which the term began. Versions follow the steady clock, because the time
+    /// of day may be set back.
     since: Instant,
-    /// The highest reserved version.
+    /// The highest version that the leader has reserved in the Lease.
     reserved: Rv,
 }
 
@@ -45,14 +45,14 @@ impl Numbering {
         }
     }
 
-    /// The version for the current steady time.
+    /// Returns the version for the current time on the steady clock.
     fn now(&self) -> Rv {
         let passed = u64::try_from(clock::since(self.since).as_micros()).unwrap_or(u64::MAX);
         Rv(self.clock.0.saturating_add(passed))
     }
 }
 
-/// An empty index.
+/// Creates an empty index with its writer and a reader.
 pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     let shared = Arc::new(IndexState::new(bounds, start));
     let (current, read) = watch::channel(shared.clone());
@@ -66,17 +66,18 @@ pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
 }
 
 impl Writer {
-    /// Begins a term: commits a marker at `start`. All versions of the term are above it. No
-    /// version may be issued before [`Writer::reserve`].
+    /// Begins a leadership term. Commits a marker, which is a version without a changed object, at
+    /// `start`. All later versions of the term are above `start`. No version can be issued before
+    /// [`Writer::reserve`] is called.
     ///
     /// # Errors
     ///
-    /// If `start` is not above the head, or if there are no more versions. The index is unchanged
-    /// then.
+    /// `start` is not above the newest version, or there are no more versions. The index is
+    /// unchanged then.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
-            // No client can know a version of an empty index, so it needs no marker.
-            above(start, Rv(0))?;
+            // No client can have a version of an index at version 0, so no marker is needed.
+            check_above(start, Rv(0))?;
             self.replace(self.replacement(start));
         } else {
             self.mark(start)?;
@@ -88,18 +89,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Allows versions up to `until`. Zero revokes the permission.
+    /// Allows versions up to `until`. Zero forbids further versions.
     pub fn reserve(&mut self, until: Rv) {
         self.numbering.reserved = until;
     }
 
-    /// Commits a marker with the version `rv`.
+    /// Commits a marker, which is a version without a changed object.
     ///
     /// # Errors
     ///
-    /// As [`Writer::begin`].
+    /// The errors of [`Writer::begin`].
     pub fn mark(&mut self, rv: Rv) -> Result<(), Error> {
-        above(rv, self.head())?;
+        check_above(rv, self.head())?;
         let marker = IndexChange {
             rv,
             before: None,
@@ -108,34 +109,35 @@ impl Writer {
         let now = clock::steady();
         self.shared.ring_mut().push(marker, now);
         self.shared.head.send_replace(rv);
-        self.let_go(now);
+        self.trim_or_start_timer(now);
         Ok(())
     }
 
-    /// Creates an empty state with the version `at`. It can be filled and then replace the current
-    /// state.
+    /// Creates an empty state with the version `at`. When it has been filled, [`Writer::replace`]
+    /// makes it the current state.
     pub fn replacement(&self, at: Rv) -> Replacement {
         Replacement {
             shared: Arc::new(IndexState::new(self.bounds, at)),
         }
     }
 
-    /// Replaces the whole state. The new version may be below the head. Readers see the old state
-    /// or the new one. Cursors on the old state get
-    /// [`VersionUnavailable`](super::VersionUnavailable), because no change leads from it to the
-    /// new state.
+    /// Replaces the whole state. The version of the new state may be below the current version. A
+    /// reader sees either the old state or the new one. Cursors on the old state return
+    /// [`VersionUnavailable`](super::VersionUnavailable), because no changes lead from the old
+    /// state to the new one.
     pub fn replace(&mut self, replacement: Replacement) {
         let old = std::mem::replace(&mut self.shared, replacement.shared);
         self.current.send_replace(self.shared.clone());
         old.retire();
     }
 
-    /// Applies the batch in its order, and publishes and returns the last version. If nothing
-    /// changes, the head stays. Readers see the whole batch or nothing of it.
+    /// Applies the writes of the batch in order. Publishes and returns the version of the last
+    /// change. If nothing changes, the version stays the same. Readers see the whole batch or
+    /// nothing of it.
     ///
     /// # Errors
     ///
-    /// If the JSON is malformed, if the version is not above the head, or if there are no more
+    /// The JSON is malformed, the version is not above the newest version, or there are no more
     /// versions. The index is unchanged then.
     pub fn commit(
         &mut self,
@@ -163,38 +165,38 @@ impl Writer {
             self.apply(change);
         }
         self.shared.head.send_replace(last);
-        self.let_go(now);
+        self.trim_or_start_timer(now);
         Ok(last)
     }
 
-    /// The current entry at `key`.
+    /// Returns the current entry at `key`.
     pub fn get(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         self.shared.get(key)
     }
 
-    /// The published version.
+    /// Returns the newest published version.
     pub fn head(&self) -> Rv {
         self.shared.head()
     }
 
-    /// Drops changes from the ring that are too old at `now`. Each commit also does this. A timer
-    /// calls it, so that the ring shrinks without commits.
+    /// Drops changes from the ring buffer that are too old at `now`. Each commit also does this. A
+    /// timer calls this function, so that the ring buffer shrinks without commits, too.
     pub fn trim(&mut self, now: Instant) {
         self.shared.ring_mut().trim(now, self.head());
     }
 
-    /// Trims the ring, and starts a timer that trims it again when its changes are no longer young.
-    /// Without a runtime, the next commit trims it.
-    fn let_go(&self, now: Instant) {
+    /// Trims the ring buffer. If it still exceeds its normal limit, starts a timer that trims it
+    /// again when its changes are old enough. Without a tokio runtime, the next commit trims it.
+    fn trim_or_start_timer(&self, now: Instant) {
         let mut ring = self.shared.ring_mut();
         let more = ring.trim(now, self.head());
-        if !more || ring.watched {
+        if !more || ring.has_trim_timer {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        ring.watched = true;
+        ring.has_trim_timer = true;
         drop(ring);
         let shared = Arc::downgrade(&self.shared);
         runtime.spawn(async move {
@@ -204,22 +206,23 @@ impl Writer {
                     return;
                 };
                 let mut ring = shared.ring_mut();
-                ring.watched = ring.trim(clock::steady(), shared.head());
-                if !ring.watched {
+                ring.has_trim_timer = ring.trim(clock::steady(), shared.head());
+                if !ring.has_trim_timer {
                     return;
                 }
             }
         });
     }
 
-    /// Changes the map. The ring already has the change.
+    /// Makes a change in the map. The ring buffer already has the change.
     fn apply(&self, change: IndexChange) {
         let IndexChange { before, after, .. } = change;
         match (before, after) {
             (_, Some(after)) => self.shared.put(after),
             (Some(before), None) => {
                 let Key { namespace, name } = before.key().clone();
-                // An empty namespace is removed, because namespaces are created and deleted.
+                // An empty namespace is removed. Otherwise the names of deleted namespaces would
+                // stay in memory.
                 if let Slot::Occupied(mut names) = self.shared.map.entry(namespace) {
                     if names.get_mut().remove(&name).is_some() {
                         self.shared.len.fetch_sub(1, Relaxed);
@@ -234,18 +237,18 @@ impl Writer {
     }
 }
 
-/// A state that is filled object by object before it replaces the writer's state.
+/// A state that is filled with objects before it becomes the current state.
 #[derive(Debug)]
 pub struct Replacement {
     shared: Arc<IndexState>,
 }
 
 impl Replacement {
-    /// Adds an object with the version of its last change.
+    /// Adds an object, with the version of its last change.
     ///
     /// # Errors
     ///
-    /// If its JSON is malformed.
+    /// The JSON is malformed.
     pub fn add(&mut self, key: Key, rv: Rv, json: &[u8]) -> Result<(), Error> {
         let encoded = match Encoded::decode(rv, json) {
             Ok(encoded) => encoded,
@@ -262,8 +265,8 @@ impl Replacement {
     }
 }
 
-/// Returns true if `asked` may be the version of the next change after `head`.
-fn above(asked: Rv, head: Rv) -> Result<(), Error> {
+/// Returns an error if `asked` cannot be the version of the next change after `head`.
+fn check_above(asked: Rv, head: Rv) -> Result<(), Error> {
     if asked <= head {
         return Err(Error::NotAbove { asked, head });
     }
@@ -276,25 +279,26 @@ fn above(asked: Rv, head: Rv) -> Result<(), Error> {
 /// The entries at a key before and after a change.
 type BeforeAfter = (Option<Arc<IndexEntry>>, Option<Arc<IndexEntry>>);
 
-/// A batch that is being prepared: its changes, and the entries of changed keys after them.
+/// A batch that is being prepared. The index is not changed yet.
 struct BatchDraft<'a> {
     shared: &'a IndexState,
     stamp: VersionAssignment,
     head: Rv,
-    /// The lowest version that the clock allows, and the highest reserved one.
+    /// The version for the current time. New versions are not below it.
     clock: Rv,
+    /// The highest reserved version.
     reserved: Rv,
     changes: Vec<IndexChange>,
-    /// For each changed key, the index of its last change in `changes`.
+    /// For each changed key, the position of its last change in `changes`.
     drafted: HashMap<Key, usize>,
-    /// One `Arc` for each new namespace.
+    /// The names of new namespaces. All keys in a namespace share one `Arc`.
     namespaces: HashSet<Arc<str>>,
 }
 
 impl<'a> BatchDraft<'a> {
     fn new(writer: &'a Writer, stamp: VersionAssignment, head: Rv) -> Result<Self, Error> {
         if let VersionAssignment::Exact(asked) = stamp {
-            above(asked, head)?;
+            check_above(asked, head)?;
         }
         Ok(Self {
             shared: &writer.shared,
@@ -337,7 +341,8 @@ impl<'a> BatchDraft<'a> {
         Ok(())
     }
 
-    /// The entries at `key` before and after a write of `encoded`. None if nothing changes.
+    /// Returns the entries at `key` before and after a write of `encoded`, or `None` if nothing
+    /// changes.
     fn put(
         &mut self,
         key: &Key,
@@ -359,7 +364,7 @@ impl<'a> BatchDraft<'a> {
         Ok(Some((before, Some(Arc::new(after.entry(key))))))
     }
 
-    /// The version of the next change.
+    /// Returns the version of the next change.
     fn next(&self) -> Result<Rv, Error> {
         match self.stamp {
             VersionAssignment::Exact(rv) => Ok(rv),
@@ -385,7 +390,7 @@ impl<'a> BatchDraft<'a> {
         }
     }
 
-    /// The key with the `Arc` of its namespace that other keys share.
+    /// Replaces the `Arc` of the key's namespace by the one that other keys share.
     fn shared_namespace(&mut self, key: Key) -> Key {
         let known = self.shared.map.get(&*key.namespace);
         let namespace = known.map(|names| names.key().clone()).or_else(|| {

@@ -1,16 +1,15 @@
-//! The wait before the next attempt.
-//!
-//! The wait grows exponentially, with jitter. All feeds lose a restarting API server at the same
-//! moment, and must not all return at the same moment.
+//! The delay before the next attempt to reach the server. It grows exponentially, with jitter. When
+//! an API server restarts, all feeds lose it at the same moment. With jitter, they do not reconnect
+//! at the same moment.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first wait. Each further wait is twice as long.
+/// The first delay. Each further delay is twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// An attempt of this length counts as a success. A shorter attempt counts as a failure even if it
-/// ended without an error, so that no feed retries without a wait.
+/// An attempt that lasts at least this long counts as a success. A shorter attempt counts as a
+/// failure, even if it ended without an error. Otherwise a feed could retry without any delay.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Counts consecutive failed attempts.
@@ -27,16 +26,18 @@ impl Backoff {
         }
     }
 
-    /// The wait before the next attempt: between half of a doubling step and the whole step, at
-    /// most `cap`.
+    /// Returns the delay before the next attempt. It is a random time between half of a step and
+    /// the whole step. The step doubles with each failure, up to `cap`.
     pub(super) fn next(&mut self, cap: Duration) -> Duration {
-        // 250 ms · 2^16 is 4.5 h. No cap is longer, so the product cannot overflow.
+        // The exponent is limited, so that the product cannot overflow. 250 ms · 2^16 is 4.5 h,
+        // which is longer than any cap.
         let step = (FIRST_DELAY * 2_u32.pow(self.failures.min(16))).min(cap);
         self.failures = self.failures.saturating_add(1);
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// As [`Backoff::next`], but zero if no failure has been counted.
+    /// Returns the delay after an attempt that ended without an error. It is zero if no failure has
+    /// been counted, and otherwise that of [`Backoff::next`].
     pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
         if self.failures == 0 {
             self.failures = 1;
@@ -59,7 +60,10 @@ mod tests {
             let step = (FIRST_DELAY * 2_u32.pow(u32::try_from(n).unwrap().min(16))).min(cap);
             assert!(*delay >= step / 2 && *delay <= step, "{n}: {delay:?}");
         }
-        assert!(delays[30..].iter().any(|d| d != &delays[30]), "no jitter");
+        assert!(
+            delays[30..].iter().any(|d| d != &delays[30]),
+            "the delays must have jitter"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,12 +1,13 @@
-//! The memory and the lists that all feeds of a cluster share.
+//! The limits that all feeds of a cluster share: the number of concurrent lists, and the number of
+//! large objects in memory.
 //!
-//! - At most [`MAX_LISTS`] lists run at the same time. Other feeds wait in their order.
-//! - A feed may hold [`SMALL_OBJECT`] bytes of an object by itself. For a larger object, it needs
-//!   the only place for large objects, and keeps it until the object has been evaluated. Other
-//!   feeds wait in their order.
+//! - At most [`MAX_LISTS`] lists run at the same time. Other feeds wait in order.
+//! - A feed may hold [`SMALL_OBJECT`] bytes of an object without a permit. For a larger object, it
+//!   needs the only permit for large objects, and holds it until the object has been evaluated.
+//!   Other feeds wait in order.
 //!
-//! The place is large enough for the largest object from the beginning. So the feed that has it
-//! waits for no other feed, and feeds cannot block each other.
+//! The permit is for an object of any size. So a feed that holds it waits for no other feed, and
+//! feeds cannot block each other.
 
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
@@ -16,29 +17,29 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Number of concurrent lists. The kube-apiserver holds a whole page of each list in memory. This
-/// server holds one object.
+/// Maximum number of concurrent lists. For each list, the kube-apiserver holds a whole page in
+/// memory, and this server holds one object.
 const MAX_LISTS: usize = 8;
 
-/// Time for which a list counts towards [`MAX_LISTS`]. A slower list continues, and the next list
-/// starts, so a hanging list does not block other lists. Most lists take less than a second.
-const LIST_TURN: Duration = Duration::from_mins(1);
+/// Time for which a list counts towards [`MAX_LISTS`]. A slower list continues, but another list
+/// may start. So a hanging list does not block other lists. Most lists take less than a second.
+const LIST_PERMIT_TIME: Duration = Duration::from_mins(1);
 
-/// Bytes of an object that a feed may hold without a place. Few objects are larger.
+/// Number of bytes of an object that a feed may hold without a permit. Few objects are larger.
 pub(super) const SMALL_OBJECT: usize = 64 << 10;
 
-/// Number of objects of more than [`SMALL_OBJECT`] bytes in memory. One object may need 30 MB with
-/// its decoded values.
+/// Maximum number of objects of more than [`SMALL_OBJECT`] bytes in memory. One object with its
+/// decoded values can take 30 MB.
 const MAX_LARGE_OBJECTS: usize = 1;
 
-/// Time in which a feed with a place must read the rest of its object. After that, the feed fails,
-/// and the next feed gets the place.
+/// Time in which a feed with a permit must receive the rest of its object. After that, the watch or
+/// list fails, and the next feed gets the permit.
 const LARGE_OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The budget. Cloning it is cheap.
+/// The budget that all feeds of a cluster share. Clones are cheap.
 #[derive(Clone, Debug)]
 pub(super) struct ReadBudget {
-    // tokio's semaphores are fair. A waiter that is dropped gives up its turn.
+    // tokio's semaphores are fair. A dropped waiter leaves the queue.
     lists: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
@@ -54,17 +55,17 @@ impl Default for ReadBudget {
 
 impl ReadBudget {
     /// Waits until another list may run.
-    pub(super) async fn turn(&self) -> ListPermit {
+    pub(super) async fn list_permit(&self) -> ListPermit {
         let permit = acquire(&self.lists).await;
         let held = tokio::spawn(async move {
-            sleep(LIST_TURN).await;
+            sleep(LIST_PERMIT_TIME).await;
             drop(permit);
         });
         ListPermit(held.abort_handle())
     }
 
     /// Waits until another large object may be read.
-    pub(super) async fn place(&self) -> LargeObjectPermit {
+    pub(super) async fn large_object_permit(&self) -> LargeObjectPermit {
         LargeObjectPermit {
             _permit: acquire(&self.large).await,
             until: Instant::now() + LARGE_OBJECT_TIMEOUT,
@@ -77,7 +78,7 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     permit.expect("the semaphores of a budget are never closed")
 }
 
-/// The right to list. It ends when this is dropped, or after [`LIST_TURN`].
+/// The permission to list. It ends when this value is dropped, or after [`LIST_PERMIT_TIME`].
 #[derive(Debug)]
 pub(super) struct ListPermit(AbortHandle);
 
@@ -87,7 +88,7 @@ impl Drop for ListPermit {
     }
 }
 
-/// The place for a large object.
+/// The permission to hold a large object in memory.
 #[derive(Debug)]
 pub(super) struct LargeObjectPermit {
     _permit: OwnedSemaphorePermit,
@@ -96,19 +97,20 @@ pub(super) struct LargeObjectPermit {
 }
 
 impl LargeObjectPermit {
-    /// The same bytes. The place is free when they and all their slices have been dropped.
+    /// Binds the permit to `bytes`. The permit is released when the returned bytes and all their
+    /// slices have been dropped.
     pub(super) fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Large {
             bytes,
-            _place: self,
+            _permit: self,
         })
     }
 }
 
-/// A large object with its place.
+/// A large object with its permit.
 struct Large {
     bytes: Bytes,
-    _place: LargeObjectPermit,
+    _permit: LargeObjectPermit,
 }
 
 impl AsRef<[u8]> for Large {
@@ -124,21 +126,23 @@ mod tests {
     use tokio::task::yield_now;
 
     #[tokio::test(start_paused = true)]
-    async fn lists_start_in_order_and_a_cancelled_one_gives_up_its_turn() {
+    async fn lists_start_in_order_and_a_cancelled_list_leaves_the_queue() {
         let budget = ReadBudget::default();
         let mut running = Vec::new();
         for _ in 0..MAX_LISTS {
-            running.push(budget.turn().await);
+            running.push(budget.list_permit().await);
         }
-        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(budget.turn())).collect();
-        for turn in &mut waiting {
-            assert!(turn.now_or_never().is_none());
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(budget.list_permit())).collect();
+        for list_permit in &mut waiting {
+            assert!(list_permit.now_or_never().is_none());
         }
         drop(waiting.remove(1));
-        // The aborted task returns the turn when it is polled.
+        // The aborted task releases its permit when the runtime polls it.
         running.pop();
         yield_now().await;
-        let first = (&mut waiting[0]).now_or_never().expect("the first in line");
+        let first = (&mut waiting[0])
+            .now_or_never()
+            .expect("the first waiter gets the released permit");
         assert!((&mut waiting[1]).now_or_never().is_none());
         drop(first);
         yield_now().await;
@@ -150,11 +154,11 @@ mod tests {
         let budget = ReadBudget::default();
         let mut hanging = Vec::new();
         for _ in 0..MAX_LISTS {
-            hanging.push(budget.turn().await);
+            hanging.push(budget.list_permit().await);
         }
         let began = Instant::now();
-        let _turn = budget.turn().await;
-        assert_eq!(began.elapsed(), LIST_TURN);
+        let _turn = budget.list_permit().await;
+        assert_eq!(began.elapsed(), LIST_PERMIT_TIME);
     }
 
     #[tokio::test]
@@ -163,13 +167,13 @@ mod tests {
         let mut slices = Vec::new();
         for _ in 0..MAX_LARGE_OBJECTS {
             let object = budget
-                .place()
+                .large_object_permit()
                 .await
                 .hold(Bytes::from(vec![7; SMALL_OBJECT + 1]));
             slices.push(object.slice(1..3));
         }
-        assert!(budget.place().now_or_never().is_none());
+        assert!(budget.large_object_permit().now_or_never().is_none());
         assert_eq!(slices.pop().unwrap(), [7, 7][..]);
-        assert!(budget.place().now_or_never().is_some());
+        assert!(budget.large_object_permit().now_or_never().is_some());
     }
 }

@@ -1,13 +1,13 @@
-//! The connection to a cluster. Input: a kubeconfig. Output: clients.
+//! The connection to a cluster: a client for requests, and clients for watches.
 //!
-//! The clients have kube's layers (address of the server, credentials that are refreshed, headers)
-//! on a hyper client of our own. kube's default client uses HTTP/1.1 and up to 417 KB of buffer for
-//! each watch. This client offers HTTP/2 with small windows.
+//! The clients have kube's layers (address of the server, refreshed credentials, headers) on top of
+//! a custom hyper client. kube's default client uses HTTP/1.1 and up to 417 KB of buffer for each
+//! watch. The custom client offers HTTP/2 with small windows.
 //!
-//! hyper has one HTTP/2 connection for a host. If the server's limit of concurrent streams is
-//! reached (100 in Kubernetes), further requests wait until a stream ends. For a watch, this takes
-//! minutes. So watches are spread over several connections, and other requests have a connection of
-//! their own.
+//! hyper opens one HTTP/2 connection for a host. If all concurrent streams of the connection are in
+//! use (100 in Kubernetes), further requests wait until a stream ends. If the streams are watches,
+//! that takes minutes. So watches are spread over several connections, and other requests have a
+//! separate connection.
 
 use super::read_ahead::BufferedConnector;
 use super::time_limits::{ConnectWithin, TimeLimited};
@@ -41,40 +41,42 @@ use std::{
 };
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
-/// Watches on one connection. A kube-apiserver allows 100 concurrent streams. The rest is for
-/// streams that are ending.
+/// Maximum number of watches on one connection. A kube-apiserver allows 100 concurrent streams. The
+/// other streams are a reserve for watches that are ending.
 const WATCHES_PER_CONNECTION: usize = 80;
 
-/// HTTP/2 window of one stream in bytes: the data that the server may send before the reader has
-/// read it. At a round trip of 1 ms, it allows 64 MB/s.
+/// HTTP/2 window of one stream in bytes. This is the amount of data that the server may send before
+/// the reader has read it. With a round trip of 1 ms, the window allows 64 MB/s.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// HTTP/2 window of a connection. It is large enough for the windows of all streams, so one slow
-/// reader does not block the others.
+/// HTTP/2 window of a connection in bytes. It covers the windows of all streams, so that one slow
+/// reader does not block the other streams.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 80;
 
-/// Read buffer of an HTTP/1.1 connection, as with `kubectl proxy` or some load balancers.
+/// Read buffer of an HTTP/1.1 connection in bytes. `kubectl proxy` and some load balancers use
+/// HTTP/1.1.
 const HTTP1_BUFFER: usize = 64 << 10;
 
-/// Interval of HTTP/2 pings on a silent connection, and the time to wait for the answer. A lost
-/// peer is noticed after the sum of both.
+/// Interval of HTTP/2 pings on a silent connection. A lost server is noticed after this time and
+/// [`PING_TIMEOUT`].
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Time limit for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time limit for TCP, proxy and TLS, as in client-go.
+/// Time limit for setting up a connection (TCP, proxy and TLS), as in client-go.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The address of the cluster and the time limit of requests.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The kubeconfig. If None: `KUBECONFIG` or `~/.kube/config` if one exists, otherwise the Pod's
-    /// service account.
+    /// The kubeconfig. If it is `None`, `KUBECONFIG` or `~/.kube/config` is used, or the Pod's
+    /// service account if there is no such file.
     pub kubeconfig: Option<PathBuf>,
-    /// Time limit of each request with its answer (`K8S_API_TIMEOUT`). Watches have no limit.
+    /// Time limit of each request, including its answer (`K8S_API_TIMEOUT`). Watches have no limit.
     pub api_timeout: Duration,
 }
 
-/// Why no client could be created: one line, which names the kubeconfig.
+/// The reason why no client can be created. Its text is one line, which names the kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be read or used.
@@ -85,39 +87,40 @@ pub enum ConnectError {
         /// The error with its causes.
         reason: String,
     },
-    /// There is no kubeconfig and no service account of a Pod.
+    /// There is neither a kubeconfig nor a service account of a Pod.
     #[error("no cluster: kubeconfig {path}: {kubeconfig}; in-cluster: {in_cluster}")]
     NoCluster {
-        /// Where the kubeconfig was looked for.
+        /// The places in which the kubeconfig was searched.
         path: String,
-        /// Why the kubeconfig cannot be used.
+        /// The reason why no kubeconfig can be used.
         kubeconfig: String,
-        /// Why there is no in-cluster configuration.
+        /// The reason why there is no in-cluster configuration.
         in_cluster: String,
     },
 }
 
-/// A connection to a cluster: clients with the same address and credentials. Cloning it is cheap.
+/// A connection to a cluster: clients with the same address and credentials. Clones are cheap.
 #[derive(Clone)]
 pub struct Connection {
-    /// The client for all requests except the feeds' watches. Each request is limited by
-    /// [`ConnectOptions::api_timeout`]. A watch is not.
+    /// The client for all requests except the watches of feeds. [`ConnectOptions::api_timeout`]
+    /// limits each request that is not a watch.
     pub client: Client,
-    /// The address and credentials, for a client of another server that knows them. None if the
-    /// connection was made [`Connection::through`] a client.
+    /// The address and the credentials, for a client of another server that accepts the same
+    /// credentials. `None` if the connection was created by [`Connection::through`].
     pub config: Option<Config>,
     watch_clients: Arc<WatchClients>,
 }
 
-/// The clients for watches. Each has a connection of its own.
+/// The clients for watches. Each client has a separate connection.
 struct WatchClients {
     make: Box<dyn Fn() -> Client + Send + Sync>,
-    /// A client and a shared counter of its watches. Each [`WatchPermit`] has a clone of the
-    /// counter.
+    /// The existing clients, each with a counter of its watches. Each [`WatchPermit`] holds a clone
+    /// of the counter.
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
-/// Permits one watch on a client. Dropping it frees the place for another watch.
+/// The permission to run one watch on a client. When it is dropped, another watch can use the
+/// client.
 pub(super) struct WatchPermit {
     pub(super) client: Client,
     _counter: Arc<()>,
@@ -130,8 +133,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A connection that uses `client` for everything, for servers that are not reached by a
-    /// kubeconfig.
+    /// Creates a connection that uses `client` for all requests, for servers that are not reached
+    /// by a kubeconfig.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
         Self::new(client, Box::new(move || every.clone()))
@@ -148,13 +151,13 @@ impl Connection {
         }
     }
 
-    /// A client with a connection of its own and without retries, for callers that retry
-    /// themselves. Each request is limited by [`ConnectOptions::api_timeout`].
+    /// Returns a client with a separate connection and without retries, for callers that retry
+    /// themselves. [`ConnectOptions::api_timeout`] limits each request.
     pub fn without_retries(&self) -> Client {
         (self.watch_clients.make)()
     }
 
-    /// A client for one more watch.
+    /// Returns a client for one more watch.
     pub(super) fn watch_client(&self) -> WatchPermit {
         let mut open = self
             .watch_clients
@@ -178,8 +181,8 @@ impl Connection {
     }
 }
 
-/// Reads the configuration and creates the clients. It sends no request, so the server starts even
-/// if the cluster cannot be reached. It must be called within a Tokio runtime.
+/// Reads the configuration and creates the clients. This sends no request, so the server starts
+/// even if the cluster cannot be reached. The caller must run in a tokio runtime.
 ///
 /// # Errors
 ///
@@ -205,7 +208,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
                     .await
                     .map_err(|e| fail(&e))?;
             config.apply_debug_overrides();
-            let proxy = intercept(&kubeconfig, &config.cluster_url);
+            let proxy = proxy_for(&kubeconfig, &config.cluster_url);
             let proxy = proxy.map_err(|reason| ConnectError::Kubeconfig {
                 path: path.clone(),
                 reason,
@@ -239,8 +242,8 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
     }
 }
 
-/// The proxy for `server` with its credentials, or why it cannot be used.
-fn intercept(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>, String> {
+/// Returns the proxy for `server` with its credentials. Fails if the proxy cannot be used.
+fn proxy_for(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>, String> {
     let proxy_url = || {
         let current = kubeconfig.current_context.as_deref()?;
         let mut contexts = kubeconfig.contexts.iter();
@@ -254,7 +257,7 @@ fn intercept(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>,
         return Ok(None);
     };
     let found = Matcher::builder().all(proxy).build().intercept(server);
-    // The address is not repeated, because it may contain a password.
+    // The error does not contain the address, because the address may contain a password.
     let found = found.ok_or("the address of the proxy is no URL of one")?;
     if found.uri().scheme_str() == Some("http") {
         return Ok(Some(found));
@@ -270,7 +273,7 @@ struct ClientLayers {
     config: Config,
     tls: rustls::ClientConfig,
     server_name: Option<rustls::pki_types::ServerName<'static>>,
-    /// One layer for all clients, so a token is refreshed once.
+    /// One authentication layer for all clients, so that a token is refreshed only once.
     auth: Option<AuthLayer>,
     headers: ExtraHeadersLayer,
     limit: Duration,
@@ -317,8 +320,8 @@ impl ClientLayers {
         }
     }
 
-    /// A client with a connection pool of its own. With `retry`, it retries answers with 429, 503
-    /// or 504 within the time limit. Feeds retry by themselves.
+    /// Creates a client with a separate connection pool. If `retry` is true, the client retries
+    /// answers with 429, 503 or 504 within the time limit. Feeds retry by themselves.
     fn client<C>(&self, connector: C, retry: bool) -> Client
     where
         C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -371,7 +374,7 @@ impl ClientLayers {
     }
 }
 
-/// Refers to a layer, because kube's layer cannot be cloned.
+/// Applies a layer by reference, because kube's layer cannot be cloned.
 struct ByRef<'a, L>(&'a L);
 
 impl<S, L: tower::Layer<S>> tower::Layer<S> for ByRef<'_, L> {
@@ -443,22 +446,31 @@ mod tests {
         let permit = connection.watch_client();
         for client in [&connection.client, &permit.client] {
             let request = Request::get("/version").body(Body::empty()).unwrap();
-            let (response, heard) = tokio::join!(client.send(request), async {
+            let (response, received) = tokio::join!(client.send(request), async {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                let mut heard = Vec::new();
-                while !heard.ends_with(b"\r\n\r\n") {
-                    heard.push(stream.read_u8().await.unwrap());
+                let mut received = Vec::new();
+                while !received.ends_with(b"\r\n\r\n") {
+                    received.push(stream.read_u8().await.unwrap());
                 }
                 stream
                     .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                     .await
                     .unwrap();
-                String::from_utf8(heard).unwrap()
+                String::from_utf8(received).unwrap()
             });
             assert_eq!(response.unwrap().status(), 200);
-            assert!(heard.starts_with("GET /prefix/version HTTP/1.1"), "{heard}");
-            assert!(heard.contains("authorization: Bearer secret"), "{heard}");
-            assert!(heard.contains("user-agent: ifo-apiserver/"), "{heard}");
+            assert!(
+                received.starts_with("GET /prefix/version HTTP/1.1"),
+                "{received}"
+            );
+            assert!(
+                received.contains("authorization: Bearer secret"),
+                "{received}"
+            );
+            assert!(
+                received.contains("user-agent: ifo-apiserver/"),
+                "{received}"
+            );
         }
     }
 
@@ -476,6 +488,6 @@ mod tests {
         assert_eq!(open(), 2);
         watch_clients.clear();
         watch_clients.extend((0..2 * WATCHES_PER_CONNECTION).map(|_| connection.watch_client()));
-        assert_eq!(open(), 2, "places are used again");
+        assert_eq!(open(), 2, "the connections must be reused");
     }
 }

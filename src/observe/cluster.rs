@@ -1,4 +1,5 @@
-//! The feed of a cluster: one list and watch for each source, through one connection.
+//! The feeds of a cluster. Each feed lists and watches one source. All feeds share one connection
+//! and one budget.
 
 use super::request::{self, Refusal};
 use super::{
@@ -11,7 +12,7 @@ use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
 use std::{sync::Arc, time::Duration};
 
-/// Follows the resources of a cluster.
+/// Lists and watches the resources of a cluster.
 #[derive(Debug)]
 pub struct ClusterFeed {
     connection: Connection,
@@ -47,7 +48,8 @@ impl Feed for ClusterFeed {
             match request::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
-                // If it is not there, it settles, and ends after all.
+                // Without an answer, the object counts as existing. Its operations then settle
+                // before they complete, as if the object only no longer matched the selection.
                 Err(_) => true,
             }
         }

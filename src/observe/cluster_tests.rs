@@ -1,5 +1,5 @@
-//! Tests of the watch state machine with a scripted API server. Time is paused, so waiting takes no
-//! time.
+//! Tests the feeds of a cluster with a scripted API server. tokio's clock is paused, so the tests
+//! do not wait.
 
 use super::*;
 use bytes::Bytes;
@@ -12,35 +12,35 @@ use kube::client::Body;
 use std::{collections::VecDeque, convert::Infallible, sync::Mutex};
 use tower::service_fn;
 
-/// The server's reaction to one request.
+/// The answer of the server to one request.
 enum Answer {
-    /// Status and body. The connection ends in an orderly way.
-    Says(u16, String),
-    /// 200 with these lines, and then no further data.
-    Stays(Vec<String>),
-    /// 200 with these lines, then the connection breaks.
+    /// A status code and a complete body.
+    Complete(u16, String),
+    /// Status 200 and these lines. The connection stays open without further data.
+    Open(Vec<String>),
+    /// Status 200 and these lines. Then the connection breaks.
     Breaks(Vec<String>),
-    /// Never answers.
+    /// No answer.
     Hangs,
 }
 
 struct Server {
     script: Mutex<VecDeque<Answer>>,
-    asked: Mutex<Vec<String>>,
+    queries: Mutex<Vec<String>>,
 }
 
 impl Server {
     fn new(script: impl IntoIterator<Item = Answer>) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(script.into_iter().collect()),
-            asked: Mutex::default(),
+            queries: Mutex::default(),
         })
     }
 
-    /// The queries so far, without the random timeouts of watches.
-    fn asked(&self) -> Vec<String> {
-        let asked = self.asked.lock().unwrap();
-        asked
+    /// Returns the queries of the requests so far, without the random timeouts of watches.
+    fn queries(&self) -> Vec<String> {
+        let queries = self.queries.lock().unwrap();
+        queries
             .iter()
             .map(|q| q.split("&timeoutSeconds=").next().unwrap().to_owned())
             .collect()
@@ -55,16 +55,16 @@ impl Server {
             "/apis/example.org/v1/namespaces/shop/things"
         );
         assert_eq!(request.headers()["accept-encoding"], "identity");
-        self.asked
+        self.queries
             .lock()
             .unwrap()
             .push(request.uri().query().unwrap_or_default().to_owned());
         let answer = self.script.lock().unwrap().pop_front();
         match answer {
-            Some(Answer::Says(code, text)) => {
+            Some(Answer::Complete(code, text)) => {
                 Ok(Response::builder().status(code).body(whole(text)).unwrap())
             }
-            Some(Answer::Stays(lines)) => Ok(Response::new(streamed(lines, None))),
+            Some(Answer::Open(lines)) => Ok(Response::new(streamed(lines, None))),
             Some(Answer::Breaks(lines)) => {
                 Ok(Response::new(streamed(lines, Some("reset by peer"))))
             }
@@ -119,7 +119,7 @@ fn page(objects: &[(&str, u32)], version: u32, next: &str) -> Answer {
         .iter()
         .map(|(name, version)| object(name, *version))
         .collect();
-    Answer::Says(
+    Answer::Complete(
         200,
         format!(
             r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{}]}}"#,
@@ -129,7 +129,7 @@ fn page(objects: &[(&str, u32)], version: u32, next: &str) -> Answer {
 }
 
 fn status(code: u16, reason: &str, message: &str) -> Answer {
-    Answer::Says(
+    Answer::Complete(
         code,
         format!(r#"{{"kind":"Status","code":{code},"reason":"{reason}","message":"{message}"}}"#),
     )
@@ -139,7 +139,8 @@ fn expired() -> String {
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"too old resource version: 1 (220)\",\"reason\":\"Expired\",\"code\":410}}\n".into()
 }
 
-/// The state `a` at version 5 as a `WatchList`, followed by `more`.
+/// Returns the lines of a `WatchList`: the object `a`, the end of the state at version 5, and the
+/// lines `more`.
 fn state(more: &[String]) -> Vec<String> {
     [&[event("ADDED", "a", 3), end(5)], more].concat()
 }
@@ -169,8 +170,9 @@ fn cluster(server: &Arc<Server>) -> ClusterFeed {
     ClusterFeed::new(Connection::through(client), Duration::from_mins(1), metrics)
 }
 
-/// The next `n` messages as words.
-async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
+/// Returns the next `n` events as texts. An applied object is shown as `+a3`, that is, with its
+/// name and version.
+async fn next_events(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let hour = Duration::from_hours(1);
     let mut words = Vec::new();
     for _ in 0..n {
@@ -207,16 +209,16 @@ fn watch_from(version: u32) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_yields_the_state_and_then_the_changes() {
-    let server = Server::new([Answer::Stays(state(&[
+    let server = Server::new([Answer::Open(state(&[
         event("MODIFIED", "a", 6),
         event("DELETED", "a", 7),
     ]))]);
     let mut feed = follow(&server);
     assert_eq!(
-        heard(&mut feed, 5).await,
+        next_events(&mut feed, 5).await,
         ["reset", "+a3", "synced", "+a6", "-a7"]
     );
-    assert_eq!(server.asked(), [WATCH_LIST]);
+    assert_eq!(server.queries(), [WATCH_LIST]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,15 +228,15 @@ async fn without_watch_list_support_the_state_is_listed_in_pages() {
             status(code, "Invalid", "sendInitialEvents is forbidden for watch"),
             page(&[("a", 1), ("b", 2)], 9, "n+xt"),
             page(&[("c", 3)], 9, ""),
-            Answer::Stays(vec![event("DELETED", "a", 10)]),
+            Answer::Open(vec![event("DELETED", "a", 10)]),
         ]);
         let mut feed = follow(&server);
         assert_eq!(
-            heard(&mut feed, 6).await,
+            next_events(&mut feed, 6).await,
             ["reset", "+a1", "+b2", "+c3", "synced", "-a10"]
         );
         assert_eq!(
-            server.asked(),
+            server.queries(),
             [
                 WATCH_LIST,
                 "limit=100",
@@ -247,16 +249,17 @@ async fn without_watch_list_support_the_state_is_listed_in_pages() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ignores_send_initial_events_is_listed() {
-    // One watch sends nothing after the state, and one sends periodic bookmarks.
+    // In the first case, the watch sends nothing after the state. In the second case, it sends a
+    // periodic bookmark.
     for more in [vec![], vec![bookmark(4)]] {
         let server = Server::new([
-            Answer::Stays([vec![event("ADDED", "a", 3)], more].concat()),
+            Answer::Open([vec![event("ADDED", "a", 3)], more].concat()),
             page(&[("a", 3)], 9, ""),
-            Answer::Stays(vec![event("ADDED", "b", 10)]),
+            Answer::Open(vec![event("ADDED", "b", 10)]),
         ]);
         let mut feed = follow(&server);
         assert_eq!(
-            heard(&mut feed, 6).await,
+            next_events(&mut feed, 6).await,
             ["reset", "+a3", "reset", "+a3", "synced", "+b10"]
         );
     }
@@ -269,14 +272,14 @@ async fn an_expired_continue_token_restarts_the_list() {
         page(&[("a", 1)], 9, "next"),
         status(410, "Expired", "The provided continue parameter is too old"),
         page(&[("a", 12)], 12, ""),
-        Answer::Stays(vec![]),
+        Answer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
-        heard(&mut feed, 5).await,
+        next_events(&mut feed, 5).await,
         ["reset", "+a1", "reset", "+a12", "synced"]
     );
-    assert_eq!(server.asked()[3], "limit=500");
+    assert_eq!(server.queries()[3], "limit=500");
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,68 +287,71 @@ async fn an_endless_list_is_aborted() {
     let pages = (0..3).map(|_| page(&[("a", 1)], 9, "same"));
     let server = Server::new([status(422, "Invalid", "no")].into_iter().chain(pages));
     let mut feed = follow(&server);
-    let heard = heard(&mut feed, 4).await;
-    assert_eq!(heard[..3], ["reset", "+a1", "+a1"]);
-    assert!(heard[3].starts_with("lost: unintelligible"), "{heard:?}");
+    let events = next_events(&mut feed, 4).await;
+    assert_eq!(events[..3], ["reset", "+a1", "+a1"]);
+    assert!(events[3].starts_with("lost: unintelligible"), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_clean_end_the_watch_continues_from_the_last_event_or_bookmark() {
     let first = [event("ADDED", "a", 3), end(5), event("MODIFIED", "a", 6)].concat();
     let server = Server::new([
-        Answer::Says(200, first),
-        Answer::Says(200, bookmark(8)),
-        Answer::Stays(vec![event("MODIFIED", "a", 9)]),
+        Answer::Complete(200, first),
+        Answer::Complete(200, bookmark(8)),
+        Answer::Open(vec![event("MODIFIED", "a", 9)]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
-        heard(&mut feed, 5).await,
+        next_events(&mut feed, 5).await,
         ["reset", "+a3", "synced", "+a6", "+a9"],
-        "no gap is reported"
+        "no interruption must be reported"
     );
-    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(6), &watch_from(8)]);
+    assert_eq!(
+        server.queries(),
+        [WATCH_LIST, &watch_from(6), &watch_from(8)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_truncated_initial_state_is_read_again() {
     let server = Server::new([
-        Answer::Says(200, event("ADDED", "a", 30)),
-        Answer::Stays(state(&[])),
+        Answer::Complete(200, event("ADDED", "a", 30)),
+        Answer::Open(state(&[])),
     ]);
     let mut feed = follow(&server);
-    let heard = heard(&mut feed, 6).await;
-    assert_eq!(heard[..2], ["reset", "+a30"]);
-    assert!(heard[2].starts_with("lost: unreachable"), "{heard:?}");
-    assert_eq!(heard[3..], ["reset", "+a3", "synced"]);
-    assert_eq!(server.asked(), [WATCH_LIST, WATCH_LIST]);
+    let events = next_events(&mut feed, 6).await;
+    assert_eq!(events[..2], ["reset", "+a30"]);
+    assert!(events[2].starts_with("lost: unreachable"), "{events:?}");
+    assert_eq!(events[3..], ["reset", "+a3", "synced"]);
+    assert_eq!(server.queries(), [WATCH_LIST, WATCH_LIST]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_version_causes_a_relist_that_reveals_missed_deletes() {
     let again = vec![event("ADDED", "b", 20), end(25)];
     for gone in [
-        Answer::Says(200, expired()),
+        Answer::Complete(200, expired()),
         status(410, "Expired", "too old"),
     ] {
         let server = Server::new([
-            Answer::Says(200, state(&[]).concat()),
+            Answer::Complete(200, state(&[]).concat()),
             gone,
-            Answer::Stays(again.clone()),
+            Answer::Open(again.clone()),
         ]);
         let mut feed = follow(&server);
         // `a` was deleted in between, so it is missing in the second state.
         assert_eq!(
-            heard(&mut feed, 6).await,
+            next_events(&mut feed, 6).await,
             ["reset", "+a3", "synced", "reset", "+b20", "synced"]
         );
-        assert_eq!(server.asked(), [WATCH_LIST, &watch_from(5), WATCH_LIST]);
+        assert_eq!(server.queries(), [WATCH_LIST, &watch_from(5), WATCH_LIST]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gap_closed_by_a_resumed_watch_ends_with_synced_only() {
-    let quiet = Answer::Stays(vec![]);
-    let busy = Answer::Stays(vec![event("DELETED", "a", 7)]);
+async fn an_interruption_that_a_resumed_watch_closes_ends_with_synced_only() {
+    let quiet = Answer::Open(vec![]);
+    let busy = Answer::Open(vec![event("DELETED", "a", 7)]);
     for (resumed, more) in [(quiet, None), (busy, Some("-a7"))] {
         let server = Server::new([Answer::Breaks(state(&[])), resumed]);
         let mut feed = follow(&server);
@@ -357,15 +363,15 @@ async fn a_gap_closed_by_a_resumed_watch_ends_with_synced_only() {
             "synced",
         ];
         expected.extend(more);
-        let heard = heard(&mut feed, expected.len()).await;
-        assert!(heard[3].starts_with("lost: unreachable"), "{heard:?}");
+        let events = next_events(&mut feed, expected.len()).await;
+        assert!(events[3].starts_with("lost: unreachable"), "{events:?}");
         expected.remove(3);
-        let others: Vec<_> = heard
+        let others: Vec<_> = events
             .iter()
             .filter(|word| !word.starts_with("lost"))
             .collect();
         assert_eq!(others, expected.iter().collect::<Vec<_>>());
-        assert_eq!(server.asked(), [WATCH_LIST, &watch_from(5)]);
+        assert_eq!(server.queries(), [WATCH_LIST, &watch_from(5)]);
     }
 }
 
@@ -373,14 +379,14 @@ async fn a_gap_closed_by_a_resumed_watch_ends_with_synced_only() {
 async fn a_long_gap_ends_only_after_the_relist() {
     let server = Server::new([
         Answer::Breaks(state(&[])),
-        Answer::Stays(vec![expired()]),
-        Answer::Stays(vec![end(9)]),
+        Answer::Open(vec![expired()]),
+        Answer::Open(vec![end(9)]),
     ]);
     let mut feed = follow(&server);
-    let heard = heard(&mut feed, 6).await;
-    assert_eq!(heard[..3], ["reset", "+a3", "synced"]);
-    assert!(heard[3].starts_with("lost"), "{heard:?}");
-    assert_eq!(heard[4..], ["reset", "synced"]);
+    let events = next_events(&mut feed, 6).await;
+    assert_eq!(events[..3], ["reset", "+a3", "synced"]);
+    assert!(events[3].starts_with("lost"), "{events:?}");
+    assert_eq!(events[4..], ["reset", "synced"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -391,12 +397,12 @@ async fn invalid_lines_are_skipped_and_the_state_is_relisted_when_the_watch_ends
         "{\"type\":\"ADDED\",\"object\":7}\n".to_owned(),
     ];
     let server = Server::new([
-        Answer::Says(200, state(&lines).concat()),
-        Answer::Stays(vec![end(9)]),
+        Answer::Complete(200, state(&lines).concat()),
+        Answer::Open(vec![end(9)]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
-        heard(&mut feed, 6).await,
+        next_events(&mut feed, 6).await,
         ["reset", "+a3", "synced", "+b6", "reset", "synced"]
     );
 }
@@ -404,11 +410,11 @@ async fn invalid_lines_are_skipped_and_the_state_is_relisted_when_the_watch_ends
 #[tokio::test(start_paused = true)]
 async fn too_many_invalid_lines_are_a_gap() {
     let garbage = vec!["nonsense\n".to_owned(); 20];
-    let server = Server::new([Answer::Stays(state(&garbage)), Answer::Stays(vec![end(9)])]);
+    let server = Server::new([Answer::Open(state(&garbage)), Answer::Open(vec![end(9)])]);
     let mut feed = follow(&server);
-    let heard = heard(&mut feed, 6).await;
-    assert!(heard[3].starts_with("lost: unintelligible"), "{heard:?}");
-    assert_eq!(heard[4..], ["reset", "synced"]);
+    let events = next_events(&mut feed, 6).await;
+    assert!(events[3].starts_with("lost: unintelligible"), "{events:?}");
+    assert_eq!(events[4..], ["reset", "synced"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,9 +423,12 @@ async fn an_over_long_line_is_skipped() {
         "{{\"type\":\"ADDED\",\"object\":{{\"x\":\"{}\"}}}}\n",
         "x".repeat(17 << 20)
     );
-    let server = Server::new([Answer::Stays(state(&[long, event("ADDED", "b", 6)]))]);
+    let server = Server::new([Answer::Open(state(&[long, event("ADDED", "b", 6)]))]);
     let mut feed = follow(&server);
-    assert_eq!(heard(&mut feed, 4).await, ["reset", "+a3", "synced", "+b6"]);
+    assert_eq!(
+        next_events(&mut feed, 4).await,
+        ["reset", "+a3", "synced", "+b6"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -433,17 +442,17 @@ async fn a_too_large_object_is_still_reported_as_existing() {
     let length = large("ADDED", 4).len() - 1;
     let server = Server::new([
         Answer::Breaks(vec![large("ADDED", 4), end(5), large("MODIFIED", 6)]),
-        Answer::Stays(vec![large("DELETED", 7)]),
+        Answer::Open(vec![large("DELETED", 7)]),
     ]);
     let mut feed = follow(&server);
     let seen = format!("!l4 {length}");
     let changed = format!("!l6 {}", length + 3);
-    let words = heard(&mut feed, 7).await;
+    let words = next_events(&mut feed, 7).await;
     assert_eq!(words[..4], ["reset", &seen, "synced", &changed]);
     assert!(words[4].starts_with("lost: unreachable"), "{words:?}");
     assert_eq!(words[5..], ["synced", "-l7"]);
-    // The list continued with the large object, and did not start again.
-    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(6)]);
+    // The watch continued at the version of the large object, without another list.
+    assert_eq!(server.queries(), [WATCH_LIST, &watch_from(6)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -455,14 +464,14 @@ async fn an_initial_state_with_an_unidentifiable_object_is_listed_instead() {
     );
     let listed = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{item}]}}"#);
     let server = Server::new([
-        Answer::Stays(vec![nameless, end(5)]),
-        Answer::Says(200, listed),
-        Answer::Stays(vec![]),
+        Answer::Open(vec![nameless, end(5)]),
+        Answer::Complete(200, listed),
+        Answer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     let seen = format!("!l3 {}", item.len());
     assert_eq!(
-        heard(&mut feed, 4).await,
+        next_events(&mut feed, 4).await,
         ["reset", "reset", &seen, "synced"]
     );
 }
@@ -474,9 +483,9 @@ async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
         forbidden(),
         forbidden(),
         status(401, "Unauthorized", "Unauthorized"),
-        Answer::Says(404, "404 page not found\n".into()),
+        Answer::Complete(404, "404 page not found\n".into()),
         status(429, "TooManyRequests", "storage is (re)initializing"),
-        Answer::Stays(state(&[])),
+        Answer::Open(state(&[])),
     ]);
     let mut feed = follow(&server);
     let expected = [
@@ -489,7 +498,7 @@ async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
         "+a3",
         "synced",
     ];
-    assert_eq!(heard(&mut feed, expected.len()).await, expected);
+    assert_eq!(next_events(&mut feed, expected.len()).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -497,7 +506,7 @@ async fn an_unreachable_server_is_retried_with_back_off() {
     let server = Server::new([]);
     let mut feed = follow(&server);
     let began = tokio::time::Instant::now();
-    for word in heard(&mut feed, 20).await {
+    for word in next_events(&mut feed, 20).await {
         assert!(word.starts_with("lost: unreachable"), "{word}");
     }
     let each = began.elapsed() / 20;
@@ -509,74 +518,75 @@ async fn an_unreachable_server_is_retried_with_back_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ends_every_watch_at_once_is_retried_with_back_off() {
-    let script = [Answer::Says(200, state(&[]).concat())]
+    let script = [Answer::Complete(200, state(&[]).concat())]
         .into_iter()
-        .chain((0..50).map(|_| Answer::Says(200, String::new())));
+        .chain((0..50).map(|_| Answer::Complete(200, String::new())));
     let server = Server::new(script);
     let mut feed = follow(&server);
-    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a3", "synced"]);
+    assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a3", "synced"]);
     let _ = tokio::time::timeout(Duration::from_mins(1), async {
         while feed.next().await.is_some() {}
     })
     .await;
-    let asked = server.asked().len();
-    assert!((5..40).contains(&asked), "{asked} requests in a minute");
+    let queries = server.queries().len();
+    assert!((5..40).contains(&queries), "{queries} requests in a minute");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_reopened_without_a_gap() {
     let server = Server::new([
-        Answer::Stays(state(&[event("MODIFIED", "a", 6)])),
-        Answer::Stays(vec![event("MODIFIED", "a", 7)]),
+        Answer::Open(state(&[event("MODIFIED", "a", 6)])),
+        Answer::Open(vec![event("MODIFIED", "a", 7)]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
-        heard(&mut feed, 5).await,
+        next_events(&mut feed, 5).await,
         ["reset", "+a3", "synced", "+a6", "+a7"]
     );
-    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(6)]);
+    assert_eq!(server.queries(), [WATCH_LIST, &watch_from(6)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_watch_without_a_bookmark_is_not_trusted() {
-    // As after a restore of etcd: our version is in the future.
+    // After etcd was restored from a backup, the version of the feed can be in the future. The
+    // server is then silent.
     let server = Server::new([
         Answer::Breaks(state(&[])),
-        Answer::Stays(vec![]),
-        Answer::Stays(vec![end(2)]),
+        Answer::Open(vec![]),
+        Answer::Open(vec![end(2)]),
     ]);
     let mut feed = follow(&server);
-    let heard = heard(&mut feed, 7).await;
-    assert_eq!(heard[4..], ["synced", "reset", "synced"], "{heard:?}");
-    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(5), WATCH_LIST]);
+    let events = next_events(&mut feed, 7).await;
+    assert_eq!(events[4..], ["synced", "reset", "synced"], "{events:?}");
+    assert_eq!(server.queries(), [WATCH_LIST, &watch_from(5), WATCH_LIST]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_does_not_open_is_a_gap_before_it_fails() {
     let server = Server::new([
-        Answer::Says(200, state(&[]).concat()),
+        Answer::Complete(200, state(&[]).concat()),
         Answer::Hangs,
-        Answer::Stays(vec![]),
+        Answer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
-    let heard = heard(&mut feed, 6).await;
-    assert_eq!(heard[3], "lost: unreachable: no answer yet");
+    let events = next_events(&mut feed, 6).await;
+    assert_eq!(events[3], "lost: unreachable: no answer yet");
     assert!(
-        heard[4].starts_with("lost: unreachable: no answer within"),
-        "{heard:?}"
+        events[4].starts_with("lost: unreachable: no answer within"),
+        "{events:?}"
     );
-    assert_eq!(heard[5], "synced");
+    assert_eq!(events[5], "synced");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_slows_the_server_and_loses_nothing() {
     let many: Vec<_> = (10..2_010).map(|n| event("MODIFIED", "a", n)).collect();
-    let server = Server::new([Answer::Stays(state(&many))]);
+    let server = Server::new([Answer::Open(state(&many))]);
     let mut feed = follow(&server);
-    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a3", "synced"]);
+    assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a3", "synced"]);
     for n in 10..2_010 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(heard(&mut feed, 1).await, [format!("+a{n}")]);
+        assert_eq!(next_events(&mut feed, 1).await, [format!("+a{n}")]);
     }
 }
 
@@ -587,18 +597,18 @@ async fn the_objects_of_a_page_are_passed_on_before_the_page_is_complete() {
         status(422, "Invalid", "no"),
         Answer::Breaks(vec![begun]),
         page(&[("b", 2)], 9, ""),
-        Answer::Stays(vec![]),
+        Answer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
-    let words = heard(&mut feed, 6).await;
+    let words = next_events(&mut feed, 6).await;
     assert_eq!(words[..2], ["reset", "+a1"]);
     assert!(words[2].starts_with("lost: unreachable"), "{words:?}");
     assert_eq!(words[3..], ["reset", "+b2", "synced"]);
     // The next pages are smaller, because a large page may not arrive in time.
-    assert_eq!(server.asked()[1..3], ["limit=100", "limit=20"]);
+    assert_eq!(server.queries()[1..3], ["limit=100", "limit=20"]);
 }
 
-/// Feeds of one cluster.
+/// Returns feeds of one cluster, which share a budget.
 fn feeds(server: &Arc<Server>, number: usize) -> Vec<BoxStream<'static, Raw>> {
     let cluster = cluster(server);
     (0..number).map(|_| cluster.follow(source())).collect()
@@ -607,22 +617,22 @@ fn feeds(server: &Arc<Server>, number: usize) -> Vec<BoxStream<'static, Raw>> {
 #[tokio::test(start_paused = true)]
 async fn concurrent_lists_are_limited_and_each_gets_its_turn_beside_hanging_ones() {
     let refusals = (0..20).map(|_| status(422, "Invalid", "no"));
-    let lists = (0..20).map(|_| Answer::Stays(vec![r#"{"items":["#.to_owned()]));
+    let lists = (0..20).map(|_| Answer::Open(vec![r#"{"items":["#.to_owned()]));
     let server = Server::new(refusals.chain(lists));
     let mut feeds = feeds(&server, 20);
     let lists = || {
-        let asked = server.asked();
-        asked.iter().filter(|query| *query == "limit=100").count()
+        let queries = server.queries();
+        queries.iter().filter(|query| *query == "limit=100").count()
     };
     let mut all = futures::stream::select_all(feeds.drain(..));
     let second = Duration::from_secs(1);
     assert!(tokio::time::timeout(second, all.next()).await.is_err());
     assert_eq!(lists(), 8);
-    // The first eight get no answer, but the others are listed.
+    // The first eight lists hang. After a minute, the other lists run, too.
     let two_minutes = 120 * second;
     assert!(
         tokio::time::timeout(two_minutes, all.next()).await.is_err(),
-        "a feed that has nothing yet has no gap"
+        "a feed must not report an interruption before its first state"
     );
     assert_eq!(lists(), 20);
 }
@@ -632,21 +642,21 @@ async fn a_feed_that_waits_for_its_turn_to_list_reports_a_gap() {
     let hanging = (0..8).flat_map(|_| {
         [
             status(422, "Invalid", "no"),
-            Answer::Stays(vec![r#"{"items":["#.to_owned()]),
+            Answer::Open(vec![r#"{"items":["#.to_owned()]),
         ]
     });
     let first = [status(422, "Invalid", "no"), page(&[("a", 1)], 9, "")];
-    let expired = [Answer::Stays(vec![expired()]), page(&[], 19, "")];
+    let expired = [Answer::Open(vec![expired()]), page(&[], 19, "")];
     let server = Server::new(first.into_iter().chain(hanging).chain(expired));
     let mut feeds = feeds(&server, 9);
     let mut feed = feeds.remove(0);
-    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a1", "synced"]);
+    assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a1", "synced"]);
     for other in &mut feeds {
         let short = Duration::from_millis(10);
         assert!(tokio::time::timeout(short, other.next()).await.is_err());
     }
     assert_eq!(
-        heard(&mut feed, 3).await,
+        next_events(&mut feed, 3).await,
         [
             "lost: waiting for the lists of other resources to end",
             "reset",
@@ -664,10 +674,10 @@ async fn large_objects_of_many_feeds_are_read_one_at_a_time() {
     };
     let answers = (0..5).map(|_| {
         let mut lines = vec![large("l"), end(5)];
-        // In the form of frames of a connection.
+        // The line arrives in two frames.
         let (begin, rest) = lines[0].split_at(80 << 10);
         lines.splice(0..1, [begin.to_owned(), rest.to_owned()]);
-        Answer::Stays(lines)
+        Answer::Open(lines)
     });
     let server = Server::new(answers);
     let mut feeds = feeds(&server, 5);
@@ -682,7 +692,7 @@ async fn large_objects_of_many_feeds_are_read_one_at_a_time() {
     }
     assert_eq!(held.len(), 1);
     for feed in &mut feeds[1..] {
-        // When one is dropped, the next one starts.
+        // When a large object is dropped, the next feed may read its object.
         held.pop();
         let Some(Raw::Applied(object)) = feed.next().await else {
             panic!("no object")
@@ -701,7 +711,7 @@ async fn an_endless_large_object_releases_its_permit() {
             r#"{{"type":"ADDED","object":{{"x":"{}"#,
             "x".repeat(80 << 10)
         );
-        Answer::Stays(vec![text])
+        Answer::Open(vec![text])
     };
     let server = Server::new([begun(), begun(), begun()]);
     let mut feeds = feeds(&server, 3);
@@ -721,10 +731,10 @@ async fn an_unreadable_list_is_a_gap() {
     for answer in ["<html>", "{}", r#"{"metadata":{},"items":[]}"#] {
         let server = Server::new([
             status(422, "Invalid", "no"),
-            Answer::Says(200, answer.into()),
+            Answer::Complete(200, answer.into()),
         ]);
         let mut feed = follow(&server);
-        let words = heard(&mut feed, 2).await;
+        let words = next_events(&mut feed, 2).await;
         assert!(
             words
                 .iter()
@@ -736,30 +746,30 @@ async fn an_unreadable_list_is_a_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_in_the_initial_watch_state_leads_to_a_list() {
-    // As a kube-apiserver with an etcd without progress notifications.
+    // A kube-apiserver sends this error if its etcd does not support progress notifications.
     let fault = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"required storage feature RequestWatchProgress is disabled\",\"code\":500}}\n";
     let server = Server::new([
-        Answer::Stays(vec![fault.into()]),
+        Answer::Open(vec![fault.into()]),
         page(&[("a", 1)], 9, ""),
-        Answer::Stays(vec![]),
+        Answer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
-        heard(&mut feed, 4).await,
+        next_events(&mut feed, 4).await,
         ["reset", "reset", "+a1", "synced"]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropping_a_feed_ends_its_watch_and_releases_its_permit() {
-    let server = Server::new([Answer::Stays(state(&[]))]);
+    let server = Server::new([Answer::Open(state(&[]))]);
     let mut feed = follow(&server);
-    assert_eq!(heard(&mut feed, 3).await.len(), 3);
+    assert_eq!(next_events(&mut feed, 3).await.len(), 3);
     drop(feed);
     tokio::task::yield_now().await;
     assert_eq!(
         Arc::strong_count(&server),
         1,
-        "something still holds the connection"
+        "a dropped feed must release its connection"
     );
 }

@@ -1,7 +1,8 @@
-//! Discovery of a cluster. Input: a GVR. Output: whether the resource can be watched.
+//! Looks up resources in the discovery of a cluster, and reports when an earlier result may have
+//! changed.
 //!
-//! Operations end when their resource is no longer served. So only an unambiguous answer of a
-//! server that is ready counts as "not served".
+//! Operations end when their resource is no longer served. So a resource counts as not served only
+//! if a server that is ready has answered unambiguously.
 
 use super::{
     Connection, GapReason, Resolve,
@@ -32,16 +33,16 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
-/// Largest size of the resource list of a group version in bytes. The largest groups have some 100
+/// Maximum size in bytes of the resource list of a group-version. The largest lists have about 100
 /// KiB.
 const MAX_DISCOVERY: usize = 4 << 20;
 
-/// Changes within this time are reported once. The installation of an operator creates dozens of
-/// CRDs.
+/// Changes within this time are reported once. For example, the installation of an operator creates
+/// dozens of CRDs.
 const COALESCE_PERIOD: Duration = Duration::from_millis(300);
 
-/// Discovery is updated some time after a CRD. So each change is reported a second time after this
-/// delay.
+/// Delay after which each change is reported a second time. Discovery is updated some time after a
+/// CRD.
 const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 
 /// Looks up resources in the discovery of a cluster.
@@ -74,13 +75,13 @@ struct DiscoveredResource {
 }
 
 impl Discovery {
-    /// Discovery through `connection`. If CRDs and `APIServices` may not be watched,
-    /// [`Resolve::changes`] fires every `retry_interval`.
+    /// Creates a discovery that uses `connection`. If CRDs and `APIService`s may not be watched,
+    /// [`Resolve::changes`] yields a value every `retry_interval`.
     pub fn new(connection: &Connection, retry_interval: Duration) -> Self {
         Self {
             client: connection.client.clone(),
-            // The client for requests is not used, because it retries. Here the answer must say
-            // that the server cannot be reached.
+            // A watch client is used, because it does not retry. A failure to reach the server must
+            // be reported at once.
             permit: connection.watch_client(),
             retry_interval,
         }
@@ -100,8 +101,8 @@ impl Discovery {
         if !matches!(first, Resolution::NotServed { .. }) {
             return first;
         }
-        // A starting kube-apiserver answers before it has read all CRDs. The same answer counts if
-        // the server is ready and gives it again.
+        // A starting kube-apiserver answers before it has read all CRDs. So the answer "not served"
+        // counts only if the server is ready and then gives the same answer again.
         match self.fetch("/readyz").await {
             Err(Refusal::Lost(GapReason::Refused { code, .. }, _)) => Resolution::Unknown {
                 message: format!("the API server is not ready (/readyz: {code})"),
@@ -158,10 +159,10 @@ impl Discovery {
         }
     }
 
-    /// The cluster does not serve the group and version of the target. This asks whether it serves
-    /// another version of the group.
+    /// Looks up whether the cluster serves another version of the target's group. The version of
+    /// the target is not served.
     async fn ask_group(&self, gvr: &Gvr) -> Resolution {
-        // The core group has no document of its own. Every cluster serves it.
+        // The core group has no discovery document of its own. Every cluster serves it.
         let group_served = gvr.group.is_empty()
             || match self.fetch(&format!("/apis/{}", gvr.group)).await {
                 Ok(_) => true,
@@ -196,7 +197,7 @@ impl Discovery {
     }
 }
 
-/// The error if discovery gave no unambiguous answer.
+/// Returns the result for a request without an unambiguous answer.
 fn unknown(refusal: Refusal) -> Resolution {
     let message = match refusal {
         Refusal::Lost(lost, _) => lost.to_string(),
@@ -218,7 +219,8 @@ impl Resolve for Discovery {
     }
 }
 
-/// Fires when an object of kind `K` changes. While changes cannot be watched, fires every `poll`.
+/// Returns a stream that yields a value when an object of kind `K` changes. While the objects
+/// cannot be watched, the stream yields a value every `poll`.
 fn changes_of<K>(client: &Client, poll: Duration) -> impl Stream<Item = ()> + Send + use<K>
 where
     K: kube::Resource<DynamicType = ()>
@@ -236,10 +238,10 @@ where
         .boxed();
     stream::unfold(
         (events, None::<Instant>),
-        move |(mut events, mut blind)| async move {
+        move |(mut events, mut next_poll)| async move {
             loop {
                 // While changes cannot be watched, this waits until the next poll at most.
-                let next = match blind {
+                let next = match next_poll {
                     Some(until) => match timeout_at(until, events.next()).await {
                         Ok(next) => next,
                         Err(_) => return Some(((), (events, Some(Instant::now() + poll)))),
@@ -248,16 +250,16 @@ where
                 };
                 match next {
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
-                    // The end of a list counts as a change, because there may have been changes
-                    // before it.
+                    // The end of a list counts as a change, because objects may have changed before
+                    // the list.
                     Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) => {
                         return Some(((), (events, None)));
                     }
                     Some(Err(error)) => {
                         debug!(kind = %K::kind(&()), %error, "changes cannot be watched; polling");
-                        blind = blind.or_else(|| Some(Instant::now() + poll));
+                        next_poll = next_poll.or_else(|| Some(Instant::now() + poll));
                     }
-                    // watcher() does not end. If it ended, polling would continue without it.
+                    // The stream of watcher() never ends.
                     None => future::pending().await,
                 }
             }
@@ -265,12 +267,12 @@ where
     )
 }
 
-/// Merges changes that arrive close together into one, and repeats it later.
+/// Merges changes that arrive close together into one. Repeats it after [`SECOND_REPORT_DELAY`].
 fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Item = ()> + Send {
     stream::unfold(
         (changes.boxed(), None::<Instant>),
-        |(mut changes, echo)| async move {
-            if let Some(at) = echo {
+        |(mut changes, repeat_at)| async move {
+            if let Some(at) = repeat_at {
                 if timeout_at(at, changes.next()).await.is_err() {
                     return Some(((), (changes, None)));
                 }

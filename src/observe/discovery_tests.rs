@@ -1,4 +1,4 @@
-//! Tests of discovery with a scripted API server. Time is paused, so waiting takes no time.
+//! Tests discovery with a scripted API server. tokio's clock is paused, so the tests do not wait.
 
 use super::*;
 use http::{Request, Response};
@@ -15,12 +15,13 @@ const LIST: &str = r#"{"kind":"APIResourceList","resources":[
     {"name":"barns","kind":"Barn","namespaced":false,"verbs":["list","watch"]},
     {"name":"milkings","kind":"Milking","namespaced":true,"verbs":["create"]}]}"#;
 
-/// A server that answers by path and number of the request.
+/// Creates a discovery. The server answers depending on the path and on the number of earlier
+/// requests. Also returns the requested paths.
 fn discovery(
     answer: impl Fn(&str, usize) -> (u16, &'static str) + Send + Sync + 'static,
 ) -> (Discovery, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&asked);
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&requested);
     let answer = Arc::new(answer);
     let client = Client::new(
         service_fn(move |request: Request<Body>| {
@@ -38,7 +39,7 @@ fn discovery(
     );
     (
         Discovery::new(&Connection::through(client), Duration::from_mins(1)),
-        asked,
+        requested,
     )
 }
 
@@ -52,7 +53,7 @@ fn gvr(resource: &str) -> Gvr {
 
 #[tokio::test]
 async fn served_resources_are_reported_with_kind_and_scope() {
-    let (discovery, asked) = discovery(|_, _| (200, LIST));
+    let (discovery, requested) = discovery(|_, _| (200, LIST));
     let served = |kind: &str, namespaced| Resolution::Served {
         kind: kind.into(),
         namespaced,
@@ -62,7 +63,7 @@ async fn served_resources_are_reported_with_kind_and_scope() {
         discovery.resolve(&gvr("barns")).await,
         served("Barn", false)
     );
-    assert_eq!(asked.lock().unwrap()[0], "/apis/farm.io/v1");
+    assert_eq!(requested.lock().unwrap()[0], "/apis/farm.io/v1");
 }
 
 #[tokio::test]
@@ -73,7 +74,7 @@ async fn a_resource_missing_on_a_ready_server_is_not_served() {
         (200, "cows/status/x"),
         (404, "cows"),
     ] {
-        let (discovery, asked) = discovery(move |path, _| {
+        let (discovery, requested) = discovery(move |path, _| {
             if path == "/readyz" {
                 (200, "ok")
             } else {
@@ -85,8 +86,11 @@ async fn a_resource_missing_on_a_ready_server_is_not_served() {
             panic!("{resource}: {resolution:?}");
         };
         assert_eq!(group_served, code == 200, "{resource}");
-        let asked = asked.lock().unwrap();
-        let paths: Vec<_> = asked.iter().filter(|it| *it != "/apis/farm.io").collect();
+        let requested = requested.lock().unwrap();
+        let paths: Vec<_> = requested
+            .iter()
+            .filter(|it| *it != "/apis/farm.io")
+            .collect();
         assert_eq!(paths, ["/apis/farm.io/v1", "/readyz", "/apis/farm.io/v1"]);
     }
 }
@@ -120,7 +124,7 @@ async fn discovery_of_a_server_that_is_not_ready_is_inconclusive() {
         starting.resolve(&gvr("cows")).await,
         Resolution::Unknown { .. }
     ));
-    // The resource becomes available between the two reads.
+    // The resource becomes available between the first request and the second one.
     let (ready, _) = discovery(|path, n| {
         if n == 0 {
             (404, "")
@@ -148,13 +152,13 @@ async fn only_a_complete_discovery_answer_is_conclusive() {
         (400, ""),
         (410, ""),
     ] {
-        let (discovery, asked) = discovery(move |_, _| (code, text));
+        let (discovery, requested) = discovery(move |_, _| (code, text));
         let resolution = discovery.resolve(&gvr("cows")).await;
         assert!(
             matches!(resolution, Resolution::Unknown { .. }),
             "{code}: {resolution:?}"
         );
-        assert_eq!(asked.lock().unwrap().len(), 1);
+        assert_eq!(requested.lock().unwrap().len(), 1);
     }
 }
 
@@ -197,5 +201,5 @@ async fn simultaneous_crd_changes_cause_one_signal_and_one_repeat() {
     coalesced.next().await.unwrap();
     assert_eq!(began.elapsed(), COALESCE_PERIOD + SECOND_REPORT_DELAY);
     let third = tokio::time::timeout(Duration::from_mins(10), coalesced.next()).await;
-    assert!(third.is_err(), "one echo only");
+    assert!(third.is_err(), "a change must be repeated only once");
 }

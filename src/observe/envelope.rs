@@ -1,9 +1,9 @@
-//! Decodes a line of a watch without decoding its object. Input: a line. Output: the type of the
-//! event and the JSON of the object.
+//! Splits a line of a watch into the type of the event and the JSON of the object. The object is
+//! not decoded.
 //!
 //! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. So
-//! the object is a slice between a known beginning and the last brace. Lines of another form go
-//! through a JSON parser, which only finds the beginning and the end of the object.
+//! the object is the slice between a known beginning and the last brace. A line of another form is
+//! parsed by a JSON parser, which only finds the beginning and the end of the object.
 
 use super::InvalidData;
 use bytes::Bytes;
@@ -20,37 +20,37 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// A decoded line of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WatchLine {
-    /// ADDED or MODIFIED, with the object.
+    /// An ADDED or MODIFIED event, with the object.
     Applied(Bytes),
-    /// DELETED, with the object's last state.
+    /// A DELETED event, with the last state of the object.
     Deleted(Bytes),
-    /// ADDED or MODIFIED for an object that is too large to be read. Only the identity is known.
+    /// An ADDED or MODIFIED event with an object that is too large to be read.
     TooLarge {
-        /// The identity and the resourceVersion as the JSON of an object.
+        /// JSON that contains only the object's identity and resourceVersion.
         object: Bytes,
         /// Length of the line in bytes.
         length: u64,
     },
-    /// BOOKMARK: all changes up to `version` have been sent.
+    /// A BOOKMARK event. All changes up to `version` have been sent.
     Bookmark {
-        /// The resourceVersion to continue from.
+        /// The resourceVersion from which the watch can continue.
         version: String,
-        /// True if the initial state ends here.
+        /// True if the bookmark is the end of the initial state.
         initial_end: bool,
     },
-    /// ERROR: the watch cannot continue.
+    /// An ERROR event. The watch cannot continue.
     Error(WatchStatus),
 }
 
-/// The fields of `meta/v1.Status` that are used.
+/// The fields of `meta/v1.Status` that feeds use.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct WatchStatus {
-    /// HTTP status code.
+    /// The HTTP status code.
     pub(super) code: u16,
-    /// CamelCase reason.
+    /// The reason in CamelCase.
     pub(super) reason: String,
-    /// Message for people.
+    /// The message for people.
     pub(super) message: String,
 }
 
@@ -123,10 +123,10 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
     }
 }
 
-/// Decodes the beginning of a line of `length` bytes that was too long. None if the beginning does
-/// not contain the object's identity.
+/// Decodes the beginning of a line that is too long. `length` is the length of the whole line in
+/// bytes. Returns `None` if the beginning does not contain the object's identity.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
-    let (kind, object) = beginning(head, ParserPosition::Line);
+    let (kind, object) = parse_beginning(head, ParserPosition::Line);
     let object = object?;
     match kind.as_deref()? {
         "ADDED" | "MODIFIED" => Some(WatchLine::TooLarge { object, length }),
@@ -135,17 +135,18 @@ pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     }
 }
 
-/// The identity of an object as the JSON of an object, as far as the text contains it. None without
-/// a name and a UID.
+/// Returns JSON with the identity of an object, from the beginning of the object's JSON. Returns
+/// `None` if the beginning does not contain the name and the UID.
 pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
-    beginning(object, ParserPosition::Object).1
+    parse_beginning(object, ParserPosition::Object).1
 }
 
-/// The type of an event if it precedes the object, and the object's identity.
-fn beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
+/// Returns the type of an event if it precedes the object, and JSON with the object's identity.
+fn parse_beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
     let mut kind = None;
     let mut metadata = Map::new();
-    // The text ends too early, as expected. Fields before the end count.
+    // The text is incomplete, so the parser returns an error at the end. The fields before the end
+    // are used.
     let _ = IdentityReader {
         within,
         kind: &mut kind,
@@ -163,7 +164,7 @@ fn beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Byt
     (kind, object)
 }
 
-/// The position of the parser in a line.
+/// The JSON object in which the parser is.
 #[derive(Clone, Copy)]
 enum ParserPosition {
     Line,
@@ -222,8 +223,8 @@ impl<'de> Visitor<'de> for IdentityReader<'_> {
     }
 }
 
-/// `metadata.resourceVersion` of an object. Reading stops at this field, which is near the
-/// beginning in the output of a Kubernetes API server.
+/// Returns `metadata.resourceVersion` of an object. The parser stops at this field. A Kubernetes
+/// API server writes it near the beginning.
 pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     let mut found = None;
     // The parser stops early with an error. `found` has the result.
@@ -235,7 +236,7 @@ pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     found
 }
 
-/// Searches for the string at a path of keys.
+/// Finds the string at a path of keys in JSON.
 struct Path<'a> {
     rest: &'a [&'static str],
     found: &'a mut Option<String>,
@@ -302,7 +303,7 @@ mod tests {
             assert_eq!(object, r#"{"a":{}}"#);
             assert!(
                 line.as_ptr_range().contains(&object.as_ptr()),
-                "copied: {text}"
+                "the object must be a slice of the line: {text}"
             );
         }
         let deleted = read_str(r#"{"type":"DELETED","object":{}}"#).unwrap();
@@ -320,8 +321,8 @@ mod tests {
             r#"{"type":"ERROR","object":{"code":"zqx"}}"#,
         ] {
             let garbled = read_str(line).unwrap_err();
-            let told = format!("{garbled} {garbled:?}");
-            assert!(!told.contains("zqx"), "{told}");
+            let text = format!("{garbled} {garbled:?}");
+            assert!(!text.contains("zqx"), "{text}");
         }
     }
 

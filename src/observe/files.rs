@@ -1,7 +1,7 @@
 //! The feed of a folder of manifests, without a cluster.
 //!
-//! The folder stands for the state of a cluster. A new object in a file is added, a changed object
-//! is modified, and an object that no file contains any more is deleted.
+//! The files contain the objects. A new object in a file is reported as added, a changed object as
+//! modified, and an object that no file contains any more as deleted.
 
 use super::{
     Feed, Raw, Resolve,
@@ -30,15 +30,15 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-/// Wait after a change for further changes that belong to it.
+/// Time to wait after a change of a file, because further changes usually follow.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Interval of scans without a notification. Network file systems and some container mounts send no
-/// notifications. A scan costs one stat for each file.
+/// Interval at which the folder is scanned without a notification. Network file systems and some
+/// container mounts send no notifications. A scan costs one stat for each file.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A folder of manifests that is followed as its files change. Cloning it is cheap. It is followed
-/// until the last clone and the last stream are dropped.
+/// A folder of manifests whose changes are followed, until the last clone and the last stream are
+/// dropped. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Folder {
     inner: Arc<FolderState>,
@@ -52,7 +52,7 @@ struct FolderState {
     _following: AbortOnDropHandle<()>,
 }
 
-/// Why a folder cannot be followed.
+/// The reason why a folder cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// The folder cannot be read or has too many files.
@@ -89,10 +89,12 @@ impl Folder {
     }
 }
 
-/// Sends changes in `dir` to `dirty`. None if the system does not support notifications.
+/// Notifies `dirty` of changes in `dir`. Returns `None` if the system does not support
+/// notifications.
 fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
     let send_changes = move |event: notify::Result<notify::Event>| {
-        // Reading is an event, too. A scan because of it would cause the next scan.
+        // The system also reports that a file was read. If that caused a scan, each scan would
+        // cause the next one.
         let relevant = event.map_or(true, |event| match event.kind {
             EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
             _ => true,
@@ -113,7 +115,7 @@ fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher>
         .ok()
 }
 
-/// Scans on a thread for blocking work.
+/// Scans the folder on a thread for blocking work.
 async fn scan(mut scanner: Scanner) -> (Scanner, Result<Option<Content>, String>) {
     tokio::task::spawn_blocking(move || {
         let result = scanner.scan();
@@ -140,7 +142,7 @@ async fn follow_changes(
                 publish.send_replace(Arc::new(content));
             }
             Ok(None) => {}
-            // Logged once, not at every scan.
+            // A repeated failure is logged once.
             Err(why) if !failed => {
                 warn!("{why}; its objects are unchanged");
                 failed = true;
@@ -159,23 +161,23 @@ impl Feed for Folder {
     }
 }
 
-/// Sends the state and then all changes. Never ends.
+/// Sends the state of the folder and then all changes. Never ends.
 async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Sender<Raw>) {
     let target = source.target.to_string();
     let mut content = inner.content.clone();
-    let mut told = BTreeMap::new();
+    let mut sent = BTreeMap::new();
     inner.metrics.feed_relist(&target);
-    // If the reader was dropped, this future is dropped with it.
+    // An error means that the reader was dropped. This future is then dropped, too.
     let _ = out.send(Raw::Reset).await;
     let mut synced = false;
     loop {
         let now = content
             .borrow_and_update()
             .objects(&source.target, source.namespace.as_deref());
-        for (_, json) in told.iter().filter(|(key, _)| !now.contains_key(key)) {
+        for (_, json) in sent.iter().filter(|(key, _)| !now.contains_key(key)) {
             let _ = out.send(Raw::Deleted(bytes::Bytes::clone(json))).await;
         }
-        for (_, json) in now.iter().filter(|(key, json)| told.get(key) != Some(json)) {
+        for (_, json) in now.iter().filter(|(key, json)| sent.get(key) != Some(json)) {
             let _ = out.send(Raw::Applied(json.clone())).await;
         }
         if !std::mem::replace(&mut synced, true) {
@@ -183,7 +185,7 @@ async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Se
             inner.metrics.feed_state(&target, "watching");
             let _ = out.send(Raw::Synced).await;
         }
-        told = now;
+        sent = now;
         if content.changed().await.is_err() {
             future::pending::<()>().await;
         }
@@ -200,7 +202,8 @@ impl Resolve for Folder {
             },
             None => Resolution::NotServed {
                 message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
-                // In a dump, a resource without objects and a typing error look the same.
+                // The folder cannot show whether a missing resource has no objects or does not
+                // exist.
                 group_served: false,
             },
         };

@@ -1,4 +1,5 @@
-//! Tests with real folders in real time. Each step waits for its message, without fixed delays.
+//! Tests the feed of a folder, with real files and in real time. Each step waits for its event,
+//! without fixed delays.
 
 use super::*;
 use std::fs;
@@ -38,14 +39,15 @@ async fn folder(files: &[(&str, &str)]) -> (TempDir, Folder) {
     (dir, folder)
 }
 
-/// The next `n` messages: a sign, the name and the phase.
-async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
+/// Returns the next `n` events as texts. An object is shown as its sign (`+` for applied, `-` for
+/// deleted), its name and its phase.
+async fn next_events(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let mut words = Vec::new();
     for _ in 0..n {
         let raw = timeout(Duration::from_mins(1), feed.next())
             .await
-            .expect("nothing came");
-        let say = |sign: char, json: &[u8]| {
+            .expect("an event must arrive within a minute");
+        let describe = |sign: char, json: &[u8]| {
             let value: serde_json::Value = serde_json::from_slice(json).unwrap();
             format!(
                 "{sign}{} {}",
@@ -56,9 +58,9 @@ async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
         words.push(match raw.expect("a feed never ends") {
             Raw::Reset => "reset".into(),
             Raw::Synced => "synced".into(),
-            Raw::Applied(json) => say('+', &json),
-            Raw::Deleted(json) => say('-', &json),
-            Raw::TooLarge { .. } => panic!("files are no larger than objects may be"),
+            Raw::Applied(json) => describe('+', &json),
+            Raw::Deleted(json) => describe('-', &json),
+            Raw::TooLarge { .. } => panic!("no file of a test is too large"),
             Raw::Lost(lost) => format!("lost: {lost}"),
         });
     }
@@ -76,7 +78,7 @@ async fn objects_follow_their_files() {
     .await;
     let mut feed = folder.follow(source("", "pods", None));
     assert_eq!(
-        heard(&mut feed, 5).await,
+        next_events(&mut feed, 5).await,
         ["reset", "+a Running", "+b Running", "+c Pending", "synced"]
     );
     fs::write(
@@ -84,33 +86,36 @@ async fn objects_follow_their_files() {
         [pod("a", "Failed"), pod("b", "Running")].concat(),
     )
     .unwrap();
-    assert_eq!(heard(&mut feed, 1).await, ["+a Failed"]);
+    assert_eq!(next_events(&mut feed, 1).await, ["+a Failed"]);
     fs::write(dir.path().join("pods.yaml"), pod("a", "Failed")).unwrap();
-    assert_eq!(heard(&mut feed, 1).await, ["-b Running"]);
+    assert_eq!(next_events(&mut feed, 1).await, ["-b Running"]);
     fs::remove_dir_all(dir.path().join("deep")).unwrap();
-    assert_eq!(heard(&mut feed, 1).await, ["-c Pending"]);
+    assert_eq!(next_events(&mut feed, 1).await, ["-c Pending"]);
     fs::create_dir(dir.path().join("new")).unwrap();
     fs::write(
         dir.path().join("new/d.json"),
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}"#,
     )
     .unwrap();
-    assert_eq!(heard(&mut feed, 1).await, ["+d -"]);
+    assert_eq!(next_events(&mut feed, 1).await, ["+d -"]);
 }
 
 #[tokio::test]
 async fn an_invalid_file_keeps_its_last_valid_content() {
     let (dir, folder) = folder(&[("a.yaml", &pod("a", "Running")), ("bad.yaml", "kind: [")]).await;
     let mut feed = folder.follow(source("", "pods", None));
-    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a Running", "synced"]);
+    assert_eq!(
+        next_events(&mut feed, 3).await,
+        ["reset", "+a Running", "synced"]
+    );
     fs::write(dir.path().join("a.yaml"), "apiVersion: v1\nkind: [").unwrap();
     fs::write(dir.path().join("b.yaml"), pod("b", "Running")).unwrap();
-    assert_eq!(heard(&mut feed, 1).await, ["+b Running"]);
+    assert_eq!(next_events(&mut feed, 1).await, ["+b Running"]);
     fs::write(dir.path().join("a.yaml"), pod("a", "Failed")).unwrap();
     assert_eq!(
-        heard(&mut feed, 1).await,
+        next_events(&mut feed, 1).await,
         ["+a Failed"],
-        "the bad file's object was not deleted"
+        "the object of the invalid file must not be deleted"
     );
 }
 
@@ -148,9 +153,12 @@ async fn an_object_gets_a_stable_uid_and_a_namespace_if_namespaced() {
 async fn a_namespaced_source_yields_only_its_namespace() {
     let (_dir, folder) = folder(&[("a.yaml", &pod("a", "Running"))]).await;
     let mut feed = folder.follow(source("", "pods", Some("other")));
-    assert_eq!(heard(&mut feed, 2).await, ["reset", "synced"]);
+    assert_eq!(next_events(&mut feed, 2).await, ["reset", "synced"]);
     let mut feed = folder.follow(source("", "pods", Some("shop")));
-    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a Running", "synced"]);
+    assert_eq!(
+        next_events(&mut feed, 3).await,
+        ["reset", "+a Running", "synced"]
+    );
 }
 
 #[tokio::test]
@@ -171,7 +179,7 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
     fs::write(dir.path().join("crd.yaml"), crd).unwrap();
     timeout(Duration::from_mins(1), changes.next())
         .await
-        .expect("no change");
+        .expect("a new CRD must be reported within a minute");
     assert_eq!(folder.resolve(&kine).await, served("Cow", false));
     assert!(matches!(
         folder.resolve(&gvr("farm.io", "cows")).await,
@@ -186,7 +194,7 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
         target: kine.into(),
         namespace: None,
     });
-    assert_eq!(heard(&mut feed, 2).await[0], "reset");
+    assert_eq!(next_events(&mut feed, 2).await[0], "reset");
 }
 
 #[tokio::test]

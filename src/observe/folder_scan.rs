@@ -1,8 +1,8 @@
-//! Reads a folder of manifests. Input: a folder. Output: the objects in its files.
+//! Reads the objects in a folder of manifests.
 //!
-//! A file is read again when its time or its size changes. A file that cannot be read is reported
-//! once, with the position of the error. Its previous objects stay, because an editor may be in the
-//! middle of saving, and operations must not end then.
+//! A file is read again when its modification time or its size changes. If a file cannot be read,
+//! this is logged once, with the position of the error. The previous objects of the file stay,
+//! because an editor may be saving the file, and its operations must not end during that time.
 
 use bytes::Bytes;
 use ifo_api::Gvr;
@@ -19,17 +19,17 @@ use std::{
 use tracing::warn;
 use uuid::Uuid;
 
-/// Largest number of files. A folder of manifests has fewer. The limit keeps a mistaken `/` from
-/// being read for minutes.
+/// Maximum number of files. A folder of manifests has fewer. If a user passes `/` by mistake, the
+/// limit stops the scan.
 const MAX_FILES: usize = 10_000;
 
-/// Largest depth of nested folders.
+/// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 16;
 
-/// Largest size of one file in bytes: a dump of some ten thousand objects.
+/// Maximum size of one file in bytes. It is enough for about ten thousand objects.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Largest size of all files in bytes, because their objects are kept in memory.
+/// Maximum size of all files in bytes. Their objects are kept in memory.
 const MAX_TOTAL: u64 = 256 << 20;
 
 /// The identity of an object.
@@ -46,14 +46,14 @@ pub(super) struct ManifestKey {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     objects: BTreeMap<ManifestKey, Bytes>,
-    /// All kinds (`apiVersion` and kind) with objects or a `CustomResourceDefinition`, and whether
-    /// they are namespaced.
+    /// All kinds (`apiVersion` and kind) that have an object or a `CustomResourceDefinition`. The
+    /// value is true if the kind is namespaced.
     kinds: BTreeMap<(String, String), bool>,
     known: KnownKinds,
 }
 
 impl Content {
-    /// The kind of `gvr` if it is known, and whether it is namespaced.
+    /// Returns the kind of `gvr` if it is known. Also returns whether the kind is namespaced.
     pub(super) fn kind(&self, gvr: &Gvr) -> Option<(&str, bool)> {
         let api_version = gvr.api_version();
         self.kinds
@@ -63,12 +63,13 @@ impl Content {
             .map(|((_, kind), namespaced)| (kind.as_str(), *namespaced))
     }
 
-    /// Returns true if the other content has the same kinds.
+    /// Returns true if both contents have the same kinds.
     pub(super) fn has_same_kinds(&self, other: &Self) -> bool {
         self.kinds == other.kinds && self.known == other.known
     }
 
-    /// The objects of `gvr`, in one namespace or in all.
+    /// Returns the objects of `gvr` in one namespace, or in all namespaces if `namespace` is
+    /// `None`.
     pub(super) fn objects(
         &self,
         gvr: &Gvr,
@@ -108,7 +109,7 @@ impl Content {
             let namespaced = *kinds
                 .entry((object.api_version.clone(), object.kind.clone()))
                 .or_insert_with(|| is_namespaced(object.group(), &object.kind));
-            let (key, json) = completed(object, namespaced);
+            let (key, json) = as_served(object, namespaced);
             if objects.insert(key, json).is_some() {
                 warn!(file = %path.display(), kind = object.kind, name = object.name, "two files contain the object; the later file is used");
             }
@@ -121,15 +122,15 @@ impl Content {
     }
 }
 
-/// The object as an API server would return it: with a UID, and with a namespace if its kind is
+/// Returns the object as an API server would: with a UID, and with a namespace if its kind is
 /// namespaced.
-fn completed(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
+fn as_served(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     let mut json = object.json.clone();
     let mut namespace = object.namespace.clone();
     let mut uid = String::new();
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
         if namespaced && namespace.is_none() {
-            // The default of kubectl.
+            // kubectl uses the same default.
             namespace = Some("default".into());
             metadata.insert("namespace".into(), "default".into());
         }
@@ -154,7 +155,7 @@ fn completed(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     (key, Bytes::from(json.to_string()))
 }
 
-/// Derives the UID from the object's identity, so that it stays the same.
+/// Derives a UID from the object's identity, so that the UID stays the same.
 fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
     let space = Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"manifests.ifo.kubevirt.io");
     let name = [
@@ -167,11 +168,11 @@ fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
     Uuid::new_v5(&space, name.as_bytes()).to_string()
 }
 
-/// Reads a folder repeatedly.
+/// Reads a folder repeatedly, and keeps the objects of unchanged files.
 #[derive(Debug)]
 pub(super) struct Scanner {
     dir: PathBuf,
-    /// The files by path, so that their order is stable.
+    /// The files, sorted by path, so that their order is stable.
     files: BTreeMap<PathBuf, File>,
 }
 
@@ -191,7 +192,8 @@ impl Scanner {
         }
     }
 
-    /// Returns the current content of the folder. None if it has not changed since the last call.
+    /// Returns the current content of the folder, or `None` if it has not changed since the last
+    /// call.
     ///
     /// # Errors
     ///
@@ -247,7 +249,8 @@ impl Scanner {
 fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // This also skips the `..data` of a mounted ConfigMap, whose files are links.
+        // Hidden files are skipped, such as the folder `..data` of a mounted ConfigMap. The visible
+        // files of the ConfigMap are links into this folder.
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }
@@ -264,7 +267,8 @@ fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> i
         if !is_manifest(&path) {
             continue;
         }
-        // Links to files are followed. Links to folders are not, so there is no loop.
+        // Links to files are followed. Links to folders are not followed, because they could form a
+        // loop.
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => {
                 if found.len() >= MAX_FILES {

@@ -1,5 +1,5 @@
-//! The state machine of one feed in a cluster. Input: answers of the kube-apiserver. Output:
-//! [`Raw`] events.
+//! Lists and watches one source in a cluster. Input: answers of the kube-apiserver. Output: the
+//! [`Raw`] events of a feed.
 //!
 //! ```text
 //!   no version ──WatchList──▶ initial events ──bookmark──▶ Synced ─▶ events, bookmarks
@@ -9,9 +9,12 @@
 //!                                                └──▶ no version
 //! ```
 //!
-//! kube's own watcher is not used for three reasons. It decodes whole objects. It starts a
-//! `WatchList` at resourceVersion 0, which may be an older state than the last known one. It has no
-//! alternative if the server refuses `WatchList`.
+//! kube's own watcher is not used, for three reasons:
+//!
+//! - It decodes whole objects.
+//! - It starts a `WatchList` at resourceVersion 0. The state at this version may be older than the
+//!   last known state.
+//! - It has no alternative if the server refuses `WatchList`.
 
 use super::{
     Connection, GapReason, InvalidData, Raw,
@@ -32,29 +35,31 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-/// The longest silence of a watch. Bookmarks arrive every 60 s, and two of them may be lost.
+/// Maximum silence of a watch. Bookmarks arrive every 60 s, and two of them may be lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// The longest silence before the initial state of a `WatchList` is complete. A server that does
-/// not support `sendInitialEvents` sends the state, but never the bookmark at its end.
+/// Maximum silence before the initial state of a `WatchList` is complete. A server that does not
+/// support `sendInitialEvents` sends the state, but never the bookmark at its end.
 const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A gap is over if a resumed watch has not been refused for this time. The server sends "too old"
-/// at once, as the first line. A working watch may be silent for 60 s until its first bookmark.
+/// If the server does not refuse a resumed watch within this time, the watch counts as working. The
+/// server sends the error "too old" at once, as the first line. A working watch may be silent for
+/// 60 s, until its first bookmark.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// A watch that takes longer to open counts as a gap.
+/// If a watch takes longer to open, the feed reports an interruption.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Number of lines that cannot be decoded before the state is read again.
+/// Maximum number of lines in one watch that cannot be decoded. If there are more, the whole state
+/// is read again.
 const MAX_GARBAGE: u64 = 10;
 
-/// Objects up to this size in bytes are kept until their resourceVersion is needed. The
+/// Maximum size in bytes of an object that is kept until its resourceVersion is needed. The
 /// resourceVersion of a larger object is read at once.
 const KEPT_BUFFER: usize = 16 << 10;
 
-/// The longest wait for a server that cannot be reached. It is shorter than the wait after a
-/// refusal, because the server is expected to return.
+/// Maximum delay before the next attempt if the server cannot be reached. It is shorter than the
+/// delay after a refusal, because the server usually returns soon.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
 mod list;
@@ -63,7 +68,7 @@ mod watch_end;
 
 use watch_end::WatchEnd;
 
-/// Follows one source until it is dropped.
+/// Lists and watches one source until it is dropped.
 pub(super) struct WatchTask {
     connection: Connection,
     source: Source,
@@ -75,13 +80,14 @@ pub(super) struct WatchTask {
     budget: ReadBudget,
     out: mpsc::Sender<Raw>,
     backoff: Backoff,
-    /// True until the server refuses a `WatchList`.
+    /// False after the server has refused a `WatchList`.
     watch_list: bool,
     /// True if the last reported state was `Synced`.
     synced: bool,
-    /// The resourceVersion to continue from. None if the whole state must be read.
+    /// The resourceVersion from which a watch can continue. `None` if the whole state must be read.
     version: Option<String>,
-    /// The object of the latest event since `version` was set.
+    /// The object of the latest event since `version` was set. A watch continues from its
+    /// resourceVersion.
     last: Option<Bytes>,
     /// Number of objects to request in one page.
     page: u32,
@@ -128,12 +134,12 @@ impl WatchTask {
             let end = self.attempt(&permit.client).await;
             self.backoff.ended(began);
             debug!(source = %self.source, ?end, "watch ended");
-            let away = MAX_UNREACHABLE_DELAY.min(self.retry_interval);
+            let max_delay = MAX_UNREACHABLE_DELAY.min(self.retry_interval);
             let wait = match end {
-                WatchEnd::Closed => self.backoff.next_after_clean_end(away),
+                WatchEnd::Closed => self.backoff.next_after_clean_end(max_delay),
                 WatchEnd::Expired | WatchEnd::NoWatchList { .. } => {
-                    self.forget();
-                    self.backoff.next_after_clean_end(away)
+                    self.forget_version();
+                    self.backoff.next_after_clean_end(max_delay)
                 }
                 WatchEnd::Failed(lost, retry_after) => {
                     let refused = matches!(
@@ -144,7 +150,11 @@ impl WatchTask {
                             | GapReason::Garbled(_)
                     );
                     self.lost(lost).await;
-                    let cap = if refused { self.retry_interval } else { away };
+                    let cap = if refused {
+                        self.retry_interval
+                    } else {
+                        max_delay
+                    };
                     self.backoff.next(cap).max(retry_after.unwrap_or_default())
                 }
             };
@@ -158,7 +168,7 @@ impl WatchTask {
         }
     }
 
-    /// Reads the state if it is needed, and then its changes until the watch ends.
+    /// Reads the whole state if necessary, and then its changes until the watch ends.
     async fn attempt(&mut self, client: &kube::Client) -> WatchEnd {
         if let Some(last) = self.last.take() {
             self.version = envelope::resource_version(&last);
@@ -169,7 +179,7 @@ impl WatchTask {
                 match self.watch_state(client).await {
                     WatchEnd::NoWatchList { for_good } => {
                         debug!(source = %self.source, "the server does not support WatchList; listing");
-                        self.forget();
+                        self.forget_version();
                         self.watch_list = !for_good;
                     }
                     end => return end,
@@ -182,7 +192,7 @@ impl WatchTask {
         self.resume(client).await
     }
 
-    /// Reads the state and its changes with one watch (KEP-3157).
+    /// Reads the state and its changes with one `WatchList` request (KEP-3157).
     async fn watch_state(&mut self, client: &kube::Client) -> WatchEnd {
         match self
             .open(
@@ -202,7 +212,7 @@ impl WatchTask {
         }
     }
 
-    /// Reads the changes after the known version.
+    /// Watches the changes after the known version.
     async fn resume(&mut self, client: &kube::Client) -> WatchEnd {
         let Some(version) = self.version.clone() else {
             return WatchEnd::Expired;
@@ -222,7 +232,8 @@ impl WatchTask {
         }
     }
 
-    /// Sends a request. If the answer takes too long, reports a gap.
+    /// Sends a request and returns the body of the answer. If the answer takes too long, reports an
+    /// interruption.
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
         let request = request::build(&self.source, self.selection.as_deref(), ask)?;
         let answer = request::send(client, request);
@@ -243,10 +254,10 @@ impl WatchTask {
         }
     }
 
-    /// Reads a watch to its end. If `initial` is true, the watch begins with the state.
+    /// Reads a watch to its end. If `initial` is true, the watch begins with the whole state.
     async fn read(&mut self, body: Body, mut initial: bool) -> WatchEnd {
         let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
-        let (mut heard, mut garbage) = (false, 0_u64);
+        let (mut has_event, mut garbage) = (false, 0_u64);
         loop {
             let in_grace = !initial && !self.synced;
             let idle = match (initial, in_grace) {
@@ -256,19 +267,19 @@ impl WatchTask {
             };
             let problem = match lines.next(idle).await {
                 Ok(line) => {
-                    let said = understood(&line);
-                    // The object may hold the place of a large object. It must be dropped when the
-                    // event is passed on.
+                    let decoded = decode_line(&line);
+                    // The line and the event may share the permit for a large object. The line is
+                    // dropped here, so that the permit is released together with the event.
                     drop(line);
-                    match said {
+                    match decoded {
                         Ok(event) => {
-                            heard = true;
+                            has_event = true;
                             if let Err(end) = self.event(event, &mut initial).await {
                                 return end;
                             }
                             continue;
                         }
-                        // The state would miss this object. A list may return it.
+                        // Without this object, the state would be incomplete. A list may return it.
                         Err(line) if line.too_long && initial => {
                             return WatchEnd::NoWatchList { for_good: false };
                         }
@@ -282,15 +293,15 @@ impl WatchTask {
                 Err(input::BodyEnd::Idle) if initial => {
                     return WatchEnd::NoWatchList { for_good: false };
                 }
-                // There was not even a bookmark. After a restore of etcd from a backup, the version
-                // can be in the future, and the server is silent until it reaches that version.
-                Err(input::BodyEnd::Idle) if !heard => return WatchEnd::Expired,
+                // Not even a bookmark has arrived. After etcd was restored from a backup, the
+                // version of this feed can be in the future. The server is then silent until it
+                // reaches that version.
+                Err(input::BodyEnd::Idle) if !has_event => return WatchEnd::Expired,
                 Err(input::BodyEnd::Closed) if initial => {
                     let why = "the watch ended before its initial state was complete";
                     return WatchEnd::Failed(GapReason::Unreachable(why.into()), None);
                 }
-                // The content of a line that cannot be decoded is unknown, so the state is unknown,
-                // too.
+                // A line that could not be decoded may have been a change, so the state is unknown.
                 Err(input::BodyEnd::Idle | input::BodyEnd::Closed) if garbage > 0 => {
                     return WatchEnd::Expired;
                 }
@@ -302,13 +313,13 @@ impl WatchTask {
             garbage += 1;
             warn!(source = %self.source, %problem, "a line of a watch cannot be decoded; skipped");
             if garbage > MAX_GARBAGE {
-                self.forget();
+                self.forget_version();
                 return WatchEnd::Failed(GapReason::Garbled(problem), None);
             }
         }
     }
 
-    /// Passes an event on. Returns an error if the watch cannot continue.
+    /// Sends an event to the reader. Returns an error if the watch cannot continue.
     async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), WatchEnd> {
         match event {
             WatchLine::Error(status) if status.is_expired() => return Err(WatchEnd::Expired),
@@ -332,15 +343,15 @@ impl WatchTask {
         }
         match event {
             WatchLine::Applied(object) => {
-                self.keep(&object, *initial);
+                self.remember_version(&object, *initial);
                 self.applied(object).await;
             }
             WatchLine::TooLarge { object, length } => {
-                self.keep(&object, *initial);
+                self.remember_version(&object, *initial);
                 self.too_large(object, length).await;
             }
             WatchLine::Deleted(object) => {
-                self.keep(&object, *initial);
+                self.remember_version(&object, *initial);
                 self.send(Raw::Deleted(object)).await;
             }
             WatchLine::Bookmark { version, .. } => {
@@ -355,9 +366,9 @@ impl WatchTask {
         Ok(())
     }
 
-    /// Remembers where to continue. Objects of the initial state do not count, because their
-    /// versions have no order.
-    fn keep(&mut self, object: &Bytes, initial: bool) {
+    /// Remembers the version of an object, so that the watch can continue from it. Objects of the
+    /// initial state are ignored, because they are not sorted by version.
+    fn remember_version(&mut self, object: &Bytes, initial: bool) {
         if initial {
             return;
         }
@@ -369,7 +380,7 @@ impl WatchTask {
         }
     }
 
-    fn forget(&mut self) {
+    fn forget_version(&mut self) {
         self.version = None;
         self.last = None;
     }
@@ -381,8 +392,8 @@ struct Unintelligible {
     why: InvalidData,
 }
 
-/// Decodes a line.
-fn understood(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
+/// Decodes a line of a watch.
+fn decode_line(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     let (event, too_long) = match line {
         BodyPart::TooLong { length, head } => (
             envelope::read_head(head, *length).ok_or(InvalidData::Line(*length)),
@@ -393,8 +404,8 @@ fn understood(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     event.map_err(|why| Unintelligible { too_long, why })
 }
 
-/// The length of a watch in seconds: long enough to be cheap, and random, so that feeds that
-/// started together do not reconnect together.
+/// Returns the duration of a watch in seconds. A long watch saves requests. The duration is random,
+/// so that feeds that started together do not reconnect together.
 fn watch_seconds() -> u64 {
     fastrand::u64(300..=600)
 }

@@ -1,10 +1,10 @@
-//! Splits a body into parts: the lines of a watch, or the objects of a list. Input: the frames of
-//! the body. Output: the parts, whose ends the caller finds.
+//! Splits the body of an answer into parts: the lines of a watch, or the objects of a list. The
+//! caller finds the end of each part.
 //!
 //! A part within one frame is a slice of the frame. A part that spans several frames is copied
-//! once. A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept. A
-//! part of more than [`SMALL_OBJECT`] bytes waits for a place in the [`Budget`], and the server has
-//! to wait, too.
+//! once. A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept.
+//! Before a part gets larger than [`SMALL_OBJECT`] bytes, the reader waits for a permit of the
+//! [`ReadBudget`]. The server must wait in the meantime.
 
 use super::budget::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -12,19 +12,20 @@ use futures::{Stream, StreamExt as _};
 use ifo_client::error::chain;
 use tokio::time::{Instant, timeout_at};
 
-/// The largest object, in bytes. etcd refuses requests above 1.5 MiB by default, and
-/// kube-apiserver those above 3 MiB. As JSON, an object may be some three times as large.
+/// Maximum size of an object in bytes. etcd refuses requests above 1.5 MiB by default, and the
+/// kube-apiserver refuses requests above 3 MiB. As JSON, an object can be about three times as
+/// large.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
-/// A part of more than this many times [`MAX_OBJECT`] ends the reading.
+/// If a part has more than this many times [`MAX_OBJECT`] bytes, reading ends with an error.
 const UNTERMINATED: u64 = 4;
 
-/// A part of the body.
+/// One part of a body: a line or an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyPart {
-    /// The whole part.
+    /// The complete part.
     Whole(Bytes),
-    /// The part was too long. Only its beginning was kept.
+    /// A part that is too long. Only its beginning was kept.
     TooLong {
         /// Length of the part in bytes.
         length: u64,
@@ -33,7 +34,7 @@ pub(super) enum BodyPart {
     },
 }
 
-/// Why there are no further parts.
+/// The reason why there are no further parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyEnd {
     /// The body ended cleanly.
@@ -44,20 +45,20 @@ pub(super) enum BodyEnd {
     Broken(String),
 }
 
-/// The frames of a body, and the part that is being read.
+/// Reads the frames of a body and assembles the parts.
 #[derive(Debug)]
 pub(super) struct BodyReader<S> {
     frames: S,
     max: usize,
     /// The unread rest of the latest frame.
     frame: Bytes,
-    /// The beginning of a part whose end has not arrived.
+    /// The beginning of the current part, if its end has not arrived.
     begun: BytesMut,
-    /// Bytes that have arrived of the too long part whose beginning is in `begun`.
+    /// If the current part is too long, the number of its bytes that have arrived.
     skipped: Option<u64>,
     budget: ReadBudget,
-    /// The place in the budget, held while the part is large.
-    place: Option<LargeObjectPermit>,
+    /// The permit of the budget, which is held while the current part is large.
+    permit: Option<LargeObjectPermit>,
 }
 
 impl<S, E> BodyReader<S>
@@ -65,7 +66,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Parts of at most `max` bytes from `frames`.
+    /// Creates a reader of `frames`. Parts have at most `max` bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             frames,
@@ -74,17 +75,18 @@ where
             begun: BytesMut::new(),
             skipped: None,
             budget,
-            place: None,
+            permit: None,
         }
     }
 
-    /// The unread rest of the current frame.
+    /// Returns the unread rest of the current frame.
     pub(super) fn frame(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Reads the next frame when the current frame is used up. `until` is extended by the time for
-    /// which the part waits for a place, because the server cannot send in that time. Cancel-safe.
+    /// Reads the next frame. The current frame must be used up. `until` is the time limit. It is
+    /// extended by the time for which the part waits for a permit, because the server cannot send
+    /// in that time. Cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.skipped
             && length > UNTERMINATED * self.max as u64
@@ -93,17 +95,19 @@ where
                 "more than {length} bytes without an end"
             )));
         }
-        if self.begun.len() > SMALL_OBJECT && self.place.is_none() {
+        if self.begun.len() > SMALL_OBJECT && self.permit.is_none() {
             let began = Instant::now();
-            self.place = Some(self.budget.place().await);
+            self.permit = Some(self.budget.large_object_permit().await);
             *until += began.elapsed();
         }
-        let rest = self.place.as_ref().map(|place| place.until);
-        // A frame that is ready at once needs no timeout.
+        let object_deadline = self.permit.as_ref().map(|permit| permit.until);
+        // The time limit is also checked here, because `timeout_at` never expires if a frame is
+        // always ready.
         let now = Instant::now();
-        let due = rest.map_or(*until, |rest| rest.min(*until));
-        let frame = if now < due {
-            timeout_at(due, self.frames.next()).await.ok()
+        let deadline =
+            object_deadline.map_or(*until, |object_deadline| object_deadline.min(*until));
+        let frame = if now < deadline {
+            timeout_at(deadline, self.frames.next()).await.ok()
         } else {
             None
         };
@@ -114,7 +118,7 @@ where
             }
             Some(Some(Err(error))) => Err(BodyEnd::Broken(chain(&error))),
             Some(None) => Err(BodyEnd::Closed),
-            None if rest == Some(due) => Err(BodyEnd::Broken(
+            None if object_deadline == Some(deadline) => Err(BodyEnd::Broken(
                 "the rest of a large object did not come in time".into(),
             )),
             None => Err(BodyEnd::Idle),
@@ -131,7 +135,8 @@ where
         self.frame.advance(length);
     }
 
-    /// Adds the rest of the current frame to the current part, up to the largest length.
+    /// Adds the rest of the current frame to the current part. Bytes beyond the maximum size are
+    /// dropped.
     pub(super) fn keep(&mut self) {
         let part = std::mem::take(&mut self.frame);
         self.add(&part);
@@ -150,7 +155,8 @@ where
         self.begun.extend_from_slice(kept);
     }
 
-    /// Returns the part that ends after the next `length` bytes of the current frame.
+    /// Completes and returns the current part. It ends after the next `length` bytes of the current
+    /// frame.
     pub(super) fn finish(&mut self, length: usize) -> BodyPart {
         let part = self.frame.split_to(length);
         if !self.has_begun() && part.len() <= self.max {
@@ -158,8 +164,8 @@ where
         }
         self.add(&part);
         let mut bytes = std::mem::take(&mut self.begun).freeze();
-        if let Some(place) = self.place.take() {
-            bytes = place.hold(bytes);
+        if let Some(permit) = self.permit.take() {
+            bytes = permit.hold(bytes);
         }
         match self.skipped.take() {
             Some(length) => BodyPart::TooLong {

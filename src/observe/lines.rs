@@ -1,8 +1,8 @@
-//! Splits a body into lines. Input: frames of the body. Output: complete lines.
+//! Splits the body of a watch into lines.
 //!
 //! A line has at most [`MAX_OBJECT`](super::input::MAX_OBJECT) bytes, and only the beginning of a
-//! longer line is kept. So a hostile or broken server cannot use more memory. A line without an end
-//! is given up after a time.
+//! longer line is kept. If a line has no end, reading fails after some time. So a hostile or broken
+//! server cannot use more memory.
 
 use super::{
     budget::ReadBudget,
@@ -22,13 +22,13 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Reads lines of at most `max` bytes from `frames`.
+    /// Creates a reader of `frames`. Lines have at most `max` bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self(BodyReader::new(frames, max, budget))
     }
 
-    /// Returns the next line without its end, or why there is none. Empty lines are skipped. Waits
-    /// at most `idle` for the whole line. Cancel-safe.
+    /// Returns the next line without its line break. Fails if there is no further line. Skips empty
+    /// lines. Waits at most `idle` for the whole line. Cancel-safe.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<BodyPart, BodyEnd> {
         let mut until = Instant::now() + idle;
         loop {
@@ -44,8 +44,8 @@ where
         }
     }
 
-    /// Takes the next line from the current frame, or the whole frame if it contains no end of
-    /// line.
+    /// Takes the next line from the current frame. If the frame has no line break, keeps the whole
+    /// frame.
     fn split(&mut self) -> Option<BodyPart> {
         while !self.0.frame().is_empty() {
             let Some(end) = memchr::memchr(b'\n', self.0.frame()) else {
@@ -56,7 +56,7 @@ where
             self.0.skip(1);
             match line {
                 BodyPart::Whole(line) => {
-                    // Keep-alives are empty lines.
+                    // The server sends empty lines to keep the connection alive.
                     let trimmed = line.trim_ascii();
                     if !trimmed.is_empty() {
                         return Some(BodyPart::Whole(line.slice_ref(trimmed)));
@@ -92,7 +92,7 @@ mod tests {
         )
     }
 
-    async fn all(frames: Vec<&'static str>, max: usize) -> (Vec<BodyPart>, BodyEnd) {
+    async fn read_all(frames: Vec<&'static str>, max: usize) -> (Vec<BodyPart>, BodyEnd) {
         let mut lines = lines(frames, max);
         let mut got = Vec::new();
         loop {
@@ -116,7 +116,7 @@ mod tests {
     async fn lines_are_reassembled_from_any_framing() {
         let text = "one\ntwo\r\n\nthree\n";
         for cut in 0..=text.len() {
-            let got = all(vec![&text[..cut], &text[cut..]], 10).await;
+            let got = read_all(vec![&text[..cut], &text[cut..]], 10).await;
             assert_eq!(
                 got,
                 (
@@ -126,7 +126,7 @@ mod tests {
                 "cut at {cut}"
             );
         }
-        let got = all(
+        let got = read_all(
             text.as_bytes()
                 .iter()
                 .map(|b| std::str::from_utf8(std::slice::from_ref(b)).unwrap())
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_overlong_line_is_truncated_and_the_next_one_is_read() {
-        let got = all(
+        let got = read_all(
             vec![
                 "12345678901\nok\n",
                 "123456",
@@ -174,7 +174,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_ends_within_a_line_is_an_error() {
         for frames in [vec!["one\ntw"], vec!["one\n12345678901"]] {
-            let (got, end) = all(frames, 10).await;
+            let (got, end) = read_all(frames, 10).await;
             assert_eq!(got, [whole("one")]);
             assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
         }

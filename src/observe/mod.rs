@@ -1,12 +1,12 @@
-//! Feeds: the objects of a cluster or of a folder of manifests as streams of JSON. Input: a
-//! [`Source`], which names a resource and sometimes a namespace. Output: a stream of [`Raw`]
-//! events, with the JSON of one object each. The stream also reports when the whole state has been
-//! read, and when there is a gap and why. The objects are not decoded here, and only the
-//! resourceVersion is stored.
+//! Reads the objects of a cluster or of a folder of manifests as streams of JSON. A feed is such a
+//! stream for one [`Source`], which is a resource or one namespace of it. The feed sends [`Raw`]
+//! events: objects, deletions, the end of the state, and interruptions of the watch with their
+//! reason. Objects are not decoded here. Only their resourceVersion is read.
 //!
-//! A feed never ends by itself. It reports every possible loss of a change ([`Raw::Lost`]). It does
-//! not panic on any input. Its memory is limited, because the connection waits for the reader. All
-//! feeds of a cluster share a budget for large objects.
+//! A feed never ends by itself. It reports each interruption in which changes can be missed
+//! ([`Raw::Lost`]). It does not panic on any input. Its memory is limited, because the connection
+//! waits until the reader takes the next event. All feeds of a cluster share a budget for large
+//! objects.
 
 mod client;
 mod cluster;
@@ -41,7 +41,7 @@ use ifo_api::{Gvr, Resolution, Source};
 use ifo_cel::JsonFault;
 use std::fmt;
 
-/// One event of a feed. Events have this order:
+/// One event of a feed. Events have the following order. A gap is an interruption of the watch.
 ///
 /// ```text
 /// Reset (Applied | Deleted)* Synced (Applied | Deleted)*      the state, then its changes
@@ -51,34 +51,34 @@ use std::fmt;
 ///
 /// `TooLarge` can occur wherever `Applied` can.
 ///
-/// A `Reset` or `Lost` before `Synced` discards the events since the previous `Reset`, and a new
-/// `Reset` follows. Several `Lost` may follow each other if the reason changes.
+/// If a `Reset` or `Lost` precedes `Synced`, the events since the previous `Reset` are void, and a
+/// new `Reset` follows. If the reason of a gap changes, another `Lost` follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
-    /// The whole state follows, up to [`Raw::Synced`]. Objects that are not in it were deleted.
+    /// The whole state follows, up to [`Raw::Synced`]. Objects that are missing in this state have
+    /// been deleted.
     Reset,
     /// The JSON of an object that was listed, added or modified. It may lack `apiVersion` and
-    /// `kind`. It may have any content if the server is broken, because only its envelope was
-    /// checked.
+    /// `kind`. The object itself is not checked, so a broken server can send any JSON.
     Applied(Bytes),
-    /// As [`Raw::Applied`], but the object is too large to be read.
+    /// An object that was listed, added or modified, and is too large to be read.
     TooLarge {
-        /// The identity of the object as the JSON of an object.
+        /// JSON that contains only the identity of the object.
         object: Bytes,
         /// Size of the object in bytes.
         length: u64,
     },
-    /// The last known JSON of a deleted object, or only its identity.
+    /// The last known JSON of a deleted object, or JSON that contains only its identity.
     Deleted(Bytes),
-    /// After [`Raw::Reset`]: the state is complete. After [`Raw::Lost`] without a `Reset`: the gap
-    /// is over, nothing was missed, and all changes during the gap follow.
+    /// After [`Raw::Reset`]: the state is complete. After [`Raw::Lost`] without a `Reset`: the
+    /// watch continues without a missed change, and the changes during the interruption follow.
     Synced,
-    /// From now on the state may be out of date, until the next [`Raw::Synced`]. The feed keeps
-    /// trying.
+    /// The watch is interrupted. Until the next [`Raw::Synced`], the state may be out of date. The
+    /// feed keeps trying to continue.
     Lost(GapReason),
 }
 
-/// The reason of a gap.
+/// The reason of a gap, that is, of an interruption of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GapReason {
     /// 401: the server does not accept the credentials.
@@ -105,35 +105,35 @@ pub enum GapReason {
     },
     /// There was no answer, or the connection broke.
     Unreachable(String),
-    /// The whole state must be read again, and the largest number of lists is already running.
+    /// The whole state must be read again, but the maximum number of lists is already running.
     Queued,
-    /// The server repeatedly sent data that is no watch event, list or object.
+    /// The server has repeatedly sent data that is no watch event, list or object.
     Garbled(InvalidData),
 }
 
-/// The error of data that a server sent. It does not contain the data, because the failure of a
-/// feed is shown in the status of rule sets, which is cluster-scoped.
+/// The error in data that a server has sent. It does not contain the data, because it is shown in
+/// the status of a rule set. A user who may read the status need not have access to the data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidData {
     /// The data is not JSON of the expected form.
     #[error(transparent)]
     Json(JsonFault),
-    /// A line of a watch is too long to be read.
+    /// A line of a watch is too long to be read. The value is its length in bytes.
     #[error("a line of {0} bytes")]
     Line(u64),
-    /// An event without an object.
+    /// A watch event has no object.
     #[error("an event whose object is not an object")]
     NoObject,
-    /// An event of an unknown type.
+    /// A watch event has an unknown type.
     #[error("an event of an unknown type")]
     UnknownEvent,
-    /// An item of a list is too large, and its beginning does not contain its identity.
+    /// An item of a list is too large, and its beginning does not contain its name and UID.
     #[error("an item of {0} bytes without name and uid")]
     Nameless(u64),
     /// A page of a list does not have the expected form.
     #[error("a list: {0}")]
     List(&'static str),
-    /// A list cannot be read to its end.
+    /// A list repeats a page forever, or has no resourceVersion.
     #[error("a list without an end or without a resourceVersion")]
     Endless,
 }
@@ -158,22 +158,22 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// A source of subjects: a cluster, a folder of manifests, or the demo.
+/// A source of objects: a cluster, a folder of manifests, or the demo.
 pub trait Feed: Send + Sync + 'static {
-    /// Follows `source`, beginning with its whole state. The stream never ends by itself. It works
-    /// only while it is polled, and stops when it is dropped.
+    /// Returns the events of `source`, beginning with its whole state. The stream never ends by
+    /// itself. It makes progress only while it is polled, and stops when it is dropped.
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
 
-    /// As [`Feed::follow`], but only for objects whose labels match `selection`, a label selector
-    /// as in a request. A feed that does not support selectors also sends the other objects. A feed
-    /// that supports them sends a deletion for an object that leaves the selection, as the
+    /// Returns the events of [`Feed::follow`] for objects whose labels match `selection`, a label
+    /// selector as in a request. A feed that does not support selectors also sends the other
+    /// objects. A feed that supports them sends a deletion when an object no longer matches, as the
     /// kube-apiserver does.
     fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
         self.follow(source)
     }
 
-    /// Returns true if an object that [`Feed::follow_selected`] reported as deleted still exists
-    /// and only left the selection.
+    /// Returns true if an object still exists, although [`Feed::follow_selected`] has reported its
+    /// deletion. Such an object only no longer matches the selection.
     fn is_there<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         future::ready(false).boxed()
     }
@@ -182,31 +182,32 @@ pub trait Feed: Send + Sync + 'static {
 /// The identity of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectNames<'a> {
-    /// The namespace. None for a cluster-scoped object.
+    /// The namespace. `None` for a cluster-scoped object.
     pub namespace: Option<&'a str>,
     /// The name.
     pub name: &'a str,
-    /// The UID. Objects from files may lack one.
+    /// The UID. An object from a file may have none.
     pub uid: Option<&'a str>,
 }
 
-/// Finds out whether targets are served. It belongs to the [`Feed`] that reads their objects.
+/// Looks up whether a resource is served. Each implementation belongs to the [`Feed`] that reads
+/// the objects of the resource.
 pub trait Resolve: Send + Sync + 'static {
-    /// Reads discovery. It takes as long as a few requests.
+    /// Looks up a resource in discovery. This takes as long as a few requests.
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
 
-    /// Fires when an earlier answer may have changed. It works only while it is polled, never ends,
-    /// and merges changes that are close together.
+    /// Returns a stream that yields a value when an earlier result may have changed. It makes
+    /// progress only while it is polled, never ends, and merges changes that are close together.
     fn changes(&self) -> BoxStream<'static, ()>;
 }
 
-/// A stream of the values that a future sends. The future runs inside the stream and not as a task,
-/// so it works only while the stream is polled, and is dropped with the stream.
+/// Returns a stream of the events that a future sends. The future runs inside the stream and not as
+/// a task. So it makes progress only while the stream is polled, and is dropped with the stream.
 fn inline<F: Future<Output = ()> + Send + 'static>(
     run: impl FnOnce(mpsc::Sender<Raw>) -> F,
 ) -> BoxStream<'static, Raw> {
-    // The channel has only the sender's own slot. One value waits here, and all others wait at
-    // their origin.
+    // A channel with capacity 0 has one slot for its sender. So only one event waits here, and the
+    // sender waits before it reads the next one.
     let (out, messages) = mpsc::channel(0);
     let running = run(out).into_stream().filter_map(|()| future::ready(None));
     stream::select(messages, running).boxed()

@@ -1,9 +1,9 @@
-//! Reads a page of a list object by object, without holding the whole page. Input: the body of the
-//! page. Output: its objects as they arrive.
+//! Reads a page of a list object by object, so that the whole page is never in memory.
 //!
 //! To find the end of an object, the reader only follows brackets and quotes. Then it checks the
-//! syntax of the object. The order of the list's fields does not matter: the kube-apiserver writes
-//! `metadata` before the items of built-in resources, and after the items of custom resources.
+//! syntax of the object with a JSON parser. The fields of the list may have any order. The
+//! kube-apiserver writes `metadata` before the items for built-in resources, and after the items
+//! for custom resources.
 
 use super::{
     InvalidData,
@@ -17,12 +17,12 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One part of a page, in the order of the page.
+/// A part of a page. The parts are returned in their order in the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PagePart {
     /// The JSON of an object.
     Object(Bytes),
-    /// An object that is too long.
+    /// An object that is too long to be read.
     TooLong {
         /// Length of the object in bytes.
         length: u64,
@@ -35,12 +35,12 @@ pub(super) enum PagePart {
     End {
         /// The resourceVersion of the whole list. It is the same on all pages.
         version: String,
-        /// The token for the next page. None on the last page.
+        /// The token for the next page. `None` on the last page.
         next: Option<String>,
     },
 }
 
-/// Why the page cannot be read to its end.
+/// The reason why the page cannot be read to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PageFault {
     /// The body is not the JSON of a list.
@@ -62,7 +62,7 @@ struct PageMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PagePosition {
     Start,
-    /// At a key, or at the end of the list.
+    /// Before a key, or at the end of the list.
     Key,
     InKey,
     Colon,
@@ -70,14 +70,14 @@ enum PagePosition {
     InMetadata,
     InOther,
     AfterValue,
-    /// At an item, or at the end of the items.
+    /// Before an item, or at the end of the items.
     Item,
     InItem,
     AfterItem,
     Done,
 }
 
-/// The kind of the next value.
+/// The field of the list whose value follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageField {
     Metadata,
@@ -85,13 +85,13 @@ enum PageField {
     Other,
 }
 
-/// Reads the parts of a page. An object of more than `max` bytes becomes [`PagePart::TooLong`].
+/// Reads the parts of a page. An object that is too long becomes [`PagePart::TooLong`].
 #[derive(Debug)]
 pub(super) struct PageReader<S> {
     input: BodyReader<S>,
     at: PagePosition,
     field: PageField,
-    span: ValueScanner,
+    scanner: ValueScanner,
     meta: Option<PageMeta>,
 }
 
@@ -100,19 +100,19 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Creates a reader of `frames`. `max` is the largest size of an object in bytes.
+    /// Creates a reader of `frames`. `max` is the maximum size of an object in bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             input: BodyReader::new(frames, max, budget),
             at: PagePosition::Start,
             field: PageField::Other,
-            span: ValueScanner::default(),
+            scanner: ValueScanner::default(),
             meta: None,
         }
     }
 
-    /// Returns the next part. If no part is completed within `idle`, it returns
-    /// [`PageFault::Broken`].
+    /// Returns the next part. Fails with [`PageFault::Broken`] if no part is completed within
+    /// `idle`.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<PagePart, PageFault> {
         let mut until = Instant::now() + idle;
         loop {
@@ -145,12 +145,12 @@ where
         }
     }
 
-    /// Advances by one token or value, or to the end of the frame.
+    /// Reads one token or one value, or up to the end of the frame.
     fn step(&mut self) -> Result<Option<PagePart>, PageFault> {
         match self.at {
             PagePosition::InKey | PagePosition::InMetadata | PagePosition::InItem => self.gather(),
             PagePosition::InOther => {
-                let length = self.span.end(self.input.frame());
+                let length = self.scanner.end(self.input.frame());
                 if length.is_some() {
                     self.at = PagePosition::AfterValue;
                 }
@@ -162,7 +162,7 @@ where
         }
     }
 
-    /// Reads the next byte between values.
+    /// Reads the next byte between two values.
     fn token(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(&byte) = self.input.frame().first() else {
             return Ok(None);
@@ -172,7 +172,7 @@ where
             return Ok(None);
         }
         // The first byte of a key or value is not consumed here, because the scanner needs it. All
-        // other bytes are.
+        // other bytes are consumed.
         let (at, consume) = match (self.at, byte) {
             (PagePosition::Start, b'{') | (PagePosition::AfterValue, b',') => {
                 (PagePosition::Key, true)
@@ -204,14 +204,15 @@ where
         if consume {
             self.input.skip(1);
         } else {
-            self.span = ValueScanner::default();
+            self.scanner = ValueScanner::default();
         }
         Ok(None)
     }
 
-    /// Reads a key, the metadata or an item if it ends in this frame. Otherwise keeps the frame.
+    /// Reads a key, the metadata or an item to its end. If it does not end in this frame, keeps the
+    /// frame.
     fn gather(&mut self) -> Result<Option<PagePart>, PageFault> {
-        let Some(length) = self.span.end(self.input.frame()) else {
+        let Some(length) = self.scanner.end(self.input.frame()) else {
             self.input.keep();
             return Ok(None);
         };
@@ -248,8 +249,8 @@ fn item(part: input::BodyPart) -> Result<PagePart, PageFault> {
     match part {
         BodyPart::TooLong { length, head } => Ok(PagePart::TooLong { length, head }),
         BodyPart::Whole(object) if object.starts_with(b"{") => {
-            // The whole page fails if an object is malformed. If the object was only left out, the
-            // server would treat it as deleted.
+            // A malformed object makes the whole page fail. If only this object was skipped, it
+            // would count as deleted.
             serde_json::from_slice::<&RawValue>(&object)
                 .map_err(|error| PageFault::Garbled(InvalidData::json(&error)))?;
             Ok(PagePart::Object(object))
@@ -262,7 +263,7 @@ fn garbled(why: &'static str) -> PageFault {
     PageFault::Garbled(InvalidData::List(why))
 }
 
-/// Finds the end of one value.
+/// Finds the end of one JSON value.
 #[derive(Debug, Default)]
 struct ValueScanner {
     /// Number of open brackets.
@@ -274,15 +275,19 @@ struct ValueScanner {
 }
 
 impl ValueScanner {
-    /// Returns how many of these bytes belong to the value. None if all bytes belong to it and more
-    /// may follow. A number, `true`, `false` or `null` ends before the next character.
+    /// Returns the number of these bytes that belong to the value, or `None` if all of them belong
+    /// to it and more may follow.
+    ///
+    /// A string, an array or an object includes its last character. A number, `true`, `false` or
+    /// `null` has no last character of its own. It ends before the comma, bracket or white space
+    /// that follows it.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if self.escaped {
                 self.escaped = false;
             } else if self.quoted {
-                // Most bytes of an object are inside strings.
+                // Most bytes of an object are inside strings, so strings are searched with memchr.
                 at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
                 self.escaped = bytes.get(at) == Some(&b'\\');
                 self.quoted = self.escaped;
@@ -328,7 +333,7 @@ mod tests {
         PageReader::new(stream::iter(frames), max, ReadBudget::default())
     }
 
-    async fn all(text: &str, frame: usize, max: usize) -> Result<Vec<PagePart>, PageFault> {
+    async fn read_all(text: &str, frame: usize, max: usize) -> Result<Vec<PagePart>, PageFault> {
         let mut page = page(text, frame, max);
         let mut items = Vec::new();
         loop {
@@ -356,7 +361,8 @@ mod tests {
     async fn objects_and_the_continue_token_are_reassembled_from_any_framing() {
         let items = r#"[ {"a":"}]\\\"{"}, null, 7,"x" , {"b":{"c":[{}]}}]"#;
         let meta = r#"{"resourceVersion":"7","continue":"abc"}"#;
-        // As of built-in and of custom resources, and with another field of each kind.
+        // The first text has the field order of a built-in resource. The second text has the order
+        // of a custom resource, and further fields whose values have different types.
         for text in [
             format!(r#"{{"kind":"XList","metadata":{meta},"items":{items}}}"#),
             format!(
@@ -365,7 +371,7 @@ mod tests {
         ] {
             for frame in 1..=text.len() {
                 assert_eq!(
-                    all(&text, frame, 100).await.unwrap(),
+                    read_all(&text, frame, 100).await.unwrap(),
                     [
                         object(r#"{"a":"}]\\\"{"}"#),
                         PagePart::NotAnObject,
@@ -386,7 +392,7 @@ mod tests {
             let text = format!(
                 r#"{{"items":{items},"metadata":{{"resourceVersion":"7","continue":""}}}}"#
             );
-            assert_eq!(all(&text, 3, 100).await.unwrap(), [end("7", None)]);
+            assert_eq!(read_all(&text, 3, 100).await.unwrap(), [end("7", None)]);
         }
     }
 
@@ -395,7 +401,7 @@ mod tests {
         let text = r#"{"items":[{"a":"0123456789"},{}],"metadata":{}}"#;
         for frame in 1..=text.len() {
             assert_eq!(
-                all(text, frame, 12).await.unwrap(),
+                read_all(text, frame, 12).await.unwrap(),
                 [
                     PagePart::TooLong {
                         length: 18,
@@ -442,7 +448,7 @@ mod tests {
             r#"{metadata:{},"items":[]}"#,
         ] {
             for frame in [1, 100] {
-                let read = all(text, frame, 100).await;
+                let read = read_all(text, frame, 100).await;
                 assert!(
                     matches!(read, Err(PageFault::Garbled(_))),
                     "{text}: {read:?}"
@@ -458,8 +464,8 @@ mod tests {
             r#"{"metadata":{"resourceVersion":7},"items":[{"a":"zqx"#,
             r#"{"metadata":"zqx","items":[]}"#,
         ] {
-            let Err(PageFault::Garbled(garbled)) = all(text, 7, 100).await else {
-                panic!("{text} is no list");
+            let Err(PageFault::Garbled(garbled)) = read_all(text, 7, 100).await else {
+                panic!("{text} must be an error");
             };
             let shown = format!("{garbled} {garbled:?}");
             assert!(!shown.contains("zqx"), "{shown}");

@@ -1,7 +1,7 @@
-//! A connector whose connections read ahead, below TLS.
+//! A connector whose connections read ahead into a buffer, below TLS.
 //!
-//! rustls asks the socket for at most 4 KiB at a time. The event of a subject is often larger,
-//! and would cost several system calls. With a buffer, one system call reads all that has arrived.
+//! rustls reads at most 4 KiB from the socket at a time. A watch event is often larger, so it would
+//! need several system calls. With the buffer, one system call reads all data that has arrived.
 
 use futures::TryFutureExt as _;
 use futures::future::BoxFuture;
@@ -15,10 +15,10 @@ use std::task::{Context, Poll};
 use tokio::io::BufReader;
 use tower::Service;
 
-/// Bytes that a connection reads at once: the largest record of TLS is 16 KiB and a header.
+/// Size of the buffer in bytes. The largest TLS record has 16 KiB and a header.
 const READ_AHEAD: usize = 18 << 10;
 
-/// Makes the connections of another connector read ahead.
+/// Wraps a connector, so that its connections read ahead.
 #[derive(Clone, Debug)]
 pub(super) struct BufferedConnector<C>(pub(super) C);
 
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// A connection that reads ahead. Writes are passed on as they are.
+/// A connection that reads ahead. Writes are not buffered.
 #[derive(Debug)]
 pub(super) struct BufferedConnection<T>(TokioIo<BufReader<TokioIo<T>>>);
 

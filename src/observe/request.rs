@@ -1,4 +1,4 @@
-//! The requests of feeds and of discovery, and the meaning of answers other than 200.
+//! Builds the requests of feeds and of discovery, and interprets answers other than 200.
 
 use super::{GapReason, ObjectNames, envelope::WatchStatus};
 use bytes::Bytes;
@@ -11,48 +11,50 @@ use kube::core::PartialObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::Duration;
 
-/// Characters that need no escape in a path segment or query value (RFC 3986, unreserved).
+/// The characters that are escaped in a path segment or query value: all except the unreserved
+/// characters of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Number of bytes of an error's body that are read. A Status is far smaller.
+/// Maximum number of bytes that are read from the body of an error. A Status is far smaller.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Number of bytes of an object's metadata that are read. Annotations may have 256 KiB.
+/// Maximum number of bytes that are read from an object's metadata. Annotations may have 256 KiB.
 const MAX_METADATA: usize = 1 << 20;
 
-/// Number of characters of an error's message that are kept for conditions and logs.
+/// Maximum number of characters of an error message that are kept for conditions and logs.
 const MAX_MESSAGE: usize = 512;
 
-/// Longest wait that is accepted from `Retry-After`.
+/// Maximum delay that is accepted from `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
-/// The kind of a request.
+/// A request for the objects of a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchOrPage<'a> {
-    /// The state with a bookmark at its end, followed by its changes.
+    /// A watch that begins with the whole state. A bookmark marks the end of the state.
     WatchList { seconds: u64 },
-    /// A page of the state.
+    /// One page of a list.
     Page { limit: u32, token: Option<&'a str> },
-    /// The changes after a resourceVersion.
+    /// A watch of the changes after a resourceVersion.
     Watch { version: &'a str, seconds: u64 },
 }
 
-/// An answer other than the requested data.
+/// The reason why the server has not returned the requested data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// 410: the resourceVersion or continue token is too old.
     Expired,
     /// 400 or 422: the server does not understand the request.
     Invalid(String),
-    /// Any other failure, with the wait that the server asks for.
+    /// Any other failure, with the delay that the server requests.
     Lost(GapReason, Option<Duration>),
 }
 
-/// `/apis/group/version`, or `/api/version` for the core group.
+/// Returns the path of a group-version: `/apis/group/version`, or `/api/version` for the core
+/// group.
 pub(super) fn group_version_path(gvr: &Gvr) -> Result<String, String> {
     let version = segment(&gvr.version)?;
     Ok(if gvr.group.is_empty() {
@@ -63,14 +65,15 @@ pub(super) fn group_version_path(gvr: &Gvr) -> Result<String, String> {
 }
 
 fn segment(text: &str) -> Result<String, String> {
-    // A dot segment would be resolved, and the path would name another resource.
+    // The segments `.` and `..` would be resolved, so that the path would name another resource.
     if text.is_empty() || text == "." || text == ".." {
         return Err(format!("{text:?} cannot be part of a resource's path"));
     }
     Ok(utf8_percent_encode(text, ESCAPED).to_string())
 }
 
-/// The request for `ask` on `source`. Only objects whose labels match `selection` are requested.
+/// Builds the request `ask` for `source`. Only objects whose labels match `selection` are
+/// requested.
 pub(super) fn build(
     source: &Source,
     selection: Option<&str>,
@@ -104,7 +107,8 @@ pub(super) fn build(
         .map_err(|message| Refusal::Lost(GapReason::NotFound { message }, None))
 }
 
-/// The UID of the object that now has the name of `object`. Other fields are not requested.
+/// Returns the UID of the object that currently has the name of `object`. Only the metadata of the
+/// object is requested.
 pub(super) async fn uid(
     client: &kube::Client,
     target: &Gvr,
@@ -147,7 +151,7 @@ fn path(source: &Source) -> Result<String, String> {
     Ok(path)
 }
 
-/// A GET for plain, uncompressed JSON.
+/// Builds a GET request for uncompressed JSON.
 pub(super) fn get(uri: &str) -> Result<Request<Body>, String> {
     Request::get(uri)
         .header(header::ACCEPT, "application/json")
@@ -156,14 +160,14 @@ pub(super) fn get(uri: &str) -> Result<Request<Body>, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Sends the request. Only a 200 is `Ok`.
+/// Sends a request. Any answer other than 200 is an error.
 pub(super) async fn send(
     client: &kube::Client,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let response = client.send(request).await.map_err(|error| {
         let why = match error {
-            // The error of the connection without kube's prefix "ServiceError: ".
+            // The text of the connection's error is used without kube's prefix "ServiceError: ".
             kube::Error::Service(error) => chain(error.as_ref()),
             error => chain(&error),
         };
@@ -188,12 +192,12 @@ pub(super) async fn send(
     Err(refusal(code.as_u16(), &status, retry_after))
 }
 
-/// The meaning of an HTTP status, or of the Status in an ERROR event.
+/// Interprets an HTTP status code, or the Status in an ERROR event.
 ///
-/// The messages of some codes are repeated, because the server decides them before it reads an
-/// object. Other messages may quote an object, for example from a conversion webhook or from a key
-/// in etcd that cannot be decrypted. Of these, only the reason is repeated, and the message is
-/// logged at the debug level.
+/// A message may quote an object. Examples are a message of a conversion webhook, or a message
+/// about a key in etcd that cannot be decrypted. Such a message is logged at the debug level, and
+/// the result contains only the reason. The result contains the messages of those codes that the
+/// server decides before it reads an object.
 pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();
@@ -242,7 +246,7 @@ fn is_reason(reason: &str) -> bool {
     .contains(&reason)
 }
 
-/// Reads a whole body of at most `max` bytes.
+/// Reads a body of at most `max` bytes.
 pub(super) async fn read(body: Body, max: usize) -> Result<Bytes, ReadError> {
     match Limited::new(body, max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
@@ -251,7 +255,7 @@ pub(super) async fn read(body: Body, max: usize) -> Result<Bytes, ReadError> {
     }
 }
 
-/// Why a body could not be read.
+/// The reason why a body cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReadError {
     /// The body is too long.

@@ -1,8 +1,8 @@
-//! A connector and a service with time limits.
+//! A connector and an HTTP service with time limits.
 //!
-//! A request with a limit ends within the limit, with its body, even if the server hangs. A watch
-//! has no limit, because it may last for minutes. Its reader notices when the server is silent for
-//! too long.
+//! A request must be complete within its limit, including its answer, even if the server hangs. A
+//! watch has no limit, because it may last for minutes. The reader of a watch notices when the
+//! server is silent for too long.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -17,7 +17,7 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tower::{BoxError, Service};
 
-/// Limits the time to set up a connection (TCP, proxy and TLS).
+/// Limits the time for setting up a connection (TCP, proxy and TLS).
 #[derive(Clone, Debug)]
 pub(super) struct ConnectWithin<C> {
     pub(super) connector: C,
@@ -50,7 +50,8 @@ where
     }
 }
 
-/// Limits the time of each request except watches, with its answer. It also sets the user agent.
+/// Limits the time of each request that is not a watch, including its answer. Also sets the user
+/// agent.
 #[derive(Clone, Debug)]
 pub(super) struct TimeLimited<S> {
     pub(super) service: S,
@@ -102,8 +103,8 @@ fn late(limit: Duration) -> BoxError {
     format!("no complete answer within {limit:?}").into()
 }
 
-/// Returns true if the request is a watch. The API server takes any value but `0` and `false` for
-/// true. Our clients write one of the values that are checked here.
+/// Returns true if the request is a watch. The API server treats every value except `0` and `false`
+/// as true. The clients of this server send one of the values that are checked here.
 fn is_watch(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| {
         query
@@ -112,7 +113,7 @@ fn is_watch(uri: &Uri) -> bool {
     })
 }
 
-/// A body that fails if it is not complete in time.
+/// A body that fails if it is not complete before a deadline.
 #[derive(Debug)]
 pub(super) struct Deadline<B> {
     body: B,
@@ -205,7 +206,7 @@ mod tests {
                 .into_body();
             assert!(
                 timeout(LIMIT * 10, body.collect()).await.is_err(),
-                "{uri} was ended"
+                "a watch must not time out: {uri}"
             );
         }
     }

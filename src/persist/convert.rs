@@ -1,5 +1,5 @@
-//! Converts live objects to custom resources and back. The functions are pure: the same live
-//! object always yields the same custom resource, whichever replica writes it.
+//! Converts live operations to custom resources and back. The same live operation yields the same
+//! custom resource on every replica.
 
 use super::store::Revision;
 use ifo_api::live::{self, Phase, State};
@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Optional fields of a custom resource, with the objects that contain them. A merge patch keeps a
-/// field that it does not mention, so it sets absent fields to null.
+/// The optional fields of a custom resource, each list with the path of its parent. A merge patch
+/// keeps each field that it does not mention. So [`merge_patch`] sets absent fields to null.
 const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
     ("/spec", &["item"]),
     ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
@@ -27,35 +27,37 @@ const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Longest name of an object (validation.DNS1123SubdomainMaxLength).
+/// The longest name of a Kubernetes object (validation.DNS1123SubdomainMaxLength).
 const MAX_NAME: usize = 253;
 
-/// Characters of the live object's uid at the end of the name.
+/// The number of characters of the live operation's uid at the end of a custom resource's name.
 const UID_CHARACTERS: usize = 8;
 
-/// Name of the custom resource of the live object with this name and uid.
+/// Returns the name of the custom resource for a live operation.
 ///
-/// Live names are unique in their namespace, but custom resources are cluster-scoped. Both the hash
-/// at the end of a live name and its uid come from the subject's uid, by different functions.
-/// Together they distinguish 2^64 operations.
-fn name_of(live_name: &str, live_uid: &str) -> String {
+/// The name of a live operation is unique in its namespace only, but custom resources are
+/// cluster-scoped. So the name of the custom resource also contains a part of the uid. The hash at
+/// the end of the live name and the uid are different hashes of the subject's uid. Together they
+/// distinguish 2^64 operations.
+fn cr_name(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
         .filter(char::is_ascii_hexdigit)
         .map(|c| c.to_ascii_lowercase())
         .take(UID_CHARACTERS)
         .collect();
-    // Names are ASCII. The kube-apiserver refuses other names.
+    // Live names are ASCII, because the kube-apiserver refuses other names. So each character is
+    // one byte.
     let head: String = live_name
         .chars()
         .take(MAX_NAME - UID_CHARACTERS - 1)
         .collect();
-    // A cut may end at a dot or a dash, which is valid only in the middle of a name.
+    // The cut name can end with a dot or a dash, which is not valid before the next dash.
     let head = head.trim_end_matches(['.', '-']);
     format!("{head}-{tail}")
 }
 
-/// Declares a struct with the fields of another struct and further fields.
+/// Builds a struct from fields of another struct and from further values.
 macro_rules! copied {
     ($from:ident => $($to:ident)::+ {
         $($field:ident)+ $(, $(#[$attribute:meta])* $own:ident: $value:expr)*
@@ -66,22 +68,23 @@ macro_rules! copied {
     };
 }
 
-/// The custom resource of a live object.
+/// Returns the custom resource for a live operation.
 pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     let (metadata, spec, status) = (&live.metadata, &live.spec, &live.status);
     let name = metadata.name.as_deref().unwrap_or_default();
     let uid = metadata.uid.clone().unwrap_or_default();
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let mut cr = persisted::InFlightOperation::new(
-        &name_of(name, &uid),
+        &cr_name(name, &uid),
         copied!(spec => persisted::InFlightOperationSpec {
             operation rule_set component subject item
         }),
     );
     cr.metadata.labels.clone_from(&metadata.labels);
-    let place = format!("{namespace}/{name}");
-    cr.metadata.annotations = Some([(persisted::LIVE_ANNOTATION.to_owned(), place)].into());
-    // A namespaced object cannot own a cluster-scoped object.
+    let live_reference = format!("{namespace}/{name}");
+    cr.metadata.annotations =
+        Some([(persisted::LIVE_ANNOTATION.to_owned(), live_reference)].into());
+    // A namespaced subject cannot own a cluster-scoped custom resource.
     if spec.subject.namespace.is_none() {
         cr.metadata.owner_references = owners(&spec.subject);
     }
@@ -89,26 +92,27 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     cr.status = Some(copied!(status => persisted::InFlightOperationStatus {
         phase state reason message progress start_time_source instance last_detected completed
         detected_by subject_generation conditions,
-        // Every live object has one.
+        // Every live operation has a creationTimestamp, so the default is never used.
         started: started.unwrap_or_else(|| status.last_detected.clone()),
         live_uid: uid
     }));
     cr
 }
 
-/// The live object that a custom resource was written from. None if it is not one of
-/// ours: it has no status, lacks the annotation with the name of the live object, or has
-/// another name than that annotation implies. A copy has another name, so it is not taken for
-/// the original.
+/// Returns the live operation for which a custom resource was written.
+///
+/// Returns None if this server did not write the custom resource: if it has no status, lacks the
+/// annotation with the name of the live operation, or has another name than the one that follows
+/// from this annotation. So a copy under another name is ignored.
 pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperation> {
     let status = cr.status.as_ref()?;
     let annotations = cr.metadata.annotations.as_ref()?;
-    let place = annotations.get(persisted::LIVE_ANNOTATION)?;
-    let (namespace, name) = place.split_once('/')?;
+    let live_reference = annotations.get(persisted::LIVE_ANNOTATION)?;
+    let (namespace, name) = live_reference.split_once('/')?;
     if namespace.is_empty() || name.is_empty() || status.live_uid.is_empty() {
         return None;
     }
-    if cr.metadata.name.as_deref() != Some(&name_of(name, &status.live_uid)) {
+    if cr.metadata.name.as_deref() != Some(&cr_name(name, &status.live_uid)) {
         return None;
     }
     let spec = &cr.spec;
@@ -135,26 +139,26 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     })
 }
 
-/// The JSON merge patch that changes a custom resource in the state `revision` to `cr`. It
-/// removes the labels `gone` and leaves alone what others have added.
+/// Returns the JSON merge patch that changes a custom resource to `cr`. The patch is conditional on
+/// the state `revision`.
 ///
-/// The owner is left out: it is the same for the whole operation, and a merge patch would
-/// replace the whole list of owners.
+/// The patch removes the labels `obsolete`, and keeps the labels of other clients. It does not
+/// contain the owners, because they never change and the patch would replace the whole list.
 pub(super) fn merge_patch(
     cr: &persisted::InFlightOperation,
     revision: &Revision,
-    gone: &[String],
+    obsolete: &[String],
 ) -> Value {
     let mut patch = json!({"spec": cr.spec, "status": cr.status});
     for (parent, fields) in OPTIONAL_FIELDS {
         let parent = patch.pointer_mut(parent).and_then(Value::as_object_mut);
-        let parent = parent.expect("a custom resource of ours has a spec and a status");
+        let parent = parent.expect("this server writes a spec and a status");
         for field in fields {
             parent.entry(*field).or_insert(Value::Null);
         }
     }
     let mut labels = json!(cr.metadata.labels.clone().unwrap_or_default());
-    for key in gone {
+    for key in obsolete {
         labels[key] = Value::Null;
     }
     patch["metadata"] = json!({
@@ -166,32 +170,33 @@ pub(super) fn merge_patch(
     patch
 }
 
-/// The labels that we set on `there` and that `wanted` does not have.
-pub(super) fn gone_labels(
-    there: &persisted::InFlightOperation,
+/// Returns the labels that this server has set on `stored` and that `wanted` does not have.
+pub(super) fn obsolete_labels(
+    stored: &persisted::InFlightOperation,
     wanted: &persisted::InFlightOperation,
 ) -> Vec<String> {
     let labels = |cr: &persisted::InFlightOperation| cr.metadata.labels.clone().unwrap_or_default();
-    let (mut gone, wanted) = (labels(there), labels(wanted));
-    let managed = managed_fields(there, "f:labels");
-    gone.retain(|key, _| managed.contains(key.as_str()) && !wanted.contains_key(key));
-    gone.into_keys().collect()
+    let (mut obsolete, wanted) = (labels(stored), labels(wanted));
+    let managed = managed_keys(stored, "f:labels");
+    obsolete.retain(|key, _| managed.contains(key.as_str()) && !wanted.contains_key(key));
+    obsolete.into_keys().collect()
 }
 
-/// Returns the labels that this server set. If another client created the object, for example by
-/// restoring a backup, these are all its labels.
+/// Returns the labels that this server has set. If another client has created the object, for
+/// example from a backup, returns all its labels.
 pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
     let mut own = cr.metadata.labels.clone()?;
-    if managed_fields(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {
-        let managed = managed_fields(cr, "f:labels");
+    if managed_keys(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {
+        let managed = managed_keys(cr, "f:labels");
         own.retain(|key, _| managed.contains(key.as_str()));
     }
     (!own.is_empty()).then_some(own)
 }
 
-/// The keys of a map in the metadata that we set, according to managedFields. Release 0.1.0
-/// used server-side apply, so an object can have one entry for `Apply` and one for `Update`.
-fn managed_fields<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet<&'a str> {
+/// Returns the keys of a map in the metadata that this server has set, according to managedFields.
+/// Release 0.1.0 used server-side apply, so an object can have an entry for `Apply` and an entry
+/// for `Update`.
+fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet<&'a str> {
     let entries = cr.metadata.managed_fields.iter().flatten();
     let ours = entries.filter(|entry| {
         entry.manager.as_deref() == Some(super::FIELD_MANAGER) && entry.subresource.is_none()
@@ -204,8 +209,9 @@ fn managed_fields<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeS
     keys.filter_map(|key| key.strip_prefix("f:")).collect()
 }
 
-/// The last time at which an operation was known to be in its namespace: its end, or, if it
-/// is active, the later of its start and its last detection.
+/// Returns the last time at which the namespace of an operation was known to exist. For a completed
+/// operation, this is its end. For an active one, it is its start or its last detection. The later
+/// of the two counts.
 pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
     let status = &operation.status;
     match status.phase {
@@ -218,8 +224,9 @@ pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp
     }
 }
 
-/// The custom resource of an operation that ended unobserved, found at the time `now`.
-pub(super) fn ended(
+/// Returns the completed custom resource of an operation that ended while no server was running.
+/// The server finds it at the time `now`.
+pub(super) fn completed_cr(
     cr: &persisted::InFlightOperation,
     now: Timestamp,
 ) -> Option<persisted::InFlightOperation> {
@@ -227,7 +234,7 @@ pub(super) fn ended(
     const MESSAGE: &str = "The operation ended while no server was detecting operations.";
     let mut live = from_cr(cr)?;
     let status = &mut live.status;
-    // A settling operation was not detected after that time, so it had ended by then.
+    // A settling operation was not detected after `lastDetected`, so it had ended at that time.
     let completed = match status.state {
         State::Settling => status.last_detected.0.min(now),
         _ => now,
@@ -238,14 +245,19 @@ pub(super) fn ended(
     MESSAGE.clone_into(&mut status.message);
     status.completed = Some(Time(completed));
     for condition in &mut status.conditions {
-        let over = condition.type_ == "Completed";
-        let value = if over { "True" } else { "False" };
+        let is_completed_condition = condition.type_ == "Completed";
+        let value = if is_completed_condition {
+            "True"
+        } else {
+            "False"
+        };
         if condition.status != value {
             value.clone_into(&mut condition.status);
             condition.last_transition_time = Time(now);
         }
         REASON.clone_into(&mut condition.reason);
-        // An operation whose end was observed has the same conditions: no message in `Detected`.
+        // The condition `Detected` has no message, like that of an operation whose end was
+        // detected.
         if condition.type_ == "Detected" {
             condition.message.clear();
         } else {
@@ -255,7 +267,7 @@ pub(super) fn ended(
     Some(to_cr(&live))
 }
 
-/// The owner reference to the subject. None if the uid of the subject is unknown.
+/// Returns the owner reference to the subject. Returns None if the uid of the subject is unknown.
 fn owners(subject: &live::SubjectReference) -> Option<Vec<OwnerReference>> {
     subject.uid.as_ref().map(|uid| {
         vec![OwnerReference {
@@ -323,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_object_survives_the_round_trip_through_a_custom_resource() {
+    fn a_live_operation_is_unchanged_after_conversion_to_a_custom_resource_and_back() {
         for object in [
             live(Some("default"), None),
             live(None, None),
@@ -347,15 +359,15 @@ mod tests {
     }
 
     #[test]
-    fn names_are_valid_and_differ_where_only_the_namespace_does() {
+    fn names_are_valid_and_differ_if_the_uids_differ() {
         let long = format!("{}.{}", "a".repeat(243), "b".repeat(9));
         for name in ["vm-migrating-3f9c2a1b", &long] {
-            let one = name_of(name, "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
-            let other = name_of(name, "1a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
+            let one = cr_name(name, "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
+            let other = cr_name(name, "1a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
             assert_ne!(one, other);
             assert!(ifo_api::labels::is_subdomain(&one), "{one}");
         }
-        let name = name_of(
+        let name = cr_name(
             "vm-migrating-3f9c2a1b",
             "0A1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
         );
@@ -363,9 +375,9 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_ended_unobserved_is_completed_in_all_fields() {
+    fn an_operation_that_ended_without_a_server_is_completed_in_all_fields() {
         let now: Timestamp = "2026-02-03T04:05:06Z".parse().unwrap();
-        let ended = ended(&to_cr(&live(Some("default"), None)), now).unwrap();
+        let ended = completed_cr(&to_cr(&live(Some("default"), None)), now).unwrap();
         let status = ended.status.unwrap();
         assert_eq!(status.phase, Phase::Completed);
         assert_eq!(status.state, State::Ended);
@@ -376,7 +388,7 @@ mod tests {
         assert_eq!(progressing.last_transition_time, Time(now));
     }
 
-    /// An entry of managedFields.
+    /// Returns an entry of managedFields.
     fn entry(manager: &str, operation: &str, metadata: &Value) -> ManagedFieldsEntry {
         let entry = json!({
             "manager": manager, "operation": operation, "fieldsType": "FieldsV1",
@@ -387,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_labels_are_not_managed() {
+    fn labels_of_other_clients_are_not_removed() {
         let mut cr = to_cr(&live(Some("default"), None));
         let before = own_labels(&cr);
         assert_eq!(before, cr.metadata.labels);
@@ -409,23 +421,25 @@ mod tests {
         ]);
         assert_eq!(own_labels(&cr), before);
         let mut wanted = to_cr(&live(Some("default"), None));
-        assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
+        assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
         wanted.metadata.labels.as_mut().unwrap().remove("a");
-        assert_eq!(gone_labels(&cr, &wanted), ["a"]);
-        // Another client has changed one of our labels.
+        assert_eq!(obsolete_labels(&cr, &wanted), ["a"]);
+        // Another client has changed one of this server's labels, so this server does not manage it
+        // any more.
         let operation = entry("ifo-persistence", "Apply", &operation);
         cr.metadata.managed_fields = Some(vec![others.clone(), operation]);
         assert_ne!(own_labels(&cr), before);
-        assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
-        // Another client has created it, and we have changed its status.
+        assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
+        // Another client has created the custom resource, and this server has only changed its
+        // status.
         let status = entry("ifo-persistence", "Update", &json!({}));
         cr.metadata.managed_fields = Some(vec![others, status]);
         assert_eq!(own_labels(&cr), cr.metadata.labels);
-        assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
+        assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
     }
 
     #[test]
-    fn a_merge_patch_sets_or_removes_every_field_of_the_crd() {
+    fn a_merge_patch_contains_every_field_of_the_crd() {
         let mut minimal = live(Some("default"), None);
         minimal.spec.item = None;
         minimal.spec.subject.namespace = None;
@@ -453,22 +467,23 @@ mod tests {
         assert_eq!(patch["metadata"]["resourceVersion"], "42");
         let labels = json!({"ifo.kubevirt.io/operation": "Migrating", "a": "b", "b": null});
         assert_eq!(patch["metadata"]["labels"], labels);
-        // The list of owners can have owners that another client has added.
+        // The patch must not contain owners, because it would remove those that other clients have
+        // added.
         assert!(patch["metadata"].get("ownerReferences").is_none());
     }
 
     #[test]
-    fn an_object_of_another_client_is_not_taken_for_ours() {
+    fn custom_resources_of_other_clients_are_ignored() {
         let ours = to_cr(&live(Some("default"), None));
         let mut without_status = ours.clone();
         without_status.status = None;
-        let mut without_place = ours.clone();
-        without_place.metadata.annotations = None;
+        let mut without_annotation = ours.clone();
+        without_annotation.metadata.annotations = None;
         let mut without_uid = ours.clone();
         without_uid.status.as_mut().unwrap().live_uid.clear();
         let mut copy = ours;
         copy.metadata.name = Some("aaa".to_owned());
-        for cr in [without_status, without_place, without_uid, copy] {
+        for cr in [without_status, without_annotation, without_uid, copy] {
             assert_eq!(from_cr(&cr), None);
         }
     }

@@ -1,6 +1,5 @@
-//! Classifies the failures of requests for custom resources.
-//!
-//! Input: an answer, or its absence. Output: a [`StoreFailure`], which decides the next step.
+//! Classifies the failures of requests for custom resources. The class decides if the request is
+//! retried, and how the failure is reported.
 
 use super::failure_text::FailureText;
 use super::store::read;
@@ -9,31 +8,33 @@ use kube::client::Body;
 use kube::core::Status;
 use std::time::Duration;
 
-/// Pause after a 429 without the header `Retry-After`, as in client-go.
+/// The time to wait after a 429 without the header `Retry-After`. client-go waits as long.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A request failed.
+/// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFailure {
-    /// The resource is not served.
+    /// The kube-apiserver does not serve the resource.
     #[error("the CRD is missing")]
     Missing,
-    /// The server lacks the right, or an admission plugin refused the request.
+    /// This server lacks the right, or an admission plugin refused the request.
     #[error("forbidden: {0}")]
     Forbidden(FailureText),
-    /// The object does not exist, or another object has its name now.
+    /// The object was deleted. A new object with the same name may exist.
     #[error("conflict: the object was deleted")]
     Gone,
-    /// The object or the list is not in the state that the request is conditional on.
+    /// The request was conditional on a state that the object does not have, or the continue token
+    /// of a list has expired.
     #[error("conflict: {0}")]
     Conflict(FailureText),
-    /// The kube-apiserver refuses this request, and will refuse it again.
+    /// The kube-apiserver refuses this request, and will refuse it again if it is repeated.
     #[error("refused: {0}")]
     Invalid(FailureText),
-    /// There are too many requests. The request had no effect.
+    /// The kube-apiserver received too many requests. The request had no effect.
     #[error("too many requests, retry in {} s", .0.as_secs())]
     Throttled(Duration),
-    /// There is no answer, or an answer of the class 5xx. The request may have had an effect.
+    /// The kube-apiserver did not answer, or answered with a code of 500 or above. The request may
+    /// have had an effect. The time is that of the header `Retry-After`.
     #[error("{0}")]
     Unreachable(FailureText, Option<Duration>),
 }
@@ -51,32 +52,32 @@ impl StoreFailure {
         }
     }
 
-    /// Returns true if the kube-apiserver is reachable and does not allow this request.
+    /// Returns true if the kube-apiserver has received this request and does not allow it.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_))
     }
 
-    /// There is no answer.
-    pub(super) fn lost(error: &dyn std::error::Error) -> Self {
+    /// Returns the failure of a request that was not answered.
+    pub(super) fn unanswered(error: &dyn std::error::Error) -> Self {
         Self::Unreachable(FailureText::of_connection(error), None)
     }
 
-    /// Classifies an answer that is not a success. Its message quotes the object, so the
-    /// message is logged at the debug level only.
+    /// Classifies an answer that is not a success. The message of the answer quotes the object, so
+    /// it is logged at the debug level only.
     pub(super) async fn of(answer: Response<Body>) -> Self {
         let code = answer.status();
-        // In seconds: Kubernetes does not use the other form of this header, a date.
+        // The header contains seconds. HTTP also allows a date, but Kubernetes never sends one.
         let retry_after = answer.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let retry_after = retry_after.map(Duration::from_secs);
         let body = match read(answer).await {
             Ok(body) => body,
-            Err(lost) => return lost,
+            Err(failure) => return failure,
         };
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
         let message: String = status.message.chars().take(500).collect();
-        tracing::debug!(%code, message, "an answer to persistence");
-        // If the CRD is missing, the answer 404 names no object.
+        tracing::debug!(%code, message, "the kube-apiserver answered a request of persistence mode with an error");
+        // A 404 names the missing object. If the CRD is missing, it names no object.
         let names_object = status
             .details
             .as_ref()
@@ -85,15 +86,15 @@ impl StoreFailure {
             .details
             .map(|details| details.causes)
             .unwrap_or_default();
-        let is_other = causes.iter().any(|cause| cause.field == "metadata.uid");
+        let is_other_object = causes.iter().any(|cause| cause.field == "metadata.uid");
         let why = FailureText::of_answer(code, causes.iter().map(|cause| &*cause.field));
         match code {
             StatusCode::NOT_FOUND if names_object => Self::Gone,
-            StatusCode::UNPROCESSABLE_ENTITY if is_other => Self::Gone,
-            // While a CRD is being deleted, creations are answered with 405.
+            StatusCode::UNPROCESSABLE_ENTITY if is_other_object => Self::Gone,
+            // While the CRD is being deleted, the kube-apiserver answers creations with 405.
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::Missing,
             StatusCode::FORBIDDEN => Self::Forbidden(why),
-            // 410 means that the continue token has expired.
+            // The kube-apiserver answers 410 if the continue token has expired.
             StatusCode::CONFLICT | StatusCode::GONE => Self::Conflict(why),
             StatusCode::TOO_MANY_REQUESTS => Self::Throttled(retry_after.unwrap_or(RETRY_AFTER)),
             StatusCode::BAD_REQUEST

@@ -1,56 +1,56 @@
-//! Explains a failed request without quoting the object.
-//!
-//! Input: an answer of the kube-apiserver. Output: an [`Explanation`] without the values and names
-//! in the answer.
+//! Describes failed requests without the names and values that an answer of the kube-apiserver
+//! quotes.
 
 use http::StatusCode;
 use ifo_cel::JsonFault;
 use std::collections::BTreeSet;
 
-/// Largest number of fields that an explanation names. A custom resource has about twenty.
+/// The largest number of fields that a text names. A custom resource has about twenty fields.
 const MAX_FIELDS: usize = 5;
 
-/// A text about a failure that quotes nothing from a custom resource.
+/// A description of a failure that quotes nothing from a custom resource.
 ///
-/// The message of an answer quotes names and values. This text is shown in a cluster-scoped
-/// condition and logged, so it is built from fixed texts and field names only.
+/// The message of an answer quotes names and values. The description appears in the log and in a
+/// condition that every user can read. So it contains only fixed texts and field names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FailureText(String);
 
 impl FailureText {
-    /// Explains an answer by the fields that it complains about.
+    /// Describes an answer with its status code and the names of the refused fields.
     pub(super) fn of_answer<'a>(code: StatusCode, fields: impl Iterator<Item = &'a str>) -> Self {
-        let fields: BTreeSet<&str> = fields.filter_map(own_path).collect();
+        let fields: BTreeSet<&str> = fields.filter_map(crd_field_path).collect();
         let fields: Vec<&str> = fields.into_iter().take(MAX_FIELDS).collect();
         let about = if fields.is_empty() { "" } else { ", about " };
         let fields = fields.join(", ");
         Self(format!("the kube-apiserver answers {code}{about}{fields}"))
     }
 
-    /// An answer that cannot be decoded.
+    /// Describes an answer that cannot be decoded.
     pub(super) fn of_undecodable(error: &serde_json::Error) -> Self {
         let fault = JsonFault::from(error);
         Self(format!("the answer cannot be decoded: {fault}"))
     }
 
-    /// An error of the connection, not of the kube-apiserver.
+    /// Describes an error of the connection. It does not come from the kube-apiserver, so it quotes
+    /// no object.
     pub(super) fn of_connection(error: &dyn std::error::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-/// A literal of the source code. It cannot contain values of a custom resource.
+/// A fixed text of this program cannot contain values of a custom resource.
 impl From<&'static str> for FailureText {
     fn from(text: &'static str) -> Self {
         Self(text.to_owned())
     }
 }
 
-/// Returns the path of a field of our custom resource from the `field` of a cause. The path ends
-/// before a bracket, because the key of a map can come from a subject. Returns None for other
-/// texts, for example those of a webhook.
-fn own_path(field: &str) -> Option<&str> {
+/// Returns the path of a field of our custom resource, from the `field` of a cause in a Status.
+///
+/// The path is cut at the first bracket, because the key of a map can come from a subject. Returns
+/// None for any other text, for example one of a webhook.
+fn crd_field_path(field: &str) -> Option<&str> {
     let path = field.split('[').next().unwrap_or_default();
     let root = path.split('.').next().unwrap_or_default();
     let is_path = path.chars().all(|c| c.is_ascii_alphabetic() || c == '.');

@@ -1,6 +1,7 @@
-//! Persistence mode, which is optional: writes operations as custom resources.
+//! Persistence mode, which is optional: writes each operation as a custom resource.
 //!
-//! Input: the index, through a cursor. Output: usually two writes per operation.
+//! The custom resources keep the history, and let a new leader without a copy of the operations
+//! continue. An operation usually takes two writes.
 //!
 //! ```text
 //! index ──Cursor──▶ queue: wanted and stored state of each ──▶ store ──▶ kube-apiserver
@@ -12,11 +13,11 @@
 //! Serving never waits for persistence. While the kube-apiserver is slow or unavailable, the queue
 //! holds one small record for each operation.
 //!
-//! Only the leader writes. Every write requires the state that was last read or written, so a late
-//! write of a previous leader changes nothing.
+//! Only the leader writes. Each write is conditional on the state that the leader last read or
+//! wrote. So a late write of a previous leader has no effect.
 //!
-//! The custom resources are listed and compared with the index when the targets have been read, 65
-//! s later, and then every ten minutes.
+//! The leader lists all custom resources and compares them with the index: when it has read the
+//! targets (the resources that rule sets watch), 65 s later, and then every ten minutes.
 
 mod convert;
 mod failure;
@@ -56,7 +57,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use written_summary::WrittenSummary;
 
-/// Interval at which the metrics of the queue are updated, if it has changed. An update counts all
+/// The time between two updates of the queue metrics while the queue changes. An update counts all
 /// records.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -64,80 +65,84 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Persist {
     /// The operations in the index.
     pub reader: IndexReader,
-    /// The API of the custom resources.
+    /// Sends the requests for custom resources.
     pub store: Arc<dyn Store>,
-    /// Settings of the queue.
+    /// The settings that decide when and which operations are written.
     pub settings: PersistSettings,
-    /// The metrics of the queue and its writes.
+    /// The metrics of persistence mode.
     pub metrics: Arc<PersistenceMetrics>,
-    /// None until the targets have been read after the start or the takeover. Then it has the names
-    /// of the rule sets whose operations can still be missing in the index. All other operations
-    /// that the index does not have have ended.
+    /// None until this leader has read all targets. Then the names of the rule sets whose targets
+    /// are still missing or interrupted. Operations of these rule sets can be missing in the index.
+    /// Every other operation that is missing in the index has ended.
     pub settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     /// Stops the task.
     pub stop: CancellationToken,
-    /// Treatment of waiting writes at the stop.
+    /// What happens to waiting writes when the task is stopped.
     pub at_stop: AtStop,
-    /// Receives the verdict if operations are being written.
+    /// Receives whether writes of operations succeed.
     pub verdict: watch::Sender<PersistVerdict>,
 }
 
-/// An answer to a request.
+/// The result of a job or of a list.
 enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
     Written(Arc<str>, Result<JobResult, StoreFailure>),
+    /// The custom resources that the list found.
     Listed(Result<Vec<ListedResource>, StoreFailure>),
 }
 
-/// The running requests.
+/// The jobs and lists that are running.
 type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
-    /// Runs until it is stopped, and then for the time limit of [`AtStop`].
+    /// Writes operations until the task is stopped. Then continues for the time limit of [`AtStop`].
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // The value may have been set before this task started.
+        // The value may have been set before this task started. With this call, it counts as a
+        // change.
         self.settled.mark_changed();
-        let mut judge = WriteMonitor::new(self.verdict.clone());
+        let mut monitor = WriteMonitor::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
         let mut requests = PendingRequests::new();
-        let mut measure = tokio::time::interval(METRICS_INTERVAL);
+        let mut metrics_timer = tokio::time::interval(METRICS_INTERVAL);
         let mut has_changed = true;
-        let mut until: Option<Instant> = None;
+        let mut stop_deadline: Option<Instant> = None;
         loop {
             let now = Instant::now();
-            if queue.is_drained() || until.is_some_and(|until| now >= until) {
+            if queue.is_drained() || stop_deadline.is_some_and(|deadline| now >= deadline) {
                 break;
             }
             let wake = self.start_work(&mut queue, &requests, now);
-            let wake = wake.into_iter().chain(until).min();
+            let wake = wake.into_iter().chain(stop_deadline).min();
             tokio::select! {
-                // Changes come last, because there can always be another change.
+                // Changes come last, because there may always be another change. The other branches
+                // would then never be polled.
                 biased;
-                _ = measure.tick() => {
+                _ = metrics_timer.tick() => {
                     if std::mem::take(&mut has_changed) {
                         let (length, since) = queue.backlog(now);
                         self.metrics.backlog(length, since.map(Instant::into_std));
                     }
                     continue;
                 }
-                Some(answer) = requests.next() => self.answered(answer, &mut queue, &mut judge),
-                unread = settled(&mut self.settled) => queue.settle(unread, Instant::now()),
-                () = self.stop.cancelled(), if until.is_none() => {
-                    // The last changes before the stop are also written.
+                Some(answer) = requests.next() => self.process_answer(answer, &mut queue, &mut monitor),
+                unread = wait_until_settled(&mut self.settled) => queue.settle(unread, Instant::now()),
+                () = self.stop.cancelled(), if stop_deadline.is_none() => {
+                    // Queue the changes that were committed before the stop.
                     while let Some(Ok(changes)) = cursor.next().now_or_never() {
-                        follow(&mut queue, &changes);
+                        queue_changes(&mut queue, &changes);
                     }
                     let now = Instant::now();
                     queue.stop(self.at_stop, now);
-                    until = Some(now + self.at_stop.limit());
+                    stop_deadline = Some(now + self.at_stop.limit());
                 }
                 changes = cursor.next() => match changes {
-                    Ok(changes) => follow(&mut queue, &changes),
-                    // The cursor fell off the ring, so list and follow again.
+                    Ok(changes) => queue_changes(&mut queue, &changes),
+                    // The ring buffer of the index has dropped changes that the cursor has not
+                    // read. So list all operations, and follow the index from there.
                     Err(_) => cursor = self.catch_up(&mut queue),
                 },
-                // Without a time, the next tick comes first.
+                // If no job has a due time, the metrics timer comes first.
                 () = tokio::time::sleep_until(wake.unwrap_or(now + METRICS_INTERVAL)) => {}
             }
             has_changed = true;
@@ -146,11 +151,11 @@ impl Persist {
         if left > 0 && self.at_stop == AtStop::WriteAll {
             tracing::warn!(left, "not every operation could be written before the end");
         }
-        // This process writes nothing more.
+        // This process writes nothing any more, so its queue counts as empty.
         self.metrics.backlog(0, None);
     }
 
-    /// Passes all operations to the queue. Returns a cursor to later changes.
+    /// Passes all operations in the index to the queue. Returns a cursor to the changes after them.
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
             let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
@@ -161,14 +166,14 @@ impl Persist {
                 Some((name, entry, summary))
             });
             queue.reset(all.collect(), Instant::now());
-            // This fails only if the changes since the list fill the whole ring.
+            // This fails only if the ring buffer has already dropped changes after the list.
             if let Ok(cursor) = self.reader.follow(rv, ListScope::All) {
                 return cursor;
             }
         }
     }
 
-    /// Starts all jobs that are due. Returns the due time of the next job.
+    /// Starts all jobs and lists that are due. Returns the due time of the next one.
     fn start_work(
         &self,
         queue: &mut Queue,
@@ -189,30 +194,33 @@ impl Persist {
         }
     }
 
-    fn answered(&self, answer: WriteAnswer, queue: &mut Queue, judge: &mut WriteMonitor) {
+    /// Passes the result of a job or of a list to the queue, the metrics and the monitor.
+    fn process_answer(&self, answer: WriteAnswer, queue: &mut Queue, monitor: &mut WriteMonitor) {
         let now = Instant::now();
         let failure = match answer {
             WriteAnswer::Listed(Ok(found)) => {
-                queue.compared(found, now);
-                return judge.succeeded(|| !queue.is_failing());
+                queue.process_list(found, now);
+                return monitor.record_success(|| !queue.is_failing());
             }
             WriteAnswer::Listed(Err(failure)) => {
-                queue.not_compared(&failure, now);
+                queue.process_list_failure(&failure, now);
                 failure
             }
             WriteAnswer::Written(name, result) => {
-                queue.done(&name, &result, now);
+                queue.process_result(&name, &result, now);
                 match result {
                     Ok(JobResult::Written(found)) => {
                         let verb = if found.is_some() { "apply" } else { "delete" };
                         self.metrics.written(verb);
-                        return judge.succeeded(|| !queue.is_refused());
+                        return monitor.record_success(|| !queue.is_refused());
                     }
-                    // A read can succeed while writes fail.
-                    Ok(JobResult::Read(_)) => return judge.succeeded(|| !queue.is_failing()),
+                    // A read can succeed although writes fail.
+                    Ok(JobResult::Read(_)) => {
+                        return monitor.record_success(|| !queue.is_failing());
+                    }
                     Err(failure) => {
-                        // This failure is about one object. Other failures are reported by the
-                        // verdict.
+                        // This failure concerns one object only, so it is logged for this object.
+                        // The monitor logs all other failures.
                         if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
                         }
@@ -222,12 +230,12 @@ impl Persist {
             }
         };
         self.metrics.failed(failure.reason());
-        judge.failed(&failure, now);
+        monitor.record_failure(&failure, now);
     }
 }
 
 /// Passes changes of the index to the queue.
-fn follow(queue: &mut Queue, changes: &[IndexChange]) {
+fn queue_changes(queue: &mut Queue, changes: &[IndexChange]) {
     let now = Instant::now();
     for change in changes {
         let before = || {
@@ -238,15 +246,15 @@ fn follow(queue: &mut Queue, changes: &[IndexChange]) {
         };
         if let Some(entry) = &change.after {
             if let Some((name, summary)) = written_summary::name_and_summary(entry) {
-                queue.live(&name, entry, summary, now);
+                queue.set_live(&name, entry, summary, now);
             }
         } else if let Some((name, _)) = before() {
-            queue.gone(&name, now);
+            queue.set_gone(&name, now);
         }
     }
 }
 
-/// Performs one job.
+/// Performs one job: sends the requests that bring a custom resource to its wanted state.
 async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
@@ -256,13 +264,14 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
         }
         (WantedState::Live(entry, summary, _), StoredState::Present(old, revision, _)) => {
             let wanted = written_summary::cr_of(entry)?;
-            let mut gone = Vec::new();
-            // The label keys differ, so find the labels that must be removed.
+            let mut obsolete = Vec::new();
+            // A merge patch removes only the labels that it names. So find the labels that must be
+            // removed.
             if old.labels != summary.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
-                gone = convert::gone_labels(&there, &wanted);
+                obsolete = convert::obsolete_labels(&there, &wanted);
             }
-            let patch = convert::merge_patch(&wanted, revision, &gone);
+            let patch = convert::merge_patch(&wanted, revision, &obsolete);
             let revision = store.patch(name, &patch).await?;
             Ok(JobResult::Written(Some((*summary, revision))))
         }
@@ -287,10 +296,10 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
         (WantedState::Ended, _) => {
             let cr = store.get(name).await?;
             let state = cr.as_ref().and_then(state_of);
-            let ended = cr.and_then(|cr| convert::ended(&cr, clock::now()));
+            let completed = cr.and_then(|cr| convert::completed_cr(&cr, clock::now()));
             match (
                 state,
-                ended.and_then(|cr| Some((WrittenSummary::of(&cr)?, cr))),
+                completed.and_then(|cr| Some((WrittenSummary::of(&cr)?, cr))),
             ) {
                 (Some((old, revision)), Some((summary, cr))) if old.phase == Phase::Active => {
                     let patch = convert::merge_patch(&cr, &revision, &[]);
@@ -303,24 +312,25 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
     }
 }
 
-/// Returns the state of a custom resource. None if it was not created by us.
+/// Returns the state of a custom resource. Returns None if this server did not create it.
 fn state_of(cr: &InFlightOperation) -> Option<(WrittenSummary, Revision)> {
     convert::from_cr(cr)?;
     Some((WrittenSummary::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
-/// Lists the custom resources page by page. Keeps only the fields that the comparison needs.
+/// Lists all custom resources. Keeps only the fields that the comparison needs.
 async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     let (mut all, mut token) = (Vec::new(), None);
     loop {
         let page = store.page("", token.as_deref()).await?;
-        all.extend(page.items.iter().filter_map(found));
+        all.extend(page.items.iter().filter_map(listed_resource));
         token = page.next;
         if token.is_none() {
             break;
         }
     }
-    // The namespaces are listed last. A namespace that is missing now existed before.
+    // The namespaces are listed after the custom resources. So a namespace that is missing now
+    // existed before and was deleted.
     match store.namespaces().await {
         Ok(created) => {
             for found in &mut all {
@@ -338,8 +348,9 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     Ok(all)
 }
 
-/// Returns None if the custom resource was not created by us. Such objects are not changed.
-fn found(cr: &InFlightOperation) -> Option<ListedResource> {
+/// Returns the fields that the comparison needs. Returns None if this server did not create the
+/// custom resource. The server does not change such objects.
+fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = convert::from_cr(cr)?;
     let seen = convert::last_seen(&live);
     let last_seen_in = live.spec.subject.namespace.zip(seen);
@@ -359,8 +370,8 @@ fn found(cr: &InFlightOperation) -> Option<ListedResource> {
     })
 }
 
-/// Waits until the value is set, or has changed since.
-async fn settled(
+/// Waits until the targets have been read, or until the set of unread rule sets changes.
+async fn wait_until_settled(
     settled: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,
 ) -> Arc<UnreadRuleSets> {
     loop {

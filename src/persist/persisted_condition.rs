@@ -1,7 +1,5 @@
-//! Reports if operations are being written.
-//!
-//! Input: the results of writes and lists. Output: a log line for each change of the verdict, and a
-//! condition on our own `APIService`.
+//! Reports whether operations are written as custom resources. The report is a log line for each
+//! change, and the condition `OperationsPersisted` of our own `APIService`.
 
 use super::failure::StoreFailure;
 use crate::clock;
@@ -14,59 +12,61 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Type of the condition.
+/// The type of the condition.
 pub const CONDITION: &str = "OperationsPersisted";
 
-/// Time for which requests must fail before the condition reports it. A restarting kube-apiserver
-/// fails some requests, and refuses all requests until it has read the RBAC objects.
+/// The time for which requests must fail before the condition becomes `False`. A kube-apiserver
+/// that has just started refuses all requests until it has read the RBAC objects.
 const FAILING_PERIOD: Duration = Duration::from_secs(10);
 
-/// Tells if operations are being written.
+/// Whether operations are written as custom resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PersistVerdict {
-    /// No request has been sent yet.
+    /// No request has succeeded, and none has failed for long enough.
     #[default]
     Unknown,
     /// Operations are written.
     Works,
     /// Operations are not written.
     Fails {
-        /// CamelCase reason.
+        /// The reason of the condition, in CamelCase.
         reason: &'static str,
-        /// Message for people.
+        /// The message of the condition.
         message: String,
     },
 }
 
-/// Derives the verdict from the results of requests.
+/// Derives the [`PersistVerdict`] from the results of requests, and publishes it.
 #[derive(Debug)]
 pub(super) struct WriteMonitor {
-    told: watch::Sender<PersistVerdict>,
-    /// The first failure since all requests succeeded.
+    published: watch::Sender<PersistVerdict>,
+    /// The time of the first failure since all requests succeeded.
     failing_since: Option<Instant>,
 }
 
 impl WriteMonitor {
-    pub fn new(told: watch::Sender<PersistVerdict>) -> Self {
+    pub fn new(published: watch::Sender<PersistVerdict>) -> Self {
         Self {
-            told,
+            published,
             failing_since: None,
         }
     }
 
-    /// Processes a success. `is_well` is true if no other request is failing.
-    pub fn succeeded(&mut self, is_well: impl FnOnce() -> bool) {
-        let is_told = self.failing_since.is_none() && *self.told.borrow() == PersistVerdict::Works;
-        if !is_told && is_well() {
+    /// Processes a success. `all_succeed` returns true if no other request is failing.
+    pub fn record_success(&mut self, all_succeed: impl FnOnce() -> bool) {
+        let is_published =
+            self.failing_since.is_none() && *self.published.borrow() == PersistVerdict::Works;
+        if !is_published && all_succeed() {
             self.failing_since = None;
-            self.tell(PersistVerdict::Works);
+            self.publish(PersistVerdict::Works);
         }
     }
 
-    /// Processes a failure.
-    pub fn failed(&mut self, failure: &StoreFailure, now: Instant) {
-        let (reason, enough) = match failure {
-            // Another client has changed or deleted the object. This is no failure of persistence.
+    /// Processes a failure. Publishes it when requests have failed for long enough.
+    pub fn record_failure(&mut self, failure: &StoreFailure, now: Instant) {
+        let (reason, needed) = match failure {
+            // Another client has changed or deleted the object. The write is repeated, so this does
+            // not count as a failure.
             StoreFailure::Gone | StoreFailure::Conflict(_) => return,
             StoreFailure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
             StoreFailure::Forbidden(_) => ("Forbidden", FAILING_PERIOD),
@@ -75,15 +75,16 @@ impl WriteMonitor {
                 ("Unavailable", FAILING_PERIOD)
             }
         };
-        if now - *self.failing_since.get_or_insert(now) >= enough {
+        if now - *self.failing_since.get_or_insert(now) >= needed {
             let message = format!("inflightoperations.ifo.kubevirt.io: {failure}");
-            self.tell(PersistVerdict::Fails { reason, message });
+            self.publish(PersistVerdict::Fails { reason, message });
         }
     }
 
-    fn tell(&mut self, verdict: PersistVerdict) {
-        self.told.send_if_modified(|told| {
-            let same = match (&*told, &verdict) {
+    /// Publishes and logs `verdict` if it differs from the published one.
+    fn publish(&mut self, verdict: PersistVerdict) {
+        self.published.send_if_modified(|published| {
+            let same = match (&*published, &verdict) {
                 (
                     PersistVerdict::Fails { reason: a, .. },
                     PersistVerdict::Fails { reason: b, .. },
@@ -91,9 +92,9 @@ impl WriteMonitor {
                 (a, b) => a == b,
             };
             if same {
-                // The newest message is written with the next write of the condition, because each
-                // refusal can name other fields.
-                *told = verdict;
+                // Each refusal can name other fields. A new message alone does not cause a write of
+                // the condition. The next write of the condition contains it.
+                *published = verdict;
                 return false;
             }
             if let PersistVerdict::Fails { reason, message } = &verdict {
@@ -105,13 +106,13 @@ impl WriteMonitor {
             } else {
                 tracing::info!("operations are written as custom resources");
             }
-            *told = verdict;
+            *published = verdict;
             true
         });
     }
 }
 
-/// The status in the last written condition, and the time of its last change.
+/// The status in the last written condition, and the time at which this status began.
 #[derive(Debug, Default)]
 struct WrittenCondition {
     status: &'static str,
@@ -119,8 +120,9 @@ struct WrittenCondition {
 }
 
 impl WrittenCondition {
-    /// Returns the condition for `verdict`. Its time changes only with its status, so writing it
-    /// again changes nothing. None before any request was sent.
+    /// Returns the condition for `verdict`. Returns None if the verdict is still unknown.
+    /// `lastTransitionTime` changes only together with the status. So if the same condition is
+    /// written again, the object does not change.
     fn condition(&mut self, verdict: &PersistVerdict, now: Timestamp) -> Option<Value> {
         let (status, reason, message) = match verdict {
             PersistVerdict::Unknown => return None,
@@ -128,7 +130,7 @@ impl WrittenCondition {
             PersistVerdict::Fails { reason, message } => ("False", *reason, &**message),
         };
         if self.status != status {
-            // Kubernetes writes times in whole seconds.
+            // Times in conditions are whole seconds, as in Kubernetes.
             let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             *self = Self { status, since };
         }
@@ -139,12 +141,12 @@ impl WrittenCondition {
     }
 }
 
-/// Writes the condition to our own `APIService`, which every installation has. Ends with the
-/// sender.
+/// Writes the condition to our own `APIService`, which every installation has. The future never
+/// completes.
 ///
-/// The condition is written when the verdict changes, and again at the interval `every`. So it is
-/// restored after an administrator has deleted and applied the registration. If the server lacks
-/// the right, this is logged once.
+/// The condition is written when the verdict changes, and again after each time `every`. So the
+/// condition is restored after an administrator has deleted and applied the `APIService`. If the
+/// server lacks the right to write the condition, one log line says so.
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
@@ -154,22 +156,23 @@ pub async fn keep_condition(
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    // Server-side apply merges the condition by its type with the condition of the aggregator.
+    // Server-side apply replaces only the condition of this type. The condition of the aggregator
+    // stays.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
-    let (mut said, mut told) = (false, WrittenCondition::default());
+    let (mut has_logged, mut written) = (false, WrittenCondition::default());
     loop {
-        let condition = told.condition(&verdict.borrow_and_update(), clock::now());
+        let condition = written.condition(&verdict.borrow_and_update(), clock::now());
         if let Some(condition) = condition {
             let patch = Patch::Apply(json!({
                 "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
                 "metadata": {"name": api_service},
                 "status": {"conditions": [condition]},
             }));
-            let written = api.patch_status(api_service, &params, &patch);
-            if let Err(error) = written.await
-                // The APIService is not registered yet. The condition is written when it is.
+            let request = api.patch_status(api_service, &params, &patch);
+            if let Err(error) = request.await
+                // If the APIService does not exist yet, a later attempt writes the condition.
                 && !matches!(&error, kube::Error::Api(status) if status.code == 404)
-                && !std::mem::replace(&mut said, true)
+                && !std::mem::replace(&mut has_logged, true)
             {
                 tracing::warn!(name = api_service, %error, "its condition {CONDITION} cannot be written");
             }
@@ -188,7 +191,7 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    fn judge() -> (WriteMonitor, watch::Receiver<PersistVerdict>) {
+    fn monitor() -> (WriteMonitor, watch::Receiver<PersistVerdict>) {
         let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
         (WriteMonitor::new(sender), verdict)
     }
@@ -205,100 +208,105 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_short_failure_is_not_reported_and_a_missing_crd_is_at_once() {
-        let ((mut judge, verdict), now) = (judge(), Instant::now());
-        judge.failed(&forbidden(), now);
-        judge.failed(&forbidden(), now + FAILING_PERIOD / 2);
+    async fn short_failures_are_not_reported_but_a_missing_crd_is_reported_at_once() {
+        let ((mut monitor, verdict), now) = (monitor(), Instant::now());
+        monitor.record_failure(&forbidden(), now);
+        monitor.record_failure(&forbidden(), now + FAILING_PERIOD / 2);
         assert_eq!(*verdict.borrow(), PersistVerdict::Unknown);
-        judge.succeeded(|| true);
-        judge.failed(&forbidden(), now + FAILING_PERIOD);
+        monitor.record_success(|| true);
+        monitor.record_failure(&forbidden(), now + FAILING_PERIOD);
         assert_eq!(*verdict.borrow(), PersistVerdict::Works);
-        judge.failed(&forbidden(), now + FAILING_PERIOD * 2);
+        monitor.record_failure(&forbidden(), now + FAILING_PERIOD * 2);
         assert_eq!(reason(&verdict), "Forbidden");
-        judge.succeeded(|| true);
-        judge.failed(&StoreFailure::Missing, now + FAILING_PERIOD * 2);
+        monitor.record_success(|| true);
+        monitor.record_failure(&StoreFailure::Missing, now + FAILING_PERIOD * 2);
         assert_eq!(reason(&verdict), "CustomResourceDefinitionMissing");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_refused_object_keeps_the_condition_despite_other_successes() {
-        let ((mut judge, mut verdict), mut now) = (judge(), Instant::now());
-        judge.succeeded(|| true);
+    async fn the_condition_stays_false_while_one_object_is_refused() {
+        let ((mut monitor, mut verdict), mut now) = (monitor(), Instant::now());
+        monitor.record_success(|| true);
         for _ in 0..100 {
-            judge.failed(&forbidden(), now);
-            judge.succeeded(|| false);
+            monitor.record_failure(&forbidden(), now);
+            monitor.record_success(|| false);
             now += FAILING_PERIOD;
         }
         assert_eq!(reason(&verdict), "Forbidden");
         verdict.mark_unchanged();
-        judge.failed(&forbidden(), now);
-        judge.succeeded(|| false);
+        monitor.record_failure(&forbidden(), now);
+        monitor.record_success(|| false);
         assert!(!verdict.has_changed().unwrap());
-        judge.succeeded(|| true);
+        monitor.record_success(|| true);
         assert_eq!(*verdict.borrow(), PersistVerdict::Works);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_after_an_outage_replaces_the_outage_in_the_condition() {
-        let ((mut judge, verdict), now) = (judge(), Instant::now());
+        let ((mut monitor, verdict), now) = (monitor(), Instant::now());
         for time in [now, now + FAILING_PERIOD] {
-            judge.failed(&StoreFailure::Unreachable("away".into(), None), time);
+            monitor.record_failure(&StoreFailure::Unreachable("away".into(), None), time);
         }
         assert_eq!(reason(&verdict), "Unavailable");
-        judge.failed(&StoreFailure::Invalid("no".into()), now + FAILING_PERIOD);
-        judge.succeeded(|| false);
+        monitor.record_failure(&StoreFailure::Invalid("no".into()), now + FAILING_PERIOD);
+        monitor.record_success(|| false);
         assert_eq!(reason(&verdict), "Refused");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_newer_message_alone_triggers_no_status_write() {
-        let ((mut judge, mut verdict), now) = (judge(), Instant::now());
+    async fn a_new_message_alone_does_not_count_as_a_change() {
+        let ((mut monitor, mut verdict), now) = (monitor(), Instant::now());
         for time in [now, now + FAILING_PERIOD] {
-            judge.failed(&StoreFailure::Forbidden("one".into()), time);
+            monitor.record_failure(&StoreFailure::Forbidden("one".into()), time);
         }
         assert!(verdict.has_changed().unwrap());
         verdict.mark_unchanged();
-        judge.failed(
+        monitor.record_failure(
             &StoreFailure::Forbidden("other".into()),
             now + FAILING_PERIOD,
         );
         assert!(!verdict.has_changed().unwrap());
         let PersistVerdict::Fails { message, .. } = &*verdict.borrow() else {
-            panic!("it fails");
+            panic!("the verdict must be Fails");
         };
         let want = "inflightoperations.ifo.kubevirt.io: forbidden: other";
         assert_eq!(message, want);
     }
 
-    /// A registration that receives patches, and the verdict in each request.
-    fn registration() -> (Client, Arc<Mutex<Vec<Value>>>) {
-        let told: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let kept = told.clone();
+    /// Returns a client whose kube-apiserver accepts patches of the `APIService`, and the condition
+    /// in each patch.
+    fn recording_client() -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let conditions_sent: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let log = conditions_sent.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let kept = kept.clone();
+            let log = log.clone();
             async move {
                 let body = request.into_body().collect_bytes().await.unwrap();
                 let object: Value = serde_json::from_slice(&body).unwrap();
                 let condition = object["status"]["conditions"][0].clone();
-                kept.lock().unwrap().push(condition);
+                log.lock().unwrap().push(condition);
                 let answer = kube::client::Body::from(body.to_vec());
                 Ok::<_, std::convert::Infallible>(http::Response::new(answer))
             }
         });
-        (Client::new(service, "default"), told)
+        (Client::new(service, "default"), conditions_sent)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_condition_keeps_the_transition_time_of_its_status() {
-        let (client, told) = registration();
+    async fn the_condition_is_written_again_with_the_same_transition_time() {
+        let (client, conditions_sent) = recording_client();
         let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
         let minute = Duration::from_mins(1);
         let keeping = tokio::spawn(keep_condition(client, "ours", verdict, minute));
         tokio::time::sleep(minute * 5).await;
-        assert_eq!(told.lock().unwrap().len(), 0, "nothing has been tried");
+        assert_eq!(
+            conditions_sent.lock().unwrap().len(),
+            0,
+            "no condition must be written before the first request"
+        );
         sender.send_replace(PersistVerdict::Works);
         tokio::time::sleep(minute * 3 + minute / 2).await;
-        let conditions = std::mem::take(&mut *told.lock().unwrap());
+        let conditions = std::mem::take(&mut *conditions_sent.lock().unwrap());
         assert_eq!(conditions.len(), 4);
         assert_eq!(conditions[0]["status"], "True");
         assert!(conditions.iter().all(|it| *it == conditions[0]));
@@ -308,47 +316,47 @@ mod tests {
         };
         sender.send_replace(fails("one"));
         tokio::time::sleep(minute / 4).await;
-        sender.send_if_modified(|told| {
-            *told = fails("other");
+        sender.send_if_modified(|verdict| {
+            *verdict = fails("other");
             false
         });
         tokio::time::sleep(minute).await;
-        let conditions = told.lock().unwrap().clone();
+        let conditions = conditions_sent.lock().unwrap().clone();
         let messages: Vec<&Value> = conditions.iter().map(|it| &it["message"]).collect();
         assert_eq!(messages, ["one", "other"]);
         keeping.abort();
     }
 
     #[test]
-    fn the_time_of_the_condition_is_that_of_its_status() {
+    fn the_transition_time_changes_only_with_the_status() {
         let time = |second: i64| Timestamp::from_second(second).unwrap();
         let fails = |reason: &'static str| PersistVerdict::Fails {
             reason,
             message: String::new(),
         };
-        let mut told = WrittenCondition::default();
-        let since = |told: &mut WrittenCondition, verdict: &PersistVerdict, second: i64| {
-            told.condition(verdict, time(second)).unwrap()["lastTransitionTime"].clone()
+        let mut written = WrittenCondition::default();
+        let since = |written: &mut WrittenCondition, verdict: &PersistVerdict, second: i64| {
+            written.condition(verdict, time(second)).unwrap()["lastTransitionTime"].clone()
         };
-        assert_eq!(told.condition(&PersistVerdict::Unknown, time(0)), None);
+        assert_eq!(written.condition(&PersistVerdict::Unknown, time(0)), None);
         assert_eq!(
-            since(&mut told, &PersistVerdict::Works, 1),
+            since(&mut written, &PersistVerdict::Works, 1),
             "1970-01-01T00:00:01Z"
         );
         assert_eq!(
-            since(&mut told, &PersistVerdict::Works, 2),
+            since(&mut written, &PersistVerdict::Works, 2),
             "1970-01-01T00:00:01Z"
         );
         assert_eq!(
-            since(&mut told, &fails("Forbidden"), 3),
+            since(&mut written, &fails("Forbidden"), 3),
             "1970-01-01T00:00:03Z"
         );
         assert_eq!(
-            since(&mut told, &fails("Refused"), 4),
+            since(&mut written, &fails("Refused"), 4),
             "1970-01-01T00:00:03Z"
         );
         assert_eq!(
-            since(&mut told, &PersistVerdict::Works, 5),
+            since(&mut written, &PersistVerdict::Works, 5),
             "1970-01-01T00:00:05Z"
         );
     }

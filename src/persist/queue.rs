@@ -1,15 +1,15 @@
-//! The queue of writes.
+//! Decides which custom resource is written next, and when.
 //!
-//! Input: the newest state of each operation, lists of the custom resources, results of writes, and
-//! the time. Output: the next write.
+//! The queue has one small record for each operation in the index. A record contains the wanted
+//! state and the stored state of the custom resource. If they differ, a write is due. If an
+//! operation changes several times before its write, only its newest state is written.
 //!
-//! The queue holds one small record for each operation in the index, regardless of the number of
-//! changes. A record has the wanted state and the stored state. If the two differ, a write is due.
 //! Each failure of a record doubles the time until its next attempt. Records that have failed come
-//! after the other records, so they do not delay them.
+//! after all other records, so they do not delay them.
 //!
-//! An orphan is a custom resource without a live object. Each comparison decides what happens to
-//! each orphan. An orphan has a record only while it waits for its write.
+//! An orphan is a custom resource without a live operation. Each comparison with the listed custom
+//! resources decides what happens to the orphans. An orphan has a record only while it waits for
+//! its write.
 
 use super::failure::StoreFailure;
 use super::rate_limit::{self, WritePace};
@@ -33,76 +33,80 @@ pub(super) use compare::ListedResource;
 use record::Record;
 pub(super) use record::{StoredState, WantedState};
 
-/// Largest number of concurrent jobs. If each write takes 20 ms, one job is enough for 50 writes a
-/// second. The others are for a slow kube-apiserver.
+/// The largest number of jobs that run at the same time. If a write takes 20 ms, one job is enough
+/// for 50 writes a second. The others help if the kube-apiserver is slow.
 const CONCURRENCY: usize = 4;
 
-/// Interval at which the custom resources are listed and compared with the index. A comparison
-/// finds custom resources that other clients have deleted or changed.
+/// The time between two comparisons of the custom resources with the index. A comparison finds
+/// custom resources that other clients have deleted or changed.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// Decides what it means if a completed operation has no custom resource when the queue is created.
+/// The age that decides about a completed operation that has no custom resource when the queue is
+/// created.
 ///
-/// If the operation ended longer ago than this, another client has deleted the custom resource, so
-/// it is not created again. If it ended later, the previous leader possibly had not written it, so
-/// it is created. The value is longer than a kube-apiserver usually needs to restart.
+/// If the operation ended longer ago, another client has deleted its custom resource. It is not
+/// created again. If the operation ended later, the previous leader probably had not written it
+/// yet, so it is created. The time is longer than a kube-apiserver usually needs to restart.
 const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
 
-/// Names of the rule sets whose targets have not been listed yet, or whose watch is interrupted.
+/// The names of the rule sets whose targets (the resources that they watch) have not been listed
+/// yet, or whose watch is interrupted.
 pub type UnreadRuleSets = BTreeSet<String>;
 
 /// Settings that decide when and which operations are written.
 #[derive(Clone, Copy, Debug)]
 pub struct PersistSettings {
-    /// Smallest time between two writes of one operation that is in flight.
+    /// The smallest time between two writes of an operation in flight.
     pub resync: Duration,
-    /// Time for which an operation must be settling before this state is written. It is longer than
-    /// an operation usually settles before it ends.
+    /// The time for which an operation must be settling (no longer detected, but not ended) before
+    /// this state is written. An operation usually ends earlier, so this write is usually not
+    /// needed.
     pub settling: Duration,
-    /// Time until the next attempt after the CRD was missing. It is also the longest time until the
-    /// next attempt for one object.
+    /// The time until the next attempt after the CRD was missing. It is also the longest time until
+    /// the next attempt for one object.
     pub requeue: Duration,
     /// True if completed operations are kept.
     pub retain: bool,
-    /// Time for which they are kept after their end.
+    /// The time for which completed operations are kept after their end.
     pub retain_for: Duration,
-    /// Number of completed operations that are kept.
+    /// The number of completed operations that are kept.
     pub retain_max: usize,
 }
 
-/// The treatment of waiting writes when the server stops or hands over.
+/// What happens to waiting writes when the server stops or another replica takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStop {
-    /// Write all of them, for at most 10 s. This is for a server that runs alone.
+    /// All waiting writes are sent, for at most 10 s. A server that runs alone does this.
     WriteAll,
-    /// Send no more writes, and wait for those that were sent, for at most 500 ms. The next
-    /// leader does the rest.
+    /// No more writes are sent. Answers to writes that were already sent are awaited for at most
+    /// 500 ms. The next leader sends the other writes.
     HandOver,
 }
 
 impl AtStop {
-    /// Returns the time limit.
+    /// Returns the longest time for which the queue continues after the stop.
     pub(super) fn limit(self) -> Duration {
         match self {
-            // With the 5 s before it, this is well within the 30 s of a Pod's grace period.
+            // Together with the earlier steps of the shutdown, which take 5 s, this is less than
+            // the 30 s of a Pod's grace period.
             Self::WriteAll => Duration::from_secs(10),
-            // No replica writes during this time, so it is part of the failover time.
+            // During this time no replica writes, so a failover takes this much longer.
             Self::HandOver => Duration::from_millis(500),
         }
     }
 }
 
-/// One or two requests that bring a custom resource from its stored to its wanted state.
+/// One or two requests that bring a custom resource from its stored state to its wanted state.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    /// Name of the custom resource.
+    /// The name of the custom resource.
     pub name: Arc<str>,
     pub wanted: WantedState,
     pub stored: StoredState,
 }
 
-/// The result of a successful job, with the state of the custom resource after it. The state is
-/// None if the custom resource does not exist or was not created by us.
+/// The result of a successful job. The value is the new state of the custom resource. It is None if
+/// the custom resource does not exist or if this server did not create it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
@@ -111,40 +115,43 @@ pub(super) enum JobResult {
     Read(Option<(WrittenSummary, Revision)>),
 }
 
-/// The next step.
+/// The next step of the caller.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Do this job.
+    /// Perform this job.
     Write(Job),
-    /// List the custom resources.
+    /// List all custom resources.
     Compare,
-    /// Wait until this time. If it is None, wait until the next input.
+    /// Wait until this time. If the time is None, wait until the queue changes.
     Wait(Option<Instant>),
 }
 
+/// The records of all operations, and the decision which of them is written next.
 #[derive(Debug)]
 pub(super) struct Queue {
     settings: PersistSettings,
     pace: WritePace,
     records: BTreeMap<Arc<str>, Record>,
-    /// The records that wait for a job, with its due time, including back-off. Records that have
-    /// not failed come first.
+    /// The records that wait for a job, in the order of their due times (with back-off). The first
+    /// set has the records that have not failed, the second one those that have failed.
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
-    writing: usize,
-    /// Time of the next comparison. None before the targets have been read, and during a
+    /// The number of jobs that are running.
+    running: usize,
+    /// The time of the next comparison. None before the targets have been read, and during a
     /// comparison.
     compare_at: Option<Instant>,
-    /// The time at which the targets had been read, and the rule sets whose operations can still be
-    /// missing in the index.
+    /// The time at which all targets had been read for the first time, and the rule sets whose
+    /// targets are unread now. Operations of these rule sets can be missing in the index.
     settled: Option<(Instant, Arc<UnreadRuleSets>)>,
-    /// True if the last comparison did not touch orphans of such rule sets.
-    has_undecided: bool,
-    born: Timestamp,
+    /// True if the last comparison skipped orphans, because an unread rule set may still detect
+    /// their operations.
+    has_undecided_orphans: bool,
+    created: Timestamp,
     stopping: Option<AtStop>,
 }
 
 impl Queue {
-    /// Creates an empty queue. It writes nothing before the targets have been read and a
+    /// Creates an empty queue. The queue starts no write before the targets have been read and a
     /// comparison has succeeded.
     pub fn new(settings: PersistSettings, now: Instant) -> Self {
         Self {
@@ -152,26 +159,26 @@ impl Queue {
             pace: WritePace::new(now),
             records: BTreeMap::new(),
             waiting: Default::default(),
-            writing: 0,
+            running: 0,
             compare_at: None,
             settled: None,
-            has_undecided: false,
-            born: clock::now(),
+            has_undecided_orphans: false,
+            created: clock::now(),
             stopping: None,
         }
     }
 
-    /// Processes a new or changed operation of the index.
-    pub fn live(
+    /// Records a new or changed operation of the index.
+    pub fn set_live(
         &mut self,
         name: &Arc<str>,
         entry: &Arc<IndexEntry>,
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // If this queue observes the end of an operation, it has had a record for it before.
-        let old = self
-            .born
+        // If this queue has seen the operation in flight, it has a record of it.
+        let oldest = self
+            .created
             .checked_sub(LONG_COMPLETED)
             .unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
@@ -180,11 +187,12 @@ impl Queue {
             && entry
                 .facts()
                 .completed
-                .is_some_and(|completed| completed < old);
+                .is_some_and(|completed| completed < oldest);
         self.change(name, now, |record| {
             record.is_old |= is_old;
             if record.live_phase().is_none() {
-                // An orphan waits some time before it is ended or deleted.
+                // The record is an orphan whose write is delayed. Its operation is detected again,
+                // so the delay ends.
                 record.not_before = None;
             }
             let since = match &record.wanted {
@@ -195,26 +203,26 @@ impl Queue {
         });
     }
 
-    /// Processes the removal of an operation from the index.
-    pub fn gone(&mut self, name: &Arc<str>, now: Instant) {
+    /// Records that an operation was removed from the index.
+    pub fn set_gone(&mut self, name: &Arc<str>, now: Instant) {
         if self.live_phase(name).is_some() {
             self.change(name, now, |record| record.wanted = WantedState::Gone);
         }
     }
 
-    /// Replaces all operations, after changes were missed.
+    /// Replaces all operations, after changes of the index were missed.
     pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, WrittenSummary)>, now: Instant) {
-        let there: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
-        for name in self.names(|name, _| !there.contains(name)) {
-            self.gone(&name, now);
+        let current: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
+        for name in self.names(|name, _| !current.contains(name)) {
+            self.set_gone(&name, now);
         }
         for (name, entry, summary) in all {
-            self.live(&name, &entry, summary, now);
+            self.set_live(&name, &entry, summary, now);
         }
     }
 
-    /// Records that the targets have been read, except those of the rule sets in `unread`. From now
-    /// on, a custom resource without a live object belongs to an operation that has ended.
+    /// Records that all targets have been read, except those of the rule sets in `unread`. From now
+    /// on, a custom resource without a live operation belongs to an operation that has ended.
     pub fn settle(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
         let is_first = self.settled.is_none();
         let since = self.settled.take().map_or(now, |(since, _)| since);
@@ -222,57 +230,59 @@ impl Queue {
         if is_first {
             self.compare_at = Some(now);
             self.change_all(now, |_| {});
-        } else if self.has_undecided {
+        } else if self.has_undecided_orphans {
             self.compare_by(now);
         }
     }
 
-    /// Prepares for the stop. With [`AtStop::WriteAll`], delayed changes become due now, and failed
-    /// writes are retried immediately.
+    /// Prepares for the stop. With [`AtStop::WriteAll`], delayed writes and writes that back off
+    /// become due now.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |record| record.not_before = None);
     }
 
-    /// Returns true if the server can stop without losing a write.
+    /// Returns true if the server can stop: no job is running, and no write that must be sent
+    /// before the stop is waiting.
     pub fn is_drained(&self) -> bool {
         let is_empty = match self.stopping {
             None => false,
             Some(AtStop::WriteAll) => self.waiting.iter().all(BTreeSet::is_empty),
             Some(AtStop::HandOver) => true,
         };
-        is_empty && self.writing == 0
+        is_empty && self.running == 0
     }
 
-    /// Returns true if any pending write was refused at its last attempt.
+    /// Returns true if the last attempt of a waiting write was refused.
     pub fn is_refused(&self) -> bool {
         self.records.values().any(|record| record.is_refused)
     }
 
-    /// Returns true if any pending write has failed at its last attempt.
+    /// Returns true if the last attempt of a waiting write failed.
     pub fn is_failing(&self) -> bool {
         self.records.values().any(|record| record.failures > 0)
     }
 
-    /// Returns the next step. A returned job counts as started.
+    /// Returns the next step. If it is a job or a comparison, the caller must start it.
     pub fn next(&mut self, now: Instant) -> Next {
-        let is_over = self.stopping == Some(AtStop::HandOver);
-        let Some(compare_at) = self.compare_at.filter(|_| !is_over) else {
+        let is_handing_over = self.stopping == Some(AtStop::HandOver);
+        let Some(compare_at) = self.compare_at.filter(|_| !is_handing_over) else {
             return Next::Wait(None);
         };
-        if let Some(until) = self.pace.paused(now) {
+        if let Some(until) = self.pace.pause_end(now) {
             return Next::Wait(Some(until));
         }
         if compare_at <= now {
-            if self.writing > 0 {
+            if self.running > 0 {
                 return Next::Wait(None);
             }
             self.compare_at = None;
             return Next::Compare;
         }
-        // After a failure of all requests, one write at a time tests if requests succeed again.
-        let is_probing = self.pace.in_trouble() && self.writing > 0;
-        if is_probing || self.writing >= CONCURRENCY {
+        // While all requests fail, only one job runs at a time, to find out if requests succeed
+        // again.
+        let is_probing = self.pace.is_failing() && self.running > 0;
+        if is_probing || self.running >= CONCURRENCY {
             return Next::Wait(None);
         }
         let firsts = || self.waiting.iter().filter_map(BTreeSet::first);
@@ -280,10 +290,10 @@ impl Queue {
             let at = firsts().map(|(at, _)| *at).chain([compare_at]).min();
             return Next::Wait(at);
         };
-        if let Err(until) = self.pace.take(now) {
+        if let Err(until) = self.pace.take_slot(now) {
             return Next::Wait(Some(until));
         }
-        self.writing += 1;
+        self.running += 1;
         self.change(&name, now, |record| record.is_writing = true);
         let record = &self.records[&name];
         Next::Write(Job {
@@ -293,19 +303,19 @@ impl Queue {
         })
     }
 
-    /// Processes the end of a job.
-    pub fn done(
+    /// Processes the result of a job.
+    pub fn process_result(
         &mut self,
         name: &Arc<str>,
         result: &Result<JobResult, StoreFailure>,
         now: Instant,
     ) {
-        self.writing -= 1;
+        self.running -= 1;
         match result {
-            Ok(_) => self.pace.succeeded(),
-            Err(failure) if failure.is_refusal() => self.pace.refused(now),
+            Ok(_) => self.pace.record_success(),
+            Err(failure) if failure.is_refusal() => self.pace.record_refusal(now),
             Err(StoreFailure::Gone | StoreFailure::Conflict(_)) => {}
-            Err(failure) => self.failed(failure, now),
+            Err(failure) => self.process_general_failure(failure, now),
         }
         let most = if self.stopping.is_some() {
             rate_limit::MAX_DRAINING_DELAY
@@ -315,40 +325,40 @@ impl Queue {
         self.change(name, now, |record| {
             record.is_writing = false;
             match result {
-                Ok(done) => record.succeeded(done, now),
-                Err(failure) => record.failed(failure, most, now),
+                Ok(done) => record.record_success(done, now),
+                Err(failure) => record.record_failure(failure, most, now),
             }
         });
     }
 
-    /// Processes the failure of a list.
-    pub fn not_compared(&mut self, failure: &StoreFailure, now: Instant) {
+    /// Processes a failed list of the custom resources.
+    pub fn process_list_failure(&mut self, failure: &StoreFailure, now: Instant) {
         self.compare_at = Some(now);
-        self.failed(failure, now);
+        self.process_general_failure(failure, now);
     }
 
-    /// Processes a failure whose reason affects all requests.
-    fn failed(&mut self, failure: &StoreFailure, now: Instant) {
+    /// Processes a failure that affects all requests.
+    fn process_general_failure(&mut self, failure: &StoreFailure, now: Instant) {
         match failure {
             StoreFailure::Missing => {
-                // The custom resources were deleted with their CRD. After the pause, the next step
-                // is a comparison.
+                // All custom resources were deleted together with their CRD. The next step after
+                // the pause is a comparison.
                 for record in self.records.values_mut() {
                     if matches!(record.stored, StoredState::Present(..)) {
                         (record.stored, record.is_old) = (StoredState::Absent, false);
                     }
                 }
-                self.pace.failed(Some(self.settings.requeue), now);
+                self.pace.record_failure(Some(self.settings.requeue), now);
                 self.compare_by(now);
             }
-            StoreFailure::Throttled(after) => self.pace.failed(Some(*after), now),
-            StoreFailure::Unreachable(_, after) => self.pace.failed(*after, now),
-            _ => self.pace.failed(None, now),
+            StoreFailure::Throttled(after) => self.pace.record_failure(Some(*after), now),
+            StoreFailure::Unreachable(_, after) => self.pace.record_failure(*after, now),
+            _ => self.pace.record_failure(None, now),
         }
     }
 
-    /// Counts the operations whose write is due or running. Also returns the due time of the
-    /// oldest.
+    /// Returns the number of operations whose write is due or running, and the earliest of their
+    /// due times.
     pub fn backlog(&self, now: Instant) -> (usize, Option<Instant>) {
         let due = self.records.values().filter_map(|record| record.due);
         let due = due.filter(|due| *due <= now);
@@ -359,11 +369,13 @@ impl Queue {
         self.records.get(name)?.live_phase()
     }
 
+    /// Returns the names of the records for which `which` returns true.
     fn names(&self, which: impl Fn(&Arc<str>, &Record) -> bool) -> Vec<Arc<str>> {
         let matching = self.records.iter().filter(|(name, of)| which(name, of));
         matching.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Moves the next comparison to `time`, if it is later.
     fn compare_by(&mut self, time: Instant) {
         self.compare_at = self.compare_at.map(|at| at.min(time));
     }
@@ -374,22 +386,26 @@ impl Queue {
         }
     }
 
-    /// Changes a record and plans its next job. A missing record is created.
+    /// Changes a record with `change`, and plans its next job. Creates the record if it is missing.
     fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut Record)) {
         let record = self.records.entry(name.clone()).or_default();
-        if let Some((index, at)) = record.place() {
+        if let Some((index, at)) = record.queue_position() {
             self.waiting[index].remove(&(at, name.clone()));
         }
         change(record);
         if record.is_writing {
-            return; // The end of its job plans it again.
+            // The result of the running job plans the next one.
+            return;
         }
         let is_settled = self.settled.is_some();
         let due = record.plan(&self.settings, self.stopping, now);
-        // A waiting record keeps its position, regardless of the number of its changes.
-        let place = record.due.filter(|since| *since <= now);
-        record.due = due.filter(|_| is_settled).map(|due| place.unwrap_or(due));
-        if let Some((index, at)) = record.place() {
+        // A record whose write is due keeps its due time if it changes again. So frequent changes
+        // do not delay its write.
+        let waiting_since = record.due.filter(|since| *since <= now);
+        record.due = due
+            .filter(|_| is_settled)
+            .map(|due| waiting_since.unwrap_or(due));
+        if let Some((index, at)) = record.queue_position() {
             self.waiting[index].insert((at, name.clone()));
             return;
         }
@@ -399,7 +415,8 @@ impl Queue {
             self.records.remove(name);
         }
         if has_failed {
-            // The write is not needed any more. The comparison tests if requests succeed.
+            // The failed write is not needed any more. Only a comparison can find out if requests
+            // succeed again.
             self.compare_by(now + self.settings.requeue);
         }
     }

@@ -1,95 +1,100 @@
-//! Limits the rate of writes, and pauses them after failures.
+//! Limits the rate of writes of custom resources, and delays them after failures.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Largest number of writes per second if there is a backlog. With it, a thousand operations that
-/// start together are written in 20 s. A kube-apiserver handles thousands of writes per second.
+/// The largest number of writes per second while many writes wait. A thousand operations that start
+/// together are then written in 20 s. A kube-apiserver handles thousands of writes per second.
 const WRITES_PER_SECOND: u32 = 50;
 
-/// Interval between two writes at this rate.
+/// The time between two writes at the largest rate.
 const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / WRITES_PER_SECOND as u64);
 
-/// Number of writes that may be sent together after an idle period.
+/// The number of writes that may be sent at once after an idle period.
 const BURST: u32 = 100;
 
-/// The first delay after a failure. Each further failure doubles it.
+/// The delay after the first failure. Each further failure doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// Number of other writes that a refused write counts for. So if every write is refused, there are
-/// five attempts per second.
+/// The number of slots that a refused write takes. So if every write is refused, five writes per
+/// second are attempted.
 const REFUSED_WRITE_COST: u32 = 10;
 
 /// The longest delay while the kube-apiserver is unreachable.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(30);
-/// The longest delay for one object while the queue is emptied before the end, which takes at most
-/// 10 s.
+
+/// The longest delay for one object while the server stops and writes all waiting changes, for at
+/// most 10 s.
 pub(super) const MAX_DRAINING_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest `Retry-After` that is honoured. A longer one is treated as an error.
+/// The longest accepted `Retry-After`. A longer one is shortened to this time.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// Returns a random delay from half to all of the back-off step, which is at most `most`.
+/// Returns the delay after this number of earlier failures: a random time between half of the
+/// back-off step and the whole step. The step is at most `most`.
 pub(super) fn delay(failures: u32, most: Duration) -> Duration {
-    // 500 ms · 2^16 is 9 h, and no limit is longer.
+    // 500 ms · 2^16 is 9 h, which is longer than any `most`.
     let step = (FIRST_DELAY * 2_u32.pow(failures.min(16))).min(most);
     step.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Limits the rate of writes.
+/// Limits the rate of writes, and pauses all requests after failures.
 #[derive(Debug)]
 pub(super) struct WritePace {
-    /// The scheduled time of the next write at the steady rate.
-    on_time: Instant,
+    /// The time at which the next write would be sent at the steady rate.
+    next_steady_write: Instant,
     paused_until: Option<Instant>,
-    /// Number of consecutive failures that affect all requests.
+    /// The number of consecutive failures that affect all requests.
     failures: u32,
 }
 
 impl WritePace {
     pub fn new(now: Instant) -> Self {
         Self {
-            on_time: now,
+            next_steady_write: now,
             paused_until: None,
             failures: 0,
         }
     }
 
-    /// Returns the time until which no request may be sent.
-    pub fn paused(&self, now: Instant) -> Option<Instant> {
+    /// Returns the end of the pause in which no request may be sent. Returns None if there is no
+    /// pause.
+    pub fn pause_end(&self, now: Instant) -> Option<Instant> {
         self.paused_until.filter(|until| *until > now)
     }
 
-    /// Returns true if no request succeeded since the last failure.
-    pub fn in_trouble(&self) -> bool {
+    /// Returns true if no request has succeeded since the last failure of all requests.
+    pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Takes a slot for a write. If none is free, returns the time of the next free slot.
-    pub fn take(&mut self, now: Instant) -> Result<(), Instant> {
+    /// Takes a slot for one write. If no slot is free, returns the time of the next free slot.
+    pub fn take_slot(&mut self, now: Instant) -> Result<(), Instant> {
         let ahead = WRITE_INTERVAL * (BURST - 1);
-        if self.on_time > now + ahead {
-            return Err(self.on_time - ahead);
+        if self.next_steady_write > now + ahead {
+            return Err(self.next_steady_write - ahead);
         }
-        self.on_time = self.on_time.max(now) + WRITE_INTERVAL;
+        self.next_steady_write = self.next_steady_write.max(now) + WRITE_INTERVAL;
         Ok(())
     }
 
-    /// Records a success.
-    pub fn succeeded(&mut self) {
+    /// Records that a request succeeded.
+    pub fn record_success(&mut self) {
         self.failures = 0;
     }
 
-    /// Records that the server refused a write.
-    pub fn refused(&mut self, now: Instant) {
-        self.succeeded();
-        self.on_time = self.on_time.max(now) + WRITE_INTERVAL * (REFUSED_WRITE_COST - 1);
+    /// Records that the kube-apiserver refused a write.
+    pub fn record_refusal(&mut self, now: Instant) {
+        self.record_success();
+        self.next_steady_write =
+            self.next_steady_write.max(now) + WRITE_INTERVAL * (REFUSED_WRITE_COST - 1);
     }
 
-    /// Records that the server is unreachable, or requests a pause of this time.
-    pub fn failed(&mut self, pause: Option<Duration>, now: Instant) {
-        if self.paused(now).is_some() && pause.is_none() {
-            return; // Another of the same moment.
+    /// Records that the kube-apiserver is unreachable, or that it requests a pause of `pause`.
+    pub fn record_failure(&mut self, pause: Option<Duration>, now: Instant) {
+        if self.pause_end(now).is_some() && pause.is_none() {
+            // Requests that were sent together fail together, and count once.
+            return;
         }
         let own = delay(self.failures, MAX_UNREACHABLE_DELAY);
         self.failures = self.failures.saturating_add(1);
@@ -103,33 +108,33 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_free_and_then_the_rate_applies() {
+    async fn the_rate_applies_after_a_burst() {
         let start = Instant::now();
         let mut pace = WritePace::new(start);
         let mut now = start;
         for _ in 0..(BURST + 10 * WRITES_PER_SECOND) {
-            while let Err(at) = pace.take(now) {
+            while let Err(at) = pace.take_slot(now) {
                 assert!(at > now);
                 now = at;
             }
         }
         assert_eq!((now - start).as_millis(), 10_000);
         let mut free = 0;
-        while pace.take(now + Duration::from_mins(1)).is_ok() {
+        while pace.take_slot(now + Duration::from_mins(1)).is_ok() {
             free += 1;
         }
-        assert_eq!(free, BURST, "a long rest saves up no more than that");
+        assert_eq!(free, BURST, "an idle period must allow at most one burst");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_writes_are_slower() {
+    async fn refused_writes_take_ten_slots() {
         let start = Instant::now();
         let (mut pace, mut now, mut attempts) = (WritePace::new(start), start, 0);
         while now < start + Duration::from_mins(1) {
-            match pace.take(now) {
+            match pace.take_slot(now) {
                 Ok(()) => {
                     attempts += 1;
-                    pace.refused(now);
+                    pace.record_refusal(now);
                 }
                 Err(at) => now = at,
             }
@@ -146,27 +151,27 @@ mod tests {
         let mut now = Instant::now();
         for step in 0..20 {
             for _ in 0..4 {
-                pace.failed(None, now);
+                pace.record_failure(None, now);
             }
-            let until = pace.paused(now).expect("it is paused");
+            let until = pace.pause_end(now).expect("a failure starts a pause");
             let most = (FIRST_DELAY * 2_u32.pow(step)).min(MAX_UNREACHABLE_DELAY);
             assert!(until - now >= most / 2 && until - now <= most, "{step}");
             now = until;
-            assert_eq!(pace.paused(now), None);
-            assert!(pace.in_trouble());
+            assert_eq!(pace.pause_end(now), None);
+            assert!(pace.is_failing());
         }
-        pace.succeeded();
-        assert!(!pace.in_trouble());
+        pace.record_success();
+        assert!(!pace.is_failing());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_after_is_waited_in_full() {
+    async fn a_pause_lasts_as_long_as_the_longest_retry_after() {
         let now = Instant::now();
         let mut pace = WritePace::new(now);
-        pace.failed(None, now);
-        pace.failed(Some(Duration::from_secs(42)), now);
-        assert_eq!(pace.paused(now), Some(now + Duration::from_secs(42)));
-        pace.failed(Some(Duration::from_secs(7)), now);
-        assert_eq!(pace.paused(now), Some(now + Duration::from_secs(42)));
+        pace.record_failure(None, now);
+        pace.record_failure(Some(Duration::from_secs(42)), now);
+        assert_eq!(pace.pause_end(now), Some(now + Duration::from_secs(42)));
+        pace.record_failure(Some(Duration::from_secs(7)), now);
+        assert_eq!(pace.pause_end(now), Some(now + Duration::from_secs(42)));
     }
 }

@@ -1,9 +1,7 @@
-//! Sends the requests for custom resources.
+//! Sends the requests for custom resources to the kube-apiserver. Failures are returned as a
+//! [`StoreFailure`].
 //!
-//! Input: a custom resource to create, change or delete. Output: the answer of the kube-apiserver,
-//! or the [`StoreFailure`] that decides the next step.
-//!
-//! Every write is conditional. A creation fails if the name exists. A change and a deletion require
+//! Each write is conditional. A creation fails if the name exists. A change and a deletion require
 //! a uid and a resourceVersion. So a late write of a previous leader cannot overwrite a newer
 //! state.
 
@@ -31,43 +29,44 @@ use uuid::Uuid;
 #[cfg(test)]
 mod tests;
 
-/// Field manager of all writes, on every replica.
+/// The field manager of all writes, on every replica.
 pub const FIELD_MANAGER: &str = "ifo-persistence";
 
-/// Objects in a page of a list: at some 4 KB each, 2 MB.
+/// The number of objects in a page of a list. A custom resource has about 4 KB, so a page has about
+/// 2 MB.
 const PAGE_OBJECTS: usize = 500;
 
-/// Objects per page after a page was too large. So many fit into [`MAX_ANSWER_BYTES`] even if each
-/// has 1.5 MiB, the largest object that etcd stores.
+/// The number of objects in the pages that follow a page of more than [`MAX_ANSWER_BYTES`]. This
+/// many objects fit even if each has 1.5 MiB, the largest size that etcd stores.
 const SMALL_PAGE_OBJECTS: usize = 10;
 
-/// Largest answer that is read, in bytes.
+/// The largest accepted size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 const JSON: &str = "application/json";
 
-/// Asks for metadata only, because a write needs just the uid and the resourceVersion of the
-/// answer.
+/// The media type of an answer with only the metadata of an object. After a write, only the uid and
+/// the resourceVersion are needed.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// Asks for metadata only, in a list.
+/// The media type of a list with only the metadata of the objects.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Path of the namespaces.
+/// The path of the namespaces.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// One state of one object.
+/// Identifies one state of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// metadata.uid.
+    /// The `metadata.uid` of the object.
     pub uid: Uuid,
-    /// metadata.resourceVersion.
+    /// The `metadata.resourceVersion` of the object.
     pub resource_version: Box<str>,
 }
 
 impl Revision {
-    /// Returns the state that an object with this metadata is in. None if the metadata is
-    /// not from a kube-apiserver, which sets both fields.
+    /// Returns the state of an object with this metadata. Returns None if the uid or the
+    /// resourceVersion is missing. A kube-apiserver always sets both fields.
     pub fn of(metadata: &ObjectMeta) -> Option<Self> {
         Some(Self {
             uid: Uuid::parse_str(metadata.uid.as_deref()?).ok()?,
@@ -81,39 +80,40 @@ impl Revision {
 pub struct StoredPage {
     /// The objects on this page.
     pub items: Vec<InFlightOperation>,
-    /// The continue token of the next page, if there is one.
+    /// The continue token of the next page. None on the last page.
     pub next: Option<String>,
 }
 
-/// The future answer to a request.
+/// The future result of a request.
 pub type Pending<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 
-/// The API of the custom resources.
+/// Sends requests for custom resources. Tests replace the kube-apiserver by a fake.
 pub trait Store: Send + Sync + 'static {
-    /// Creates it. If the name exists, this is a [`StoreFailure::Conflict`].
+    /// Creates a custom resource. Fails with [`StoreFailure::Conflict`] if the name exists.
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
-    /// Applies a JSON merge patch, which contains the uid and the resourceVersion of the state that
-    /// it changes. If the object has another state or was deleted, the result is a
-    /// [`StoreFailure::Conflict`].
+    /// Applies a JSON merge patch. The patch must contain the uid and the resourceVersion of the
+    /// state that it changes. Fails with [`StoreFailure::Conflict`] or [`StoreFailure::Gone`] if
+    /// the object does not have this state.
     fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision>;
 
-    /// Deletes the custom resource if it has this state. If it has another state, the result is a
-    /// [`StoreFailure::Conflict`]. If it was deleted already, this is a success.
+    /// Deletes the custom resource if it has the state `revision`. Fails with
+    /// [`StoreFailure::Conflict`] if it has another state. Succeeds if the custom resource does not
+    /// exist.
     fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()>;
 
-    /// Reads the custom resource. None if it does not exist.
+    /// Reads a custom resource. Returns None if it does not exist.
     fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>>;
 
-    /// Lists, page by page, the custom resources that match this field selector and that this
-    /// server can have created.
+    /// Lists one page of the custom resources that match a field selector. Custom resources that
+    /// this server cannot decode are left out, because another client has created them.
     fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage>;
 
-    /// Lists the namespaces with their creation times.
+    /// Returns the names and creation times of all namespaces.
     fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>>;
 }
 
-/// The API of the custom resources of a cluster.
+/// Sends the requests for custom resources to a kube-apiserver.
 pub struct ClusterStore {
     client: Client,
     path: String,
@@ -122,7 +122,8 @@ pub struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Uses this client. The callers retry failed requests.
+    /// Creates a store that sends its requests with `client`. The store does not retry failed
+    /// requests, because its callers do.
     pub fn new(client: Client) -> Self {
         let path = InFlightOperation::url_path(&(), None);
         let pager = |path: &str, media_type| {
@@ -138,7 +139,7 @@ impl ClusterStore {
         }
     }
 
-    /// Sends a request and returns the body of a successful answer.
+    /// Sends a request, and returns the body of a successful answer.
     async fn send(
         &self,
         method: Method,
@@ -153,9 +154,9 @@ impl ClusterStore {
             .header(header::CONTENT_TYPE, content_type)
             .header(header::ACCEPT, accept)
             .body(Body::from(body))
-            .map_err(|error| StoreFailure::lost(&error))?;
+            .map_err(|error| StoreFailure::unanswered(&error))?;
         let sent = self.client.send(request).await;
-        let answer = sent.map_err(|error| StoreFailure::lost(&error))?;
+        let answer = sent.map_err(|error| StoreFailure::unanswered(&error))?;
         if answer.status().is_success() {
             read(answer).await
         } else {
@@ -163,7 +164,7 @@ impl ClusterStore {
         }
     }
 
-    /// Sends a creation or a change. Returns the new state of the object.
+    /// Sends a creation or a change, and returns the new state of the object.
     async fn write(
         &self,
         method: Method,
@@ -171,13 +172,13 @@ impl ClusterStore {
         content_type: &str,
         object: &impl Serialize,
     ) -> Result<Revision, StoreFailure> {
-        // With strict validation, a write is refused if the CRD lacks a field. Without it, the
-        // kube-apiserver drops the field and reports a success.
+        // Strict validation refuses a write if the CRD lacks a field. Otherwise the kube-apiserver
+        // would drop the field and report a success.
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let body = serde_json::to_vec(object).expect("maps with string keys always encode");
         let types = [content_type, METADATA_ONLY];
         let answer = self.send(method, &path, types, body).await?;
-        // The next write needs a state as its condition.
+        // The next write is conditional on the state in this answer.
         let answer = serde_json::from_slice::<PartialObjectMeta<InFlightOperation>>(&answer).ok();
         let why = "the answer has no uid or no resourceVersion".into();
         answer
@@ -192,20 +193,22 @@ pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> 
         .collect()
         .await;
     Ok(read
-        .map_err(|error| StoreFailure::lost(&*error))?
+        .map_err(|error| StoreFailure::unanswered(&*error))?
         .to_bytes())
 }
 
-/// An error for a successful answer in an unknown form, which would have the same form again.
+/// Returns the failure for a successful answer that cannot be decoded. A retry would return the
+/// same answer, so this is a refusal.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "the signature that `map_err` needs"
 )]
-fn garbled(error: serde_json::Error) -> StoreFailure {
+fn undecodable(error: serde_json::Error) -> StoreFailure {
     StoreFailure::Invalid(FailureText::of_undecodable(&error))
 }
 
-/// Reads one page of a list. The first page has the usual number of objects again.
+/// Reads one page of a list. Each new list starts with the usual page size, even if the previous
+/// list needed smaller pages.
 async fn page(
     pager: &ListPager,
     field_selector: &str,
@@ -222,8 +225,8 @@ async fn page(
     Err(match pager.page(request).await {
         Ok(page) => return Ok(page),
         Err(ListError::Refused(answer)) => StoreFailure::of(*answer).await,
-        Err(ListError::Request { source, .. }) => StoreFailure::lost(&source),
-        Err(error) => StoreFailure::lost(&error),
+        Err(ListError::Request { source, .. }) => StoreFailure::unanswered(&source),
+        Err(error) => StoreFailure::unanswered(&error),
     })
 }
 
@@ -262,8 +265,10 @@ impl Store for ClusterStore {
                 .send(Method::GET, &path, [JSON, JSON], Vec::new())
                 .await
             {
-                // If it cannot be decoded, another client has created an object of this name.
-                Ok(answer) => serde_json::from_slice(&answer).map(Some).map_err(garbled),
+                // If the object cannot be decoded, another client has created it.
+                Ok(answer) => serde_json::from_slice(&answer)
+                    .map(Some)
+                    .map_err(undecodable),
                 Err(StoreFailure::Gone) => Ok(None),
                 Err(failure) => Err(failure),
             }
@@ -274,8 +279,9 @@ impl Store for ClusterStore {
     fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage> {
         async move {
             let page = page(&self.custom_resources, selector, token).await?;
-            // An object that cannot be decoded must not make the whole page fail.
-            let list: ListItems<&RawValue> = ListItems::read(&page.body).map_err(garbled)?;
+            // Each object is decoded separately, so that one invalid object does not make the whole
+            // page fail.
+            let list: ListItems<&RawValue> = ListItems::read(&page.body).map_err(undecodable)?;
             let items = list.items.iter();
             let items: Vec<_> = items
                 .filter_map(|item| serde_json::from_str(item.get()).ok())
@@ -296,7 +302,7 @@ impl Store for ClusterStore {
             loop {
                 let page = page(&self.namespaces, "", token.as_deref()).await?;
                 let list: ListItems<PartialObjectMeta<Namespace>> =
-                    ListItems::read(&page.body).map_err(garbled)?;
+                    ListItems::read(&page.body).map_err(undecodable)?;
                 let since = list
                     .items
                     .iter()

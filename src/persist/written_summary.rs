@@ -1,5 +1,6 @@
-//! A summary of the fields of an operation that are written to its custom resource. If the summary
-//! changes, the custom resource is written. A summary is small, because it consists of hashes.
+//! Summarizes the fields of an operation that are written to its custom resource. If the summary of
+//! the live operation differs from that of the custom resource, the custom resource is written. A
+//! summary is small, because it consists of hashes.
 
 use super::convert;
 use super::failure::StoreFailure;
@@ -14,23 +15,24 @@ use std::sync::Arc;
 pub(super) struct WrittenSummary {
     /// The phase of the operation.
     pub phase: Phase,
-    /// True if the operation is no longer detected, but not completed either.
+    /// True if the operation is settling: it is no longer detected, but the debounce period is not
+    /// over.
     pub settling: bool,
-    /// Hash of all compared fields.
+    /// A hash of all compared fields.
     pub digest: u64,
-    /// Hash of the keys of the labels. If the keys change, a write may have to remove labels.
+    /// A hash of the label keys. If the keys change, the write may have to remove labels.
     pub labels: u64,
 }
 
 impl WrittenSummary {
-    /// Returns the summary of a custom resource. None if it has no status.
+    /// Returns the summary of a custom resource. Returns None if it has no status.
     ///
-    /// Some fields are not compared:
+    /// Some fields are not compared, so their changes cause no write:
     ///
-    /// - `lastDetected`, `subjectGeneration` and the conditions, because an interrupted watch
+    /// - `lastDetected`, `subjectGeneration` and the conditions, because an interruption of a watch
     ///   changes them for all operations at once
     /// - `startTimeSource`, because a restart changes it
-    /// - labels and annotations of other clients, because the server does not write them
+    /// - labels and annotations of other clients, because this server does not write them
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
         let compared = persisted::InFlightOperationStatus {
@@ -60,18 +62,19 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// Returns the name and the summary of the custom resource for an operation in the index. None if
-/// the entry is not an operation, which does not occur.
+/// Returns the name and the summary of the custom resource for an entry of the index. Returns None
+/// if the entry is not an operation, which does not occur.
 pub(super) fn name_and_summary(entry: &IndexEntry) -> Option<(Arc<str>, WrittenSummary)> {
     let cr = cr_of(entry).ok()?;
     let summary = WrittenSummary::of(&cr)?;
     Some((cr.metadata.name?.into(), summary))
 }
 
-/// The custom resource for an operation in the index.
+/// Returns the custom resource for an entry of the index.
 pub(super) fn cr_of(entry: &IndexEntry) -> Result<persisted::InFlightOperation, StoreFailure> {
     let live = serde_json::from_slice::<live::InFlightOperation>(&entry.json());
-    let live = live.map_err(|_| StoreFailure::Invalid("the index holds no operation".into()))?;
+    let live = live
+        .map_err(|_| StoreFailure::Invalid("the entry of the index is not an operation".into()))?;
     Ok(convert::to_cr(&live))
 }
 
@@ -98,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_visible_facts_are_changes_and_heartbeats_gaps_and_restarts_are_not() {
+    fn detections_watch_interruptions_and_restarts_do_not_change_the_summary() {
         let before = WrittenSummary::of(&cr()).unwrap();
         let changed = |change: fn(&mut persisted::InFlightOperation)| {
             let mut cr = cr();
@@ -125,7 +128,7 @@ mod tests {
             let annotations = cr.metadata.annotations.get_or_insert_default();
             annotations.insert("somebody's".to_owned(), "note".to_owned());
         }));
-        // The fields that the API server adds to an applied object.
+        // The kube-apiserver adds these fields to each object.
         assert!(!changed(|cr| {
             cr.metadata.uid = Some("x".to_owned());
             cr.metadata.resource_version = Some("1".to_owned());

@@ -1,16 +1,16 @@
-//! Reports, on any replica, the rule sets that may miss operations.
+//! Reports which rule sets may miss operations. The server uses this report for the warning on
+//! lists.
 //!
-//! Input: the report of this replica, and the report that the leader sent.
-//! Output: the gaps from which the server makes the warning on lists.
+//! The leader uses its own report. A follower uses the report that the leader sent to it.
 
 use super::View;
 use crate::rules::{IncompleteRuleSets, Reporter};
 use ifo_api::completeness::{Completeness, Gaps};
 
-/// Reports gaps in completeness on any replica.
+/// Reports, on any replica, which rule sets may miss operations.
 ///
-/// If this replica leads and has read its own rule sets, it uses their report.
-/// Otherwise it uses the leader's report.
+/// If this replica has read its own rule sets, it uses its own report. Otherwise it uses the
+/// leader's report.
 #[derive(Clone, Debug)]
 pub struct ReplicatedReporter {
     own: Reporter,
@@ -18,12 +18,12 @@ pub struct ReplicatedReporter {
 }
 
 impl ReplicatedReporter {
-    /// Joins `own`, the report of this replica, with the leader's report in `view`.
+    /// Combines `own`, the report of this replica, with the leader's report in `view`.
     pub fn new(own: Reporter, view: View) -> Self {
         Self { own, view }
     }
 
-    /// Returns the report that this replica sends to the other replicas.
+    /// Returns this replica's own report, which it sends to its followers.
     pub fn coverage(&self) -> IncompleteRuleSets {
         self.own.coverage()
     }

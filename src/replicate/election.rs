@@ -1,16 +1,19 @@
-//! The leader election.
+//! The leader election: decides, with the Lease, if this replica leads, and publishes the result.
 //!
-//! Input: the Lease, and the version up to which this replica has mirrored. Output: the
-//! [`LeaderView`] of this replica.
+//! The leader renews the Lease once per retry period, and every other replica reads it as often. A
+//! replica may take the Lease in these cases:
 //!
-//! | the Lease | who may take it, and when |
-//! | --- | --- |
-//! | is held by this Pod, which does not lead, and was renewed within its duration | this Pod, at once |
-//! | was released | a replica that has the final version, at once; any replica after the precedence |
-//! | has not changed for its duration | a replica in sync with the last term, at once; any replica after the precedence |
-//! | was never held | any replica, one duration after it saw that |
+//! - The Lease names this Pod as its holder, and was renewed within its duration. The container has
+//!   restarted, so it takes the Lease at once.
+//! - The Lease was released. A replica that has the final version takes it at once, and any other
+//!   replica after an additional wait. The final version is the last resourceVersion that the
+//!   leader issued before the release.
+//! - The Lease has not changed for its duration. A replica that has all changes of the last leader
+//!   takes it at once, and any other replica after an additional wait.
+//! - The Lease was never held. A replica takes it when it has seen the Lease for its duration.
 //!
-//! The precedence is 10 s if the last leader was mirrored, and otherwise three retry periods.
+//! The additional wait gives a replica that has all changes the chance to lead. It is 10 s if a
+//! follower copied the last leader's index, and otherwise three retry periods.
 //!
 //! Each write is a PUT with the resourceVersion that was read, so only one replica can acquire the
 //! Lease.
@@ -24,7 +27,7 @@ mod lease_knowledge;
 mod wait;
 
 use self::decision::ElectionDecision;
-use self::lease_knowledge::{RESERVED_AHEAD, SeenLease, micros, wall};
+use self::lease_knowledge::{RESERVED_AHEAD, SeenLease, clock_version, micros};
 use self::wait::ElectionEvent;
 use super::leadership::LeadershipGrant;
 use super::record::LeaseRecord;
@@ -39,33 +42,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// Interval at which the Lease is read after an event, for one retry period. The event can arrive
-/// before the Lease has changed.
+/// The time between two reads of the Lease during the first retry period after an event. The event
+/// can arrive before the Lease has changed, so the Lease is read several times.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of consecutive conflicts after which the request is still repeated at once. Each conflict
-/// means that another client wrote the Lease, and replicas do not write it that often.
+/// The number of attempts in one turn. After a conflict, the Lease is read and the request is sent
+/// again at once. If another client writes the Lease more often than that, the next attempt comes
+/// one retry period later.
 const MAX_FAST_CONFLICTS: usize = 5;
 
-/// The facts about this replica that the election needs.
+/// What the election needs to know about this replica.
 pub struct Replica {
-    /// The UID of its Pod. None outside a Pod.
+    /// The UID of the replica's Pod. None outside a Pod.
     pub pod: Option<String>,
-    /// `HOST:PORT` at which the other replicas reach it.
+    /// The `HOST:PORT` at which other replicas connect to this one.
     pub address: String,
-    /// True if another replica mirrors this one.
+    /// Returns true if another replica copies this replica's index.
     pub is_mirrored: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// The version of its index. Zero if the index was never filled.
+    /// Returns the newest resourceVersion of this replica's index. Zero if the index was never
+    /// filled.
     pub head: Arc<dyn Fn() -> Rv + Send + Sync>,
-    /// The term with which its mirror is in sync.
+    /// The leadership term (the time for which one leader holds the Lease) whose changes are all in
+    /// this replica's index. None if there is no such term.
     pub in_sync: watch::Receiver<Option<Term>>,
-    /// True if this replica may be the first holder of a Lease that was never held. False while a
-    /// server of a release without a Lease is running, or while its operations are not loaded yet.
+    /// True if this replica may take a Lease that was never held. False while a server of release
+    /// 0.1.0, which uses no Lease, is running, and while its operations are not copied yet.
     pub may_begin: watch::Receiver<bool>,
-    /// Makes the election read the Lease immediately. Notified when the stream from the leader
-    /// ends.
+    /// Makes the election read the Lease immediately. It is notified when the stream of changes
+    /// from the leader ends.
     pub wake: Arc<Notify>,
-    /// Receives the times at which the kube-apiserver has answered or failed to answer.
+    /// Receives the times at which the kube-apiserver answered or failed to answer.
     pub answers: watch::Sender<ClusterContact>,
 }
 
@@ -76,31 +82,33 @@ pub struct Election<S> {
     replica: Replica,
     metrics: Arc<Metrics>,
     random: fastrand::Rng,
-    /// The prefix of the term names of this replica.
+    /// The first part of the names of this replica's terms: the UID of its Pod and `_`.
     prefix: String,
-    /// The Lease as it was last read or written. None if it does not exist.
+    /// The Lease as it was last read or written. None if the Lease does not exist.
     seen: Option<SeenLease>,
-    /// True if the Lease was ever read.
+    /// True if a read of the Lease has succeeded, or has shown that no Lease exists.
     has_read: bool,
     /// The last known leader.
     last: Option<Leader>,
-    /// The highest reservation that this process has seen, and the time at which it was seen.
-    floor: Option<(Rv, BootTime)>,
-    /// The leadership of this replica.
+    /// The highest resourceVersion that a leader has reserved in the Lease, as far as this process
+    /// has seen, and the time at which it was seen.
+    seen_reservation: Option<(Rv, BootTime)>,
+    /// The leadership of this replica. None while it does not lead.
     leading: Option<OwnLeadership>,
-    /// The last term of this process.
-    led: Option<Term>,
-    /// False if another holder was seen. If the Lease then names this Pod as the holder again, it
-    /// was restored from a backup, and another replica may lead.
+    /// The last term in which this process acquired the Lease.
+    last_own_term: Option<Term>,
+    /// False if this process has seen another holder. If the Lease then names this Pod as the
+    /// holder again, the Lease was restored from a backup, and another replica may lead.
     may_be_ours: bool,
-    /// The final version, if this replica has released the Lease or must not lead any more.
-    retired: Option<Rv>,
-    /// Until this time, the Lease is read more often.
-    hurry: BootTime,
-    /// The problem that was logged last, while it lasts.
-    problem: Option<String>,
-    /// The reason to wait that was logged last.
-    waits: Option<&'static str>,
+    /// The last resourceVersion that this replica issued. It is set when this replica releases the
+    /// Lease. From then on, this replica never leads again.
+    own_final_version: Option<Rv>,
+    /// The end of the time in which the Lease is read each [`WAKE_INTERVAL`].
+    read_often_until: BootTime,
+    /// The problem that was logged last. None after the problem is over.
+    logged_problem: Option<String>,
+    /// The reason for waiting that was logged last.
+    logged_wait: Option<&'static str>,
 }
 
 /// The leadership of this replica.
@@ -111,19 +119,22 @@ struct OwnLeadership {
     acquired: Acquired,
 }
 
-/// The parts that stay the same during a term.
+/// The values that stay the same during a term.
 #[derive(Clone, Copy)]
 struct Acquired {
+    /// The first resourceVersion of the term.
     start: Rv,
+    /// The time of the acquisition on the wall clock.
     at: Timestamp,
-    /// The boot clock at that time. The versions of a term follow the boot clock, because the wall
-    /// clock can be set.
+    /// The time of the acquisition on the boot clock. The resourceVersions of a term follow the
+    /// boot clock, because a user can set the wall clock.
     boot: BootTime,
+    /// The number of times that the Lease was acquired.
     transitions: i32,
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Creates an election with the Lease in `store`.
+    /// Creates a participant in the election that uses the Lease in `store`.
     pub fn new(store: S, timing: Timing, replica: Replica, metrics: Arc<Metrics>) -> Self {
         Self::with_random(store, timing, replica, metrics, fastrand::Rng::new())
     }
@@ -147,21 +158,22 @@ impl<S: LeaseStore> Election<S> {
             seen: None,
             has_read: false,
             last: None,
-            floor: None,
+            seen_reservation: None,
             leading: None,
-            led: None,
+            last_own_term: None,
             may_be_ours: true,
-            retired: None,
-            hurry: clock::boot(),
-            problem: None,
-            waits: None,
+            own_final_version: None,
+            read_often_until: clock::boot(),
+            logged_problem: None,
+            logged_wait: None,
         }
     }
 
-    /// Takes part in the election until the future is dropped. Never ends.
+    /// Takes part in the election until the future is dropped. The future never completes.
     ///
-    /// `release` gives up the leadership. It contains the last version that was issued. After that,
-    /// this replica only observes the Lease and never leads again.
+    /// The role of this replica is sent to `standing`. A message on `release` ends the leadership.
+    /// It contains the last resourceVersion that this replica issued. Afterwards this replica only
+    /// reads the Lease, and never leads again.
     pub async fn run(
         mut self,
         standing: watch::Sender<LeaderView>,
@@ -173,37 +185,40 @@ impl<S: LeaseStore> Election<S> {
             self.publish(&standing);
             match self.wait(pause, &mut release).await {
                 ElectionEvent::Timer => {}
-                ElectionEvent::Woken => self.hurry = clock::boot() + self.timing.retry_period,
+                ElectionEvent::Woken => {
+                    self.read_often_until = clock::boot() + self.timing.retry_period;
+                }
                 ElectionEvent::Release(version) => {
-                    self.lose("it releases the Lease");
-                    self.retired = Some(version);
+                    self.end_leadership("it releases the Lease");
+                    self.own_final_version = Some(version);
                     self.publish(&standing);
                 }
             }
         }
     }
 
-    /// Performs one turn: renews the Lease, or reads it and acquires it if this replica may.
-    /// Returns the time of the next turn.
+    /// Renews the Lease if this replica leads. Otherwise reads the Lease, and acquires it if this
+    /// replica may. Returns the time until the next turn.
     async fn turn(&mut self) -> Duration {
         let problem = match self.attempt().await {
             Ok(pause) => {
-                self.report(None);
+                self.report_problem(None);
                 return pause;
             }
             Err(problem) => problem,
         };
-        self.report(Some(problem));
-        // The timer fires when the leadership ends, so the loss is noticed at once.
+        self.report_problem(Some(problem));
+        // The next turn comes at the latest when the leadership ends, so that the end is noticed at
+        // once.
         let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
         let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
         left.min(self.timing.retry_period)
     }
 
-    /// Does the work of [`Self::turn`]. The error is a text for the log.
+    /// Does the work of [`Self::turn`]. An error is a text for the log.
     async fn attempt(&mut self) -> Result<Duration, String> {
         let begun = clock::boot();
-        // The leader has written the Lease itself, so it need not read it.
+        // The leader does not read the Lease, because it knows the Lease from its last write.
         let mut is_known = self.leading.is_some();
         for _ in 0..MAX_FAST_CONFLICTS {
             if !std::mem::take(&mut is_known) {
@@ -216,7 +231,7 @@ impl<S: LeaseStore> Election<S> {
                 ElectionDecision::Acquire => self.acquire().await,
                 ElectionDecision::Release(version) => self.release(version).await,
                 ElectionDecision::Lose(reason) => {
-                    self.lose(reason);
+                    self.end_leadership(reason);
                     return Ok(Duration::ZERO);
                 }
                 ElectionDecision::Wait(until, reason) => return Ok(self.pause(until, reason)),
@@ -229,24 +244,26 @@ impl<S: LeaseStore> Election<S> {
                 Err(error @ (LeaseError::Refused(_) | LeaseError::Unanswered(_))) => {
                     return Err(format!("cannot write the Lease: {error}"));
                 }
-                // The write succeeded, or another client was faster.
+                // The write succeeded without a leadership, or another client has changed the
+                // Lease. So the Lease is read again.
                 _ => {}
             }
         }
         Ok(self.timing.retry_period)
     }
 
-    /// Returns the time that a replica without leadership waits before it reads the Lease again.
+    /// Returns the time until a replica that does not lead reads the Lease again.
     fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
-        if self.waits.replace(reason) != Some(reason) {
-            // Usually the Lease has a holder, and every follower waits for this time.
+        if self.logged_wait.replace(reason) != Some(reason) {
+            // Usually the Lease has a holder and each follower waits, so this is not worth a log
+            // line at the level info.
             if self.seen.as_ref().is_some_and(|seen| seen.record.is_held) {
                 tracing::debug!("{reason}");
             } else {
                 tracing::info!("{reason}");
             }
         }
-        let is_hurried = clock::boot() < self.hurry;
+        let is_hurried = clock::boot() < self.read_often_until;
         let period = if is_hurried {
             WAKE_INTERVAL
         } else {
@@ -256,7 +273,7 @@ impl<S: LeaseStore> Election<S> {
         left.map_or(period, |left| left.min(period))
     }
 
-    /// Renews the Lease of this replica.
+    /// Renews the Lease, which this replica holds.
     async fn renew(&mut self) -> Result<(), LeaseError> {
         let Some(leading) = &self.leading else {
             return Ok(());
@@ -266,9 +283,11 @@ impl<S: LeaseStore> Election<S> {
         let sent = clock::boot();
         let reserved = self.reservation(&acquired).max(before.reserved);
         let within = before.until.since(sent);
-        self.hold(&leader, &acquired, reserved, within).await?;
+        self.write_as_holder(&leader, &acquired, reserved, within)
+            .await?;
         self.metrics.lease_renewed(clock::boot().since(sent));
-        // The leadership ended before the answer arrived. The next turn handles the loss.
+        // If the leadership ended before the answer arrived, the renewal does not count. The next
+        // turn then ends the leadership.
         if clock::boot() < before.until
             && let Some(leading) = &self.leading
         {
@@ -282,7 +301,7 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Ends the leadership of this replica.
-    fn lose(&mut self, reason: &str) {
+    fn end_leadership(&mut self, reason: &str) {
         let Some(leading) = self.leading.take() else {
             return;
         };
@@ -292,17 +311,18 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Creates a Lease without a holder. It contains the highest reservation that this process
-    /// knows, for replicas that have never seen the deleted Lease.
+    /// knows, because other replicas may never have seen the deleted Lease.
     async fn create(&mut self) -> Result<(), LeaseError> {
         let record = LeaseRecord {
             last: self.last.clone(),
-            reserved: self.floor(),
+            reserved: self.reservation_floor(),
             duration: self.timing.lease_duration,
             ..LeaseRecord::default()
         };
-        self.write(&record, self.limit()).await
+        self.write(&record, self.request_timeout()).await
     }
 
+    /// Removes the holder from the Lease, and writes the final version into it.
     async fn release(&mut self, version: Rv) -> Result<(), LeaseError> {
         let Some(seen) = &self.seen else {
             return Ok(());
@@ -310,12 +330,12 @@ impl<S: LeaseStore> Election<S> {
         let record = LeaseRecord {
             is_held: false,
             final_version: Some(version),
-            // client-go does the same.
+            // client-go also writes one second.
             duration: Duration::from_secs(1),
             acquired: None,
             ..seen.record.clone()
         };
-        self.write(&record, self.limit()).await?;
+        self.write(&record, self.request_timeout()).await?;
         tracing::info!(%version, "the Lease was released");
         Ok(())
     }
@@ -333,11 +353,16 @@ impl<S: LeaseStore> Election<S> {
         };
         let boot = clock::boot();
         let head = (self.replica.head)();
-        let mut highest = self.floor().unwrap_or(Rv(0)).max(head).max(wall());
+        let mut highest = self
+            .reservation_floor()
+            .unwrap_or(Rv(0))
+            .max(head)
+            .max(clock_version());
         if seen.record.reserved.is_none() {
-            // The Lease is new or was edited by a user. A reservation can exist that no replica
-            // remembers. If the clocks agree, it is at most this far ahead.
-            highest = highest.max(Rv(wall().0.saturating_add(micros(RESERVED_AHEAD))));
+            // The Lease is new, or a user has edited it. The last leader may have reserved
+            // resourceVersions that no replica knows. If the clocks of the replicas agree, they are
+            // at most this far ahead of this clock.
+            highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
         }
         let acquired = Acquired {
             start: Rv(highest.0.saturating_add(1)),
@@ -346,12 +371,12 @@ impl<S: LeaseStore> Election<S> {
             transitions: seen.record.transitions.saturating_add(1),
         };
         let reserved = self.reservation(&acquired);
-        // The write can succeed even if its answer is lost.
+        // The write can succeed although its answer is lost.
         self.may_be_ours = true;
-        self.hold(&leader, &acquired, reserved, self.limit())
+        self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
             .await?;
         let until = boot + self.timing.renew_deadline;
-        self.led = Some(term.clone());
+        self.last_own_term = Some(term.clone());
         if clock::boot() >= until {
             return Ok(());
         }
@@ -361,14 +386,14 @@ impl<S: LeaseStore> Election<S> {
             lost: false,
         };
         let (grant, leadership) = Leadership::new(term.clone(), acquired.start, grant);
-        let others = before.filter(|before| !self.is_own(&before.term));
+        let others = before.filter(|before| !self.is_own_term(&before.term));
         if let Some(before) = &others {
             self.metrics.failed_over();
             tracing::info!(%term, start = %acquired.start, from = %before.term, "this replica leads");
         } else {
             tracing::info!(%term, start = %acquired.start, "this replica leads");
         }
-        self.waits = None;
+        self.logged_wait = None;
         self.leading = Some(OwnLeadership {
             leader,
             leadership,
@@ -378,8 +403,8 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Writes the Lease with this replica as its holder.
-    async fn hold(
+    /// Writes the Lease with this replica as the holder.
+    async fn write_as_holder(
         &mut self,
         leader: &Leader,
         acquired: &Acquired,
@@ -396,6 +421,7 @@ impl<S: LeaseStore> Election<S> {
             transitions: acquired.transitions,
             ..LeaseRecord::default()
         };
-        self.write(&record, within.min(self.limit())).await
+        self.write(&record, within.min(self.request_timeout()))
+            .await
     }
 }

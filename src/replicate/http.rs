@@ -1,11 +1,11 @@
-//! The client side of the links between replicas, over HTTPS.
+//! Connects a follower to the leader over HTTPS, and sends the follower's requests.
 //!
-//! Input: the address of the leader. Output: requests to it, and its answers.
+//! The leader authenticates with a serving certificate for the name of our Service. The follower
+//! verifies this certificate with the `caBundle` of our `APIService`.
 //!
-//! The leader authenticates with a serving certificate for the name of our Service. The certificate
-//! is verified with the CA bundle of our `APIService`. This replica authenticates with a token for
-//! our own audience, or with a client certificate. The token for the kube-apiserver is never sent,
-//! because a user who can edit the Lease could redirect it to any address.
+//! The follower authenticates with a token for our own audience, or with a client certificate. It
+//! never sends its token for the kube-apiserver, because a user who can edit the Lease could
+//! redirect the follower to another address.
 
 use super::Leader;
 use super::peer::{
@@ -34,39 +34,40 @@ use std::time::Duration;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
-/// Time limit for connecting.
+/// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Number of objects in a page of the list. They are about 1 MB.
+/// The number of objects in a page of the leader's list. A page usually has about 1 MB.
 const PAGE_OBJECTS: usize = 500;
 
-/// Largest accepted size of a page in bytes. It is twice the size of a page in which each operation
-/// has 64 KiB, which is their largest size.
+/// The largest accepted size of a page, in bytes. An operation has at most 64 KiB, so this is twice
+/// the size of the largest page that a leader of this release sends.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
-/// Number of objects in a page after a page was too large nevertheless, because the leader is of
-/// another release.
+/// The number of objects in the pages that follow a page of more than [`MAX_PAGE_BYTES`]. Only a
+/// leader of another release can send such a page.
 const SMALL_PAGE_OBJECTS: usize = 50;
 
-/// Largest size of the answer to a state query in bytes. It contains names of rule sets and
-/// namespaces.
+/// The largest accepted size of the answer to a state query, in bytes. The answer contains names of
+/// rule sets and namespaces.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// Largest size of one event in bytes.
+/// The largest accepted size of one watch event, in bytes.
 const MAX_EVENT: usize = 1 << 20;
 
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
-    /// A file with a token whose audience is [`peer::AUDIENCE`]. It is read again, because the
-    /// kubelet renews it.
+    /// A file with a token for the audience [`peer::AUDIENCE`]. The file is read repeatedly,
+    /// because the kubelet renews the token.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
     ClientCertificate(Box<AuthInfo>),
 }
 
 impl PeerCredentials {
-    /// Uses the token in this file, or else the client certificate in `config`.
+    /// Uses the token in `token_file`. Without such a file, uses the client certificate in
+    /// `config`.
     pub fn new(token_file: Option<PathBuf>, config: &Config) -> Self {
         if let Some(file) = token_file {
             return Self::TokenFile(file);
@@ -92,7 +93,7 @@ impl PeerCredentials {
     }
 }
 
-/// Creates links over HTTPS.
+/// Creates [`Link`]s over HTTPS.
 #[derive(Clone)]
 pub struct HttpLinkFactory {
     client: Client,
@@ -102,8 +103,8 @@ pub struct HttpLinkFactory {
 }
 
 impl HttpLinkFactory {
-    /// `client` reads the `APIService` named `api_service`, which contains the CA bundle. The
-    /// certificate of the leader must be valid for `server_name`, the name of our Service.
+    /// Creates a factory that reads the CA bundle from the `APIService` named `api_service`, with
+    /// `client`. The leader's certificate must be valid for `server_name`, the name of our Service.
     pub fn new(
         client: Client,
         api_service: &'static str,
@@ -118,7 +119,7 @@ impl HttpLinkFactory {
         }
     }
 
-    /// Returns the CAs in the CA bundle of our `APIService`, as DER.
+    /// Reads the CA certificates in the `caBundle` of our `APIService`, in DER encoding.
     async fn authorities(&self) -> Result<Vec<Vec<u8>>, LinkError> {
         let api: Api<APIService> = Api::all(self.client.clone());
         let registered = api.get(self.api_service).await;
@@ -136,7 +137,7 @@ impl HttpLinkFactory {
         parsed.map_err(|error| LinkError::Failed(format!("the caBundle: {error}")))
     }
 
-    /// Returns the settings for connections to this address, without credentials.
+    /// Returns the client configuration for connections to `address`, without credentials.
     async fn config(&self, address: &str) -> Result<Config, LinkError> {
         let url = format!("https://{address}");
         let url = url.parse::<http::Uri>();
@@ -146,7 +147,7 @@ impl HttpLinkFactory {
         config.tls_server_name = Some(self.server_name.clone());
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // A watch can be idle for a long time. State queries have their own time limit.
+        // A watch can be idle for a long time. State queries have a time limit of their own.
         config.read_timeout = None;
         config.default_retry = false;
         Ok(config)
@@ -161,8 +162,8 @@ impl HttpLinkFactory {
         Ok(Box::new(Self::through(client(config)?)))
     }
 
-    /// Returns a link to the server of an older release at this address. `credentials` are sent
-    /// only if the server has a certificate for our Service.
+    /// Returns a link to the server of an older release at `address`. The TLS handshake verifies
+    /// that the server has a certificate for our Service. `credentials` are sent only after this.
     pub(super) async fn to_older_release(
         &self,
         address: &str,
@@ -173,7 +174,7 @@ impl HttpLinkFactory {
         Ok(Self::through(client(config)?))
     }
 
-    /// Returns a link that sends all requests through `client`.
+    /// Returns a link that sends all requests with `client`.
     pub(super) fn through(client: Client) -> HttpLink {
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}/{}", live::PLURAL);
         HttpLink {
@@ -185,12 +186,11 @@ impl HttpLinkFactory {
         }
     }
 
-    /// Reads the readiness report of the server at this address.
+    /// Reads the readiness report of the server at `address`.
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
         config.read_timeout = Some(CONNECT_TIMEOUT);
-        // The status code does not matter, because a server that is not ready sends the same
-        // report.
+        // The status code is ignored, because the report is also sent if the server is not ready.
         let answer = send(&client(config)?, "/readyz?verbose").await?;
         let report = read(answer.into_body()).await?;
         Ok(String::from_utf8_lossy(&report).into_owned())
@@ -206,7 +206,7 @@ impl LinkFactory for HttpLinkFactory {
     }
 }
 
-/// A link over HTTPS.
+/// A [`Link`] over HTTPS.
 pub(super) struct HttpLink {
     client: Client,
     pager: ListPager,
@@ -214,7 +214,7 @@ pub(super) struct HttpLink {
 }
 
 impl HttpLink {
-    /// Returns the body of a successful answer.
+    /// Sends a GET for `uri`, and returns the body of a successful answer.
     async fn get(&self, uri: &str) -> Result<Body, LinkError> {
         let answer = send(&self.client, uri).await?;
         if answer.status().is_success() {
@@ -253,7 +253,7 @@ impl HttpLink {
             })?;
         let list = ListItems::<&RawValue>::read(&page.body).map_err(|error| failed(&error))?;
         let version = list.version.and_then(|text| text.parse().ok());
-        let rv = version.ok_or_else(|| broken("the list has no version"))?;
+        let rv = version.ok_or_else(|| malformed("the list has no version"))?;
         let objects = list.items.into_iter().map(object);
         Ok(ObjectPage {
             rv: Rv(rv),
@@ -296,14 +296,14 @@ fn client(config: Config) -> Result<Client, LinkError> {
     Client::try_from(config).map_err(|error| failed(&error))
 }
 
-/// Sends a GET for `uri`. The answer is returned with any status.
+/// Sends a GET for `uri`, and returns the answer with any status code.
 async fn send(client: &Client, uri: &str) -> Result<Response<Body>, LinkError> {
     let request = Request::get(uri).body(Body::empty());
     let request = request.map_err(|error| failed(&error))?;
     client.send(request).await.map_err(|error| failed(&error))
 }
 
-/// Reads a short body.
+/// Reads a body of at most [`MAX_ANSWER`] bytes.
 async fn read(body: Body) -> Result<Bytes, LinkError> {
     let read = Limited::new(body, MAX_ANSWER).collect().await;
     let read = read.map_err(|error| LinkError::Failed(chain(&*error)))?;
@@ -314,7 +314,7 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> LinkError {
     LinkError::Failed(chain(error))
 }
 
-fn broken(reason: &str) -> LinkError {
+fn malformed(reason: &str) -> LinkError {
     LinkError::Failed(reason.to_owned())
 }
 
@@ -352,7 +352,7 @@ impl Metadata<'_> {
         let parsed = self.resource_version.parse();
         parsed
             .map(Rv)
-            .map_err(|_| broken("an object has no version"))
+            .map_err(|_| malformed("an object has no version"))
     }
 }
 
@@ -367,7 +367,7 @@ fn object(json: &RawValue) -> Result<(Key, Rv, Vec<u8>), LinkError> {
     Ok((metadata.key(), metadata.rv()?, json.get().into()))
 }
 
-/// Parses the change in one line of a watch.
+/// Parses one line of a watch.
 fn event(line: &str) -> Result<LeaderEvent, LinkError> {
     #[derive(Deserialize)]
     struct WatchLine<'a> {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_the_stream_ends_it() {
+    fn error_events_and_malformed_events_are_errors() {
         let error = |code: u16| format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
         assert_eq!(event(&error(410)), Err(LinkError::Gone));
         assert_eq!(event(&error(421)), Err(LinkError::AnotherTerm));

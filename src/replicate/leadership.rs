@@ -1,4 +1,5 @@
-//! The results of the election: the standing of this replica, and its right to lead.
+//! The results of the election: the role of this replica, and its right to issue resourceVersions
+//! while it leads.
 
 use crate::clock;
 use crate::clock::BootTime;
@@ -7,18 +8,20 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The name of one leadership: the holder identity in the Lease. It consists of the UID of the Pod,
-/// `_`, and a random part for each acquisition. So a term is never resumed.
+/// The name of one leadership term: the time for which one leader holds the Lease.
+///
+/// The name is the `holderIdentity` in the Lease. It consists of the UID of the leader's Pod, `_`,
+/// and a part that is random for each acquisition. So no two terms have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term(Arc<str>);
 
 impl Term {
-    /// Creates a term with this name.
+    /// Creates a term with the given name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// Returns the name, as it is in the Lease.
+    /// Returns the `holderIdentity` of the term.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,9 +36,10 @@ impl fmt::Display for Term {
 /// A replica that leads or has led.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Its term.
+    /// The leadership term of the replica.
     pub term: Term,
-    /// `HOST:PORT` at which the other replicas reach it. Empty if the Lease has no valid address.
+    /// The `HOST:PORT` at which other replicas connect to this leader. Empty if the Lease has no
+    /// valid address.
     pub address: String,
 }
 
@@ -46,49 +50,50 @@ pub enum LeaderView {
     Unknown,
     /// No replica leads.
     Vacant {
-        /// The last known leader. None if there was no leader yet.
+        /// The last known leader. None if no leader is known.
         last: Option<Leader>,
-        /// The last version of that leader, if it released the Lease.
+        /// The last resourceVersion that this leader issued. None if the leader did not release the
+        /// Lease.
         final_version: Option<Rv>,
     },
-    /// Another replica leads. While the kube-apiserver cannot be reached, this is the leader of the
-    /// last read.
+    /// Another replica leads. While the kube-apiserver is unreachable, the value is the leader that
+    /// the last read of the Lease returned.
     Following(Leader),
     /// This replica leads.
     Leading(Leadership),
 }
 
-/// The right of this replica to lead, for one term. All clones lose it together.
+/// The right of this replica to lead during one term. All clones lose this right at the same time.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    /// The term.
+    /// The leadership term.
     pub term: Term,
-    /// The first version of the term.
+    /// The first resourceVersion of the term.
     pub start: Rv,
     grant: watch::Receiver<LeadershipGrant>,
 }
 
-/// Compares the terms of two leaderships.
+/// Two leaderships are equal if their terms are equal.
 impl PartialEq for Leadership {
     fn eq(&self, other: &Self) -> bool {
         self.term == other.term
     }
 }
 
-/// The rights from the last acknowledged renewal.
+/// The rights of the leader, as the last acknowledged renewal of the Lease granted them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeadershipGrant {
-    /// The highest version that may be issued.
+    /// The highest resourceVersion that the leader may issue.
     pub reserved: Rv,
-    /// Time at which the leadership ends without another renewal.
+    /// The time at which the leadership ends if the Lease is not renewed again.
     pub until: BootTime,
-    /// True if the leadership has ended for another reason.
+    /// True if the leadership has ended before `until`.
     pub lost: bool,
 }
 
 impl Leadership {
-    /// The leadership of a server without an election. It is never lost, and all versions from
-    /// `start` on are reserved.
+    /// Creates the leadership of a server that runs without an election. This leadership is never
+    /// lost, and all resourceVersions from `start` on are reserved.
     pub fn alone(start: Rv) -> Self {
         let granted = LeadershipGrant {
             reserved: Rv(Rv::MAX.0 - 1),
@@ -102,7 +107,7 @@ impl Leadership {
         }
     }
 
-    /// Creates a leadership, and the sender that renews it.
+    /// Returns a new leadership, and the sender through which the election renews or ends it.
     pub(super) fn new(
         term: Term,
         start: Rv,
@@ -112,14 +117,16 @@ impl Leadership {
         (sender, Self { term, start, grant })
     }
 
-    /// Returns the highest version that this replica may issue. Rv(0) after the leadership is lost.
+    /// Returns the highest resourceVersion that this replica may issue. Returns `Rv(0)` if the
+    /// leadership is lost.
     ///
-    /// No other term issues a version from [`Leadership::start`] to the returned version. This
-    /// holds even if the process is paused after the call for any time. If the clock is ahead of
-    /// this version, the next version is the one after the head, as long as it is reserved.
+    /// No other term issues a resourceVersion between [`Leadership::start`] and the returned one.
+    /// This is true even if the process is paused for any time after the call. If the clock is
+    /// ahead of the returned resourceVersion, the leader cannot take new resourceVersions from the
+    /// clock. It then increments the last issued resourceVersion, up to the returned one.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
-        // Without an election the leadership has no end, so no clock is read.
+        // Without an election, `until` is never reached, so the clock is not read.
         let is_over = grant.until < BootTime::MAX && clock::boot() >= grant.until;
         if grant.lost || is_over {
             return Rv(0);
@@ -127,7 +134,8 @@ impl Leadership {
         grant.reserved
     }
 
-    /// Waits until a version above `rv` is reserved. Returns false if the leadership is lost.
+    /// Waits until a resourceVersion above `rv` is reserved. Returns false if the leadership is
+    /// lost.
     pub async fn reserved_above(&self, rv: Rv) -> bool {
         let mut grant = self.grant.clone();
         loop {
@@ -138,20 +146,22 @@ impl Leadership {
             if self.reserved() > rv {
                 return true;
             }
-            // An error means that the election was dropped, so the Lease is not renewed any more.
+            // The sender is dropped only together with the election. Then the Lease is not renewed
+            // any more.
             if grant.changed().await.is_err() {
                 return false;
             }
         }
     }
 
-    /// Returns true if the last acknowledged renewal was sent within the renew deadline, no other
-    /// holder was seen, and this replica did not release the Lease.
+    /// Returns true while this replica leads. The leadership ends if no renewal is acknowledged
+    /// within the renew deadline, if the Lease has another holder, or if this replica releases the
+    /// Lease.
     pub fn is_valid(&self) -> bool {
         self.reserved() > Rv(0)
     }
 
-    /// Returns the reserved version, even if the leadership is lost.
+    /// Returns the highest reserved resourceVersion, even if the leadership is lost.
     #[cfg(test)]
     pub(super) fn granted(&self) -> Rv {
         self.grant.borrow().reserved

@@ -1,24 +1,26 @@
-//! The Lease object in the cluster.
+//! Reads and writes the Lease in the cluster, and checks the time settings of the election.
 
 use super::record::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use ifo_client::error::chain;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;
 use kube::core::response::reason;
 use kube::{Api, Client};
 use std::time::Duration;
 
-/// The periods of the election. They have the same meaning as the flags of Kubernetes' own
+/// The time settings of the election. They have the same meaning as the flags of Kubernetes' own
 /// components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, a replica takes
-    /// it over.
+    /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, another replica
+    /// takes it over.
     pub lease_duration: Duration,
-    /// `--leader-elect-renew-deadline`: if the leader has not renewed the Lease for this time, it
-    /// stops leading.
+    /// `--leader-elect-renew-deadline`: if the leader has not renewed the Lease for this time, the
+    /// leader stops leading.
     pub renew_deadline: Duration,
     /// `--leader-elect-retry-period`: the time between two renewals, and between two reads of the
     /// Lease by a follower.
@@ -36,7 +38,8 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Checks the periods against each other, as Kubernetes' own components do.
+    /// Checks that the settings fit together, as Kubernetes' own components do. Returns the name of
+    /// the wrong flag and the reason.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let (duration, deadline, retry) = (
             "--leader-elect-lease-duration",
@@ -60,7 +63,7 @@ impl Timing {
     }
 }
 
-/// A request for the Lease failed.
+/// The reason why a request for the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
     /// The Lease has changed since it was read. The write had no effect.
@@ -75,39 +78,62 @@ pub enum LeaseError {
     /// The kube-apiserver refused the request.
     #[error("{0}")]
     Refused(String),
-    /// There is no answer. A write may still have succeeded.
+    /// The kube-apiserver did not answer. A write may have succeeded nevertheless.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// The storage of the Lease.
+/// The owner of a new Lease, from `deploy/rbac/server.yaml`. If the installation is removed but its
+/// namespace stays, the garbage collector deletes the Lease together with this `ClusterRole`.
+const OWNER: &str = "ifo-apiserver-registration";
+
+/// Reads and writes the Lease. Tests replace the kube-apiserver by a simulated one.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Reads the Lease.
     fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>>;
 
-    /// Creates the Lease. Returns the stored object.
+    /// Creates the Lease, and returns the stored object.
     fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
 
-    /// Replaces the Lease, if its UID and resourceVersion are still those of `lease`. Returns the
-    /// stored object.
+    /// Replaces the Lease if its UID and resourceVersion are those of `lease`. Returns the stored
+    /// object.
     fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
 }
 
-/// The Lease in a cluster.
+/// Reads and writes the Lease through a kube-apiserver.
 #[derive(Clone, Debug)]
 pub struct ClusterLeases {
     api: Api<Lease>,
+    roles: Api<ClusterRole>,
     name: String,
 }
 
 impl ClusterLeases {
-    /// Uses the Lease `name` in `namespace`. The client must not retry requests, because the
-    /// election does.
+    /// Creates a store for the Lease `name` in `namespace`. `client` must not retry requests,
+    /// because the election retries them itself.
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         Self {
-            api: Api::namespaced(client, namespace),
+            api: Api::namespaced(client.clone(), namespace),
+            roles: Api::all(client),
             name: name.to_owned(),
         }
+    }
+
+    /// Returns the owner of a new Lease. None if the kube-apiserver refuses to show the owner. The
+    /// Lease then has no owner, and an administrator must delete it.
+    async fn owner(&self) -> Result<Option<OwnerReference>, LeaseError> {
+        let role = match self.roles.get_metadata(OWNER).await {
+            Ok(role) => role,
+            Err(kube::Error::Api(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(role.metadata.uid.map(|uid| OwnerReference {
+            api_version: "rbac.authorization.k8s.io/v1".to_owned(),
+            kind: "ClusterRole".to_owned(),
+            name: OWNER.to_owned(),
+            uid,
+            ..OwnerReference::default()
+        }))
     }
 }
 
@@ -120,6 +146,7 @@ impl LeaseStore for ClusterLeases {
         async {
             let mut lease = lease.clone();
             lease.metadata.name = Some(self.name.clone());
+            lease.metadata.owner_references = self.owner().await?.map(|owner| vec![owner]);
             Ok(self.api.create(&PostParams::default(), &lease).await?)
         }
         .boxed()

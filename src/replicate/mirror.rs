@@ -1,11 +1,12 @@
-//! A follower's copy of the leader's index.
+//! Copies the leader's index into the index of a follower: a replica that does not lead.
 //!
-//! Input: the list and watch of the leader. Output: the same objects at the same versions in this
-//! replica's index, with the same ring of changes.
+//! The follower lists and watches the leader's operations. Its index then has the same objects and
+//! the same latest changes at the same resourceVersions. The bytes of the objects are not changed,
+//! so replicas of neighbouring releases can copy each other.
 //!
-//! The copy keeps the exact bytes of the objects, so replicas of neighbouring releases can mirror
-//! each other. If the leader does not have the version of the copy, the whole state is copied
-//! again. So changes that only a lost leader had do not stay in the copy.
+//! If the leader does not have the resourceVersion of the follower's index, the follower copies the
+//! whole state again. So changes that only a crashed leader had do not stay in the follower's
+//! index.
 
 use super::peer::{Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart};
 use super::view::LeaderQueries;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// Pause before the leader is contacted again after a failure.
+/// The time between a failure and the next connection to the leader.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 impl From<Error> for MirrorError {
@@ -28,24 +29,24 @@ impl From<Error> for MirrorError {
 /// Keeps the index of this replica equal to the leader's index.
 pub struct Mirror {
     links: Arc<dyn LinkFactory>,
-    begin: CopyStart,
+    next_start: CopyStart,
     in_sync: watch::Sender<Option<Term>>,
     wake: Arc<Notify>,
     contact: LeaderQueries,
 }
 
-/// The start of a copy.
+/// The state from which the next copy starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyStart {
-    /// From the changes after the version of this replica's index.
+    /// Starts with the changes after the resourceVersion of this replica's index.
     Resume,
-    /// From the state at the oldest version that the leader has.
+    /// Starts with the state at the oldest resourceVersion that the leader has.
     Oldest,
-    /// From the newest state.
+    /// Starts with the newest state of the leader.
     Latest,
 }
 
-/// The reason for which a copy does not continue.
+/// The reason why a copy was interrupted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MirrorError {
     #[error(transparent)]
@@ -57,8 +58,11 @@ pub(super) enum MirrorError {
 }
 
 impl Mirror {
-    /// `in_sync` is set to the leader's term when the copy has reached the leader's head version.
-    /// `wake` is notified when the stream from the leader ends, because its term may be over.
+    /// Creates a mirror. It copies nothing before a call of [`Mirror::follow`].
+    ///
+    /// The mirror sets `in_sync` to the leader's term (the time for which one leader holds the
+    /// Lease) when this replica has reached the leader's newest resourceVersion. It notifies `wake`
+    /// when the stream of changes ends, because the leader's term may be over.
     pub fn new(
         links: Arc<dyn LinkFactory>,
         in_sync: watch::Sender<Option<Term>>,
@@ -67,27 +71,27 @@ impl Mirror {
     ) -> Self {
         Self {
             links,
-            begin: CopyStart::Resume,
+            next_start: CopyStart::Resume,
             in_sync,
             wake,
             contact,
         }
     }
 
-    /// Follows `leader`. Never ends. The future can be dropped at any time. The index then equals
-    /// the leader's index at some version.
+    /// Copies the index of `leader`. The future never completes, and can be dropped at any time.
+    /// The index of this replica then equals the leader's index at some resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
-        let mut told = String::new();
+        let mut logged_reason = String::new();
         self.contact.begin();
         loop {
-            let ended = self.copy(writer, leader).await;
+            let interruption = self.copy(writer, leader).await;
             self.wake.notify_one();
-            // Each reason is logged once, not at every attempt.
-            let reason = ended.to_string();
-            if reason != told {
+            // Each reason is logged once, not after every attempt.
+            let reason = interruption.to_string();
+            if reason != logged_reason {
                 tracing::info!(leader = leader.address, term = %leader.term, reason,
                     "the mirror of the leader is interrupted");
-                told = reason;
+                logged_reason = reason;
             }
             self.contact
                 .without_link(tokio::time::sleep(RETRY_DELAY))
@@ -95,7 +99,7 @@ impl Mirror {
         }
     }
 
-    /// Copies until a request fails or the stream ends.
+    /// Copies the index until a request fails or the stream of changes ends. Returns the reason.
     async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> MirrorError {
         let connecting = self.links.connect(leader);
         let link = match self.contact.without_link(connecting).await {
@@ -108,50 +112,53 @@ impl Mirror {
             Err(error) => return error.into(),
         };
         let reader = self.contact.reader.clone();
-        let (in_sync, begin) = (&self.in_sync, &mut self.begin);
-        let (known, mut is_known) = watch::channel(false);
-        let synced = async {
-            // A version that only this replica has can be above the leader's head.
-            let _ = is_known.wait_for(|is_known| *is_known).await;
-            // The end of a broken stream also ends this copy.
+        let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
+        let (confirmed, mut is_confirmed) = watch::channel(false);
+        let report_sync = async {
+            // Before the leader has confirmed that it has the resourceVersion of this replica's
+            // index, the comparison below has no meaning. This replica can have changes that only a
+            // crashed leader had. Then its resourceVersion can be higher than the leader's,
+            // although it lacks changes.
+            let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
+            // If the stream of changes ends, `select!` drops this loop.
             while !reader.reached(first.head, Duration::from_mins(1)).await {}
             in_sync.send_replace(Some(leader.term.clone()));
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
-            ended = stream(writer, link, first.oldest, begin, &known) => ended,
-            () = self.contact.questions(link, &leader.term) => MirrorError::Silent,
-            () = synced => MirrorError::Silent,
+            ended = stream(writer, link, first.oldest, next_start, &confirmed) => ended,
+            () = self.contact.send_queries(link, &leader.term) => MirrorError::Silent,
+            () = report_sync => MirrorError::Silent,
         }
     }
 }
 
-/// Reads the state if necessary, and then applies every change. `known` is set when the leader has
-/// confirmed that it has the version of the copy.
+/// Reads the leader's state if necessary, and then applies each change. Sets `confirmed` when the
+/// leader has confirmed that it has the resourceVersion of this replica's index.
 async fn stream(
     writer: &mut Writer,
     link: &dyn Link,
     oldest: Rv,
-    begin: &mut CopyStart,
-    known: &watch::Sender<bool>,
+    next_start: &mut CopyStart,
+    confirmed: &watch::Sender<bool>,
 ) -> MirrorError {
-    let from = *begin;
+    let from = *next_start;
     let copied = async {
         match from {
-            // An index that was never filled has version 0, which no leader issues.
+            // An index that was never filled has resourceVersion 0. No leader issues it.
             CopyStart::Resume if writer.head() > Rv(0) => {}
-            // Start at the oldest version, so that this replica can serve the same past as the
-            // leader.
+            // Start at the oldest resourceVersion, so that this replica can serve the same past
+            // resourceVersions as the leader.
             CopyStart::Resume | CopyStart::Oldest => {
                 load(writer, link, PageStart::Exact(oldest)).await?;
             }
             CopyStart::Latest => load(writer, link, PageStart::Latest).await?,
         }
-        // The index now has a state of the leader.
-        *begin = CopyStart::Resume;
+        // The index now equals the leader's index at some resourceVersion.
+        *next_start = CopyStart::Resume;
         let events = link.watch(writer.head()).await?;
-        apply(writer, events, known).await
+        apply(writer, events, confirmed).await
     };
     let interruption = match copied.await {
         Ok(()) => LinkError::Failed("the leader ended the stream".to_owned()).into(),
@@ -159,22 +166,23 @@ async fn stream(
     };
     match (&interruption, from) {
         (MirrorError::Link(LinkError::Gone), CopyStart::Resume) | (MirrorError::Diverged(_), _) => {
-            *begin = CopyStart::Oldest;
+            *next_start = CopyStart::Oldest;
         }
-        // The leader is dropping its oldest changes. The newest ones stay for some time.
-        (MirrorError::Link(LinkError::Gone), _) => *begin = CopyStart::Latest,
+        // The leader drops its oldest changes faster than this replica can read them. The newest
+        // changes stay for some time.
+        (MirrorError::Link(LinkError::Gone), _) => *next_start = CopyStart::Latest,
         _ => {}
     }
     interruption
 }
 
-/// Replaces the index by the state of the leader at one version.
+/// Replaces the contents of the index by the leader's state at one resourceVersion.
 async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<(), MirrorError> {
     let page = link.page(start).await?;
     fill(writer, link, page).await
 }
 
-/// Replaces the index by the newest state, unless the index has it already.
+/// Replaces the contents of the index by the newest state, unless the index has this state already.
 pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), MirrorError> {
     let page = link.page(PageStart::Latest).await?;
     if page.rv > writer.head() {
@@ -183,7 +191,7 @@ pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<
     Ok(())
 }
 
-/// Replaces the index by the state that begins with this page.
+/// Replaces the contents of the index by the state whose first page is `page`.
 async fn fill(
     writer: &mut Writer,
     link: &dyn Link,
@@ -203,15 +211,15 @@ async fn fill(
     Ok(())
 }
 
-/// Applies changes until the stream ends.
+/// Applies the changes of the leader until their stream ends.
 async fn apply(
     writer: &mut Writer,
     mut events: Events,
-    known: &watch::Sender<bool>,
+    confirmed: &watch::Sender<bool>,
 ) -> Result<(), MirrorError> {
     while let Some(event) = events.next().await {
         let event = event?;
-        known.send_replace(true);
+        confirmed.send_replace(true);
         match event {
             LeaderEvent::Put { rv, key, json } => {
                 writer.commit(vec![Write::Put { key, json }], VersionAssignment::Exact(rv))?;
@@ -222,8 +230,8 @@ async fn apply(
                 }
                 writer.commit(vec![Write::Delete { key }], VersionAssignment::Exact(rv))?;
             }
-            // The first bookmark and the bookmarks of each minute can have the current version. The
-            // bookmark of a new term has a new version.
+            // Most bookmarks have the current resourceVersion of this index. The first change of a
+            // new leadership term arrives as a bookmark with a new resourceVersion.
             LeaderEvent::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
             LeaderEvent::Bookmark(_) => {}
         }

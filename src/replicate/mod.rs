@@ -1,13 +1,12 @@
-//! Elects a leader among the replicas and mirrors the leader's index on the followers.
+//! Elects one leader among the replicas of this server, and copies the leader's operations to the
+//! other replicas (followers).
 //!
-//! Input: the Lease of the replicas, and the leader's list and watch.
-//! Output: the [`LeaderView`] of this replica and the versions that it may issue. On a follower,
-//! also the leader's objects in the follower's own index.
+//! Only the leader detects operations and gives each change of the index its resourceVersion. The
+//! result of the election is a [`LeaderView`]. A follower lists and watches the leader's
+//! operations, and writes them to its own index.
 //!
-//! At most one replica leads. The leader detects operations and numbers the changes.
-//!
-//! A clock alone cannot guarantee a single leader, because a process can be paused between a
-//! check and the action after it. So the leader also reserves the versions that it issues. See
+//! A clock alone cannot guarantee a single leader, because a process can be paused between a check
+//! and the action after it. So the leader also reserves the resourceVersions that it may issue. See
 //! [`Leadership::reserved`].
 
 mod completeness;

@@ -1,11 +1,8 @@
-//! State queries and streams between replicas.
+//! The requests between replicas: state queries, lists and watches of the leader's index.
 //!
-//! Input: the address of the leader, and its term. Output: a [`Link`] to that leader, through which
-//! its index is listed and watched.
-//!
-//! A link belongs to one term. Every request names the term, and the other replica refuses a
-//! request for a different term. So a follower never mixes the changes of two leaders.
-//! term that is not its own: so a follower never mixes the changes of two leaders.
+//! A [`Link`] is the connection of a follower to the leader of one leadership term (the time for
+//! which one leader holds the Lease). Each request contains the name of this term. A replica
+//! refuses a request for any other term. So a follower never mixes the changes of two leaders.
 
 use super::{Leader, Term};
 use crate::index::{Key, Rv};
@@ -14,40 +11,41 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
-/// The header that names the term of the leader that a request is for.
+/// The request header with the leadership term of the leader to which the request is sent.
 pub const TERM_HEADER: &str = "ifo-term";
 
 /// The audience of the tokens with which replicas authenticate to each other. The kube-apiserver
-/// refuses such a token, so a receiver cannot use it there.
+/// refuses such a token. So a replica that receives it cannot use it at the kube-apiserver.
 pub const AUDIENCE: &str = "ifo-apiserver";
 
-/// The path of the state query. A client that may `get` it may mirror the index.
+/// The path of the state query. A client with the right to `get` this path may copy the index.
 pub const PEER_PATH: &str = "/peer";
 
 /// The answer to a state query.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerAnswer {
-    /// The term in the query.
+    /// The leadership term that the query named.
     pub term: String,
-    /// True if the replica leads in that term and its Lease is valid.
+    /// True if the answering replica leads in that term and its Lease is valid.
     pub leading: bool,
-    /// The published version of its index.
+    /// The newest resourceVersion of the answering replica's index.
     #[serde(with = "decimal")]
     pub head: Rv,
-    /// The lower boundary of its ring of changes: a mirror can begin there.
+    /// The oldest resourceVersion in the answering replica's ring buffer of changes. A follower's
+    /// copy can start there.
     #[serde(with = "decimal")]
     pub oldest: Rv,
-    /// Milliseconds since the kube-apiserver last answered the election of the replica. None if it
-    /// never answered.
+    /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
+    /// replica. None if it never answered.
     #[serde(default)]
     pub cluster_answered: Option<u64>,
     /// The rule sets that may miss operations.
     pub coverage: IncompleteRuleSets,
 }
 
-/// Writes versions as JSON strings, as Kubernetes does, because some readers have no 64-bit
-/// numbers.
+/// Serializes resourceVersions as JSON strings, as Kubernetes does, because some clients cannot
+/// represent 64-bit numbers.
 mod decimal {
     use crate::index::Rv;
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -66,93 +64,93 @@ mod decimal {
     }
 }
 
-/// A request to the leader failed.
+/// The reason why a request to the leader failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// The leader does not have the version that the request names any more.
+    /// The leader does not have the requested resourceVersion any more.
     #[error("the leader no longer has the version")]
     Gone,
-    /// The other replica does not serve the term that the request names.
+    /// The other replica does not serve the requested leadership term.
     #[error("the replica does not lead in this term")]
     AnotherTerm,
     /// The other replica answered with another error.
     #[error("the leader refuses the request: {0}")]
     Refused(String),
-    /// There is no answer, or it is malformed.
+    /// The leader did not answer, or its answer is malformed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The beginning of a page of a list.
+/// The start of a page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageStart {
-    /// The first page of the state at exactly this version.
+    /// The first page of the state at exactly this resourceVersion.
     Exact(Rv),
     /// The first page of the newest state.
     Latest,
-    /// The page after the page that returned this token.
+    /// The page that follows the page with this continue token.
     Continue(String),
 }
 
 /// One page of the leader's state.
 #[derive(Clone, Debug)]
 pub struct ObjectPage {
-    /// The version of the whole state.
+    /// The resourceVersion of the whole list.
     pub rv: Rv,
-    /// Key, version of the last change, and JSON of each object.
+    /// The key, the resourceVersion and the JSON of each object.
     pub objects: Vec<(Key, Rv, Vec<u8>)>,
-    /// The token for the next page, if there is one.
+    /// The continue token of the next page. None on the last page.
     pub next: Option<String>,
 }
 
 /// A change of the leader's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderEvent {
-    /// An object was added or replaced. The JSON has the same bytes as on the leader.
+    /// An object was added or replaced.
     Put {
-        /// Version of the change.
+        /// The resourceVersion of the change.
         rv: Rv,
-        /// Key of the object.
+        /// The key of the object.
         key: Key,
-        /// The object.
+        /// The JSON of the object, with the same bytes as on the leader.
         json: Vec<u8>,
     },
     /// An object was deleted.
     Delete {
-        /// Version of the change.
+        /// The resourceVersion of the change.
         rv: Rv,
-        /// Key of the object.
+        /// The key of the object.
         key: Key,
     },
-    /// All changes up to this version have been delivered.
+    /// All changes up to this resourceVersion have been sent.
     Bookmark(Rv),
 }
 
-/// The changes of a leader, in order.
+/// The changes of the leader's index, in order.
 pub type Events = BoxStream<'static, Result<LeaderEvent, LinkError>>;
 
-/// A connection to one leader, for one term.
+/// A connection to the leader of one leadership term.
 pub trait Link: Send + Sync {
     /// Sends a state query.
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>>;
 
-    /// Reads one page of the objects.
+    /// Reads one page of the leader's objects.
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>>;
 
-    /// Follows the changes after this version. The first event is a bookmark of this version. It
-    /// confirms that the leader still has the version.
+    /// Watches the changes after the resourceVersion `after`. The first event is a bookmark with
+    /// this resourceVersion. It confirms that the leader still has the resourceVersion.
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>>;
 }
 
-/// Creates links.
+/// Creates links to leaders.
 pub trait LinkFactory: Send + Sync + 'static {
-    /// Returns a link to `leader`. The link can be created without a request to the leader.
+    /// Returns a link to `leader`. An implementation need not send a request to the leader.
     fn connect<'a>(&'a self, leader: &'a Leader)
     -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;
 }
 
 impl PeerAnswer {
-    /// Returns true if the link is to the leader of `term`.
+    /// Returns true if the answer comes from the leader of `term`.
     pub fn is_of(&self, term: &Term) -> bool {
         self.leading && self.term == term.as_str()
     }

@@ -1,10 +1,10 @@
-//! The upgrade from a release without a Lease, which ran as a single process.
+//! Takes over from a server of release 0.1.0 during a rolling update. This old release uses no
+//! Lease and runs as a single process.
 //!
-//! Input: the operations that the old server lists, and the endpoints of our Service. Output: the
-//! same operations in this replica's index, and the time at which the old server has ended.
-//!
-//! While the old server runs, no replica leads, because there would be two writers. The old server
-//! is recognized by its readiness report, which does not have the check `replica`.
+//! While the old server runs, no replica of this release leads, because two servers would write at
+//! the same time. This module looks for the old server among the endpoints of our Service, copies
+//! its operations, and notices its end. It recognizes the old server by its readiness report: the
+//! report lacks the check `replica`.
 
 use super::http::HttpLinkFactory;
 use crate::index::{Rv, Writer};
@@ -19,35 +19,35 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Interval at which the old server is checked.
+/// The time between two checks of the old server.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time for which this replica waits for the operations of a server that does not answer. After it,
-/// this replica becomes ready without them.
+/// The time limit for copying the operations of the old server. If the old server does not answer
+/// within this time, this replica becomes ready without its operations.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for which a terminating server that does not answer is treated as running. The old server
-/// closes its listener up to 10 s before it writes its last custom resource.
+/// The time for which an old server counts as running if its endpoint is terminating and does not
+/// answer. The old server closes its listener up to 10 s before it writes its last custom resource.
 const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 
-/// Name of the port in our Service.
+/// The name of the port in our Service.
 const PORT: &str = "https";
 
-/// State of the takeover from a server of a release without a Lease.
+/// The state of the takeover from an old server (release 0.1.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Succession {
-    /// Not known yet.
+    /// The search for an old server has not ended yet.
     #[default]
     Pending,
-    /// No such server exists, or it does not answer.
+    /// No old server exists, or the old server does not answer.
     Nothing,
-    /// Its operations are in the index, and are served from there.
+    /// The operations of the old server are in the index of this replica.
     Loaded,
 }
 
-/// Takes over from a server of a release without a Lease, if there is one.
+/// Takes over from an old server (release 0.1.0), if there is one.
 pub struct Predecessor {
-    /// A client for the kube-apiserver that does not retry.
+    /// A client for the kube-apiserver that does not retry requests.
     client: Client,
     links: HttpLinkFactory,
     /// The credentials of this replica for the kube-apiserver. The old server accepts no other
@@ -55,24 +55,25 @@ pub struct Predecessor {
     credentials: AuthInfo,
     namespace: String,
     service: String,
-    own: String,
+    /// The `IP:PORT` of this replica. This endpoint is not checked.
+    own_address: String,
     succession: watch::Sender<Succession>,
-    /// True if the old server has ended.
+    /// True if no old server runs any more. The election may then take a Lease that was never held.
     may_begin: watch::Sender<bool>,
-    since: Instant,
-    /// The time since when terminating endpoints do not answer.
-    silent: HashMap<SocketAddr, Instant>,
+    created: Instant,
+    /// For each endpoint that has not answered: the time of the first failed check.
+    first_failures: HashMap<SocketAddr, Instant>,
 }
 
 impl Predecessor {
-    /// Looks for a server behind the Service `service` of `namespace`. `own` is the address of this
-    /// replica.
+    /// Creates a search for an old server among the endpoints of the Service `service` in
+    /// `namespace`. `own_address` is the address of this replica.
     pub fn new(
         client: Client,
         links: HttpLinkFactory,
         credentials: AuthInfo,
         (namespace, service): (&str, &str),
-        own: String,
+        own_address: String,
         succession: watch::Sender<Succession>,
         may_begin: watch::Sender<bool>,
     ) -> Self {
@@ -82,15 +83,16 @@ impl Predecessor {
             credentials,
             namespace: namespace.to_owned(),
             service: service.to_owned(),
-            own,
+            own_address,
             succession,
             may_begin,
-            since: Instant::now(),
-            silent: HashMap::new(),
+            created: Instant::now(),
+            first_failures: HashMap::new(),
         }
     }
 
-    /// Takes over its operations while it runs. Never ends.
+    /// Checks periodically if the old server runs, and copies its operations while it runs. The
+    /// future never completes.
     pub async fn follow(&mut self, writer: &mut Writer) {
         let mut before = None;
         loop {
@@ -102,7 +104,7 @@ impl Predecessor {
             }
             let loading = tokio::time::timeout(LOAD_TIMEOUT, self.load(writer, found));
             let is_loaded = loading.await.unwrap_or(false);
-            let is_late = self.since.elapsed() > LOAD_TIMEOUT;
+            let is_late = self.created.elapsed() > LOAD_TIMEOUT;
             let is_gone = found == PredecessorState::Nothing;
             if is_loaded {
                 self.succession.send_replace(Succession::Loaded);
@@ -122,13 +124,13 @@ impl Predecessor {
         }
     }
 
-    /// Reads the operations that it lists now, if they are newer. Returns false if there is nothing
-    /// to read.
+    /// Copies the operations of the old server into the index, if they are newer than the index.
+    /// Returns true if the index then has a state.
     ///
-    /// The request goes to the server's own address. The kube-apiserver may be connected to a new
-    /// replica, which only has copies, or even to this replica. So the request goes through the
-    /// kube-apiserver only if the server does not answer, because another replica may have copied
-    /// the operations earlier.
+    /// Normally the request goes directly to the old server. The kube-apiserver could forward it to
+    /// a new replica, which only has a copy, or even to this replica. If the old server does not
+    /// answer, the request goes through the kube-apiserver, because another new replica may have
+    /// copied the operations before.
     async fn load(&self, writer: &mut Writer, found: PredecessorState) -> bool {
         let loading = async {
             let link = match found {
@@ -152,7 +154,7 @@ impl Predecessor {
         }
     }
 
-    /// Looks for a server of such a release behind our Service.
+    /// Looks for an old server among the endpoints of our Service.
     async fn find_server(&mut self) -> PredecessorState {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
         let of_service = format!("kubernetes.io/service-name={}", self.service);
@@ -172,7 +174,7 @@ impl Predecessor {
         };
         let mut found = PredecessorState::Nothing;
         for endpoint in endpoints(&slices) {
-            if endpoint.address.to_string() == self.own {
+            if endpoint.address.to_string() == self.own_address {
                 continue;
             }
             match self.probe(endpoint).await {
@@ -194,11 +196,11 @@ impl Predecessor {
             }
             Err(error) => {
                 let since = *self
-                    .silent
+                    .first_failures
                     .entry(endpoint.address)
                     .or_insert_with(Instant::now);
                 tracing::debug!(address = %endpoint.address, %error, "an endpoint does not answer");
-                if endpoint.is_ending && since.elapsed() < TERMINATION_PERIOD {
+                if endpoint.is_terminating && since.elapsed() < TERMINATION_PERIOD {
                     PredecessorState::Silent
                 } else {
                     PredecessorState::Nothing
@@ -208,21 +210,21 @@ impl Predecessor {
     }
 }
 
-/// The result of looking for a server of a release without a Lease.
+/// The result of a search for an old server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PredecessorState {
-    /// No such server exists.
+    /// No old server exists.
     Nothing,
-    /// Such a server may exist, but does not answer.
+    /// An old server may exist, but it does not answer.
     Silent,
-    /// The server answers at this address.
+    /// An old server answers at this address.
     At(SocketAddr),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Endpoint {
     address: SocketAddr,
-    is_ending: bool,
+    is_terminating: bool,
 }
 
 fn endpoints(slices: &[EndpointSlice]) -> Vec<Endpoint> {
@@ -238,7 +240,7 @@ fn endpoints(slices: &[EndpointSlice]) -> Vec<Endpoint> {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             found.extend(address.map(|address| Endpoint {
                 address: SocketAddr::new(address, port),
-                is_ending: conditions.terminating.unwrap_or(false),
+                is_terminating: conditions.terminating.unwrap_or(false),
             }));
         }
     }
@@ -251,7 +253,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn predecessor_endpoints_have_the_port_of_the_service() {
+    fn endpoints_have_the_named_port_and_invalid_addresses_are_skipped() {
         let slice = |port: &str| {
             let slice = json!({
                 "metadata": {"name": "s"}, "addressType": "IPv4",
@@ -267,12 +269,12 @@ mod tests {
         let found = endpoints(&[slice("https"), slice("other")]);
         let found: Vec<_> = found
             .iter()
-            .map(|it| (it.address.to_string(), it.is_ending))
+            .map(|it| (it.address.to_string(), it.is_terminating))
             .collect();
         let want = [("10.0.0.1:8443", false), ("[fd00::9]:8443", true)];
         assert_eq!(
             found,
-            want.map(|(address, ending)| (address.to_owned(), ending))
+            want.map(|(address, is_terminating)| (address.to_owned(), is_terminating))
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The contents of the Lease, as the replicas read and write them.
+//! Converts between the Lease object and the values that the election stores in it.
 
 use super::{Leader, Term};
 use crate::clock;
@@ -9,54 +9,57 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// `HOST:PORT` of the holder. It is kept after a release, for replicas that still mirror the
-/// holder.
+/// Annotation with the `HOST:PORT` of the holder. The annotation stays after a release, because
+/// followers may still copy the holder's last changes.
 const ADDRESS: &str = "ifo.kubevirt.io/leader-address";
-/// The highest version that the holder may issue.
+/// Annotation with the highest resourceVersion that the holder may issue.
 const RESERVED: &str = "ifo.kubevirt.io/reserved-version";
-/// The last version of the holder that released the Lease.
+/// Annotation with the last resourceVersion of the holder that released the Lease.
 const FINAL: &str = "ifo.kubevirt.io/final-version";
-/// The previous holder, while the Lease has no holder.
+/// Annotation with the previous holder, while the Lease has no holder.
 const LAST: &str = "ifo.kubevirt.io/last-holder";
 
-/// Records if another replica mirrors the holder and so has its changes.
+/// Annotation that is `true` if another replica copies the holder's index.
 const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 
-/// Lease durations outside these bounds are treated as typing errors. Otherwise, a duration of a
-/// year would keep the replicas without a leader for a year.
+/// The bounds of the duration in the Lease. A duration outside of them is replaced by the nearest
+/// bound. Otherwise, if a user wrote a duration of one year by mistake, no replica would lead for a
+/// year.
 pub(super) const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
 pub(super) const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
 
-/// The fields of the Lease that the replicas use. Two records from reads differ if the holder has
-/// renewed the Lease in between. Edits of other fields make no difference.
+/// The values of the Lease that the election uses. If two records differ, the holder has renewed
+/// the Lease in the meantime. Edits of other fields of the Lease do not change the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseRecord {
-    /// UID of the Lease, which differs if the Lease was deleted and created again. Read only.
+    /// The UID of the Lease. It changes if the Lease is deleted and created again. It is read and
+    /// never written.
     pub uid: Option<String>,
-    /// Resource version, which differs with each renewal. Read only.
+    /// The time of the last renewal. It is read from the Lease. [`LeaseRecord::write`] replaces it.
     pub renewed: Option<Timestamp>,
-    /// The holder of the Lease, or the last one.
+    /// The holder of the Lease. If the Lease has no holder, its previous holder.
     pub last: Option<Leader>,
-    /// True if the holder holds the Lease now.
+    /// True if the Lease has a holder now.
     pub is_held: bool,
-    /// Time at which the holder acquired the Lease.
+    /// The time at which the holder acquired the Lease.
     pub acquired: Option<Timestamp>,
-    /// Time for which the Lease is valid without a renewal.
+    /// The time for which the Lease is valid without a renewal.
     pub duration: Duration,
-    /// Number of changes of the holder.
+    /// The number of times that the Lease was acquired.
     pub transitions: i32,
-    /// The highest version that the holder may issue.
+    /// The highest resourceVersion that the holder may issue.
     pub reserved: Option<Rv>,
-    /// The last version of the holder that released the Lease. None while it is held.
+    /// The last resourceVersion of the holder that released the Lease. None while the Lease has a
+    /// holder.
     pub final_version: Option<Rv>,
-    /// True if another replica has the changes of the last leader.
+    /// True if another replica copies the index of the last leader.
     pub is_mirrored: bool,
-    /// Annotations with invalid values.
+    /// The names of annotations with invalid values.
     pub unusable: Vec<&'static str>,
 }
 
 impl LeaseRecord {
-    /// Reads a Lease. Any user with the rights may have edited it, so no value is trusted.
+    /// Reads a Lease. No value is trusted, because users may have edited the Lease.
     pub fn read(lease: &Lease) -> Self {
         let empty = (LeaseSpec::default(), BTreeMap::new());
         let spec = lease.spec.as_ref().unwrap_or(&empty.0);
@@ -66,7 +69,7 @@ impl LeaseRecord {
             let version = annotations.get(name)?.parse().map(Rv);
             version.map_err(|_| unusable.push(name)).ok()
         };
-        let (reserved, released) = (version(RESERVED), version(FINAL));
+        let (reserved, final_version) = (version(RESERVED), version(FINAL));
         let term = |name: &String| Some(Term::new(name)).filter(|_| !name.is_empty());
         let holder = spec.holder_identity.as_ref().and_then(term);
         let last = holder
@@ -90,7 +93,7 @@ impl LeaseRecord {
         Self {
             uid: lease.metadata.uid.clone(),
             renewed: spec.renew_time.as_ref().map(|time| time.0),
-            final_version: released.filter(|_| holder.is_none()),
+            final_version: final_version.filter(|_| holder.is_none()),
             is_held: holder.is_some(),
             acquired: spec.acquire_time.as_ref().map(|time| time.0),
             last: last.map(|term| Leader { term, address }),
@@ -104,17 +107,18 @@ impl LeaseRecord {
         }
     }
 
-    /// Returns the term that holds the Lease.
+    /// Returns the leadership term that holds the Lease.
     pub fn holder(&self) -> Option<&Term> {
         let last = self.last.as_ref().filter(|_| self.is_held);
         last.map(|leader| &leader.term)
     }
 
-    /// Returns the Lease with these contents, renewed now. All other fields are kept.
+    /// Writes these values and the current time as the renewal time into `lease`. All other fields
+    /// of `lease` are kept.
     pub fn write(&self, mut lease: Lease) -> Lease {
         let spec = lease.spec.get_or_insert_default();
-        // The other replicas recognize a renewal by its time. So the time must change even if the
-        // clock was set back.
+        // The other replicas notice a renewal only if `renewTime` has changed. So two renewals must
+        // not have the same time, even if the clock was set back in between.
         let micros = clock::now().as_microsecond();
         let before = spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
         let micros = micros + i64::from(before == Some(micros));
@@ -122,7 +126,8 @@ impl LeaseRecord {
         let last = self.last.as_ref();
         let name = last.map(|leader| leader.term.as_str().to_owned());
         spec.holder_identity = name.clone().filter(|_| self.is_held);
-        // Durations are whole seconds, rounded up, because a Lease must not expire too early.
+        // The Lease has whole seconds. The duration is rounded up, because the Lease must not
+        // expire too early.
         let seconds = self.duration.as_millis().div_ceil(1000);
         spec.lease_duration_seconds = Some(i32::try_from(seconds).unwrap_or(i32::MAX));
         spec.renew_time = last.map(|_| MicroTime(now));

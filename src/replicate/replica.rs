@@ -1,9 +1,9 @@
-//! Runs the replica: it follows the leader, or it leads.
+//! Runs this replica in its current role: the leader detects operations, and a follower copies the
+//! leader's index.
 //!
-//! Input: the standing in the election, and the pipeline that detects operations. Output: an index
-//! that is written by the mirror or by the pipeline, never by both.
-//!
-//! A server without an election leads from its start to its end.
+//! The role comes from the election. The index has a single writer. [`ReplicaTask`] lends this
+//! writer either to the pipeline that detects operations or to the mirror that copies the leader. A
+//! server without an election leads from its start to its end.
 
 use super::{Leader, LeaderView, Leadership, Mirror, Predecessor, View};
 use crate::index::{IndexReader, Rv, Writer};
@@ -12,51 +12,55 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Time for which a leader in a handover waits until the Lease is released. The next leader waits
-/// no longer than this for a leader that fails to release it.
+/// The time for which a leader that stops waits until its Lease is released. If the release fails,
+/// has_changed replicas lead only after the Lease has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The tasks of a leader that detect and write operations. They are created for each term.
+/// The tasks of a leader that detect operations and write them to the index. They are started for
+/// each leadership term (the time for which one leader holds the Lease).
 pub trait Pipeline: Send {
     /// Detects operations and writes them to the index until the leadership is lost. The future can
-    /// be dropped at any time. If a task ends that must not end, its name is returned.
+    /// be dropped at any time.
+    ///
+    /// If a task ends although it must run until the end of the term, its name is returned.
     fn run<'a>(
         &'a mut self,
         writer: &'a mut Writer,
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>>;
 
-    /// Ends the term and stops all its tasks. In an orderly end, writes that were already sent to
-    /// the kube-apiserver may finish.
+    /// Stops all tasks of the term. If `in_order` is true, requests to the kube-apiserver that were
+    /// already sent may finish.
     fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
 }
 
-/// The parts of a replica that stay for several terms.
+/// A replica, with everything that it needs in each role.
 pub struct ReplicaTask<P> {
     /// The writer of the index.
     pub writer: Writer,
     /// The reader of the index.
     pub operations: IndexReader,
-    /// The result of the election.
+    /// The role of this replica, as the election publishes it.
     pub standing: watch::Receiver<LeaderView>,
-    /// The election. None for a server without an election.
+    /// Copies the index of the leader. None for a server without an election.
     pub mirror: Option<Mirror>,
-    /// Loads the operations of a server without a Lease. None if there can be no such server.
+    /// Copies the operations of a server of release 0.1.0, which uses no Lease. None if no such
+    /// server can exist.
     pub predecessor: Option<Predecessor>,
-    /// The state of this replica for other replicas.
+    /// The state of this replica that requests of clients and has_changed replicas need.
     pub view: View,
     /// The pipeline that detects operations while this replica leads.
     pub pipeline: P,
     /// Cancelled when this replica must not lead any more.
     pub retire: CancellationToken,
-    /// Receives the final version when this replica retires.
+    /// Releases the Lease. The value is the last resourceVersion that this replica issued.
     pub release: Option<oneshot::Sender<Rv>>,
     /// Cancelled when the process stops.
     pub shutdown: CancellationToken,
 }
 
 impl<P: Pipeline> ReplicaTask<P> {
-    /// Runs until the shutdown. If a task of the leader ends that must not end, its name is
+    /// Runs until the shutdown. If a task of the leader ends although it must not end, its name is
     /// returned.
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
@@ -68,7 +72,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // The last leader still serves its operations.
+                // The last leader has released the Lease, and still serves the changes that this
+                // replica lacks.
                 LeaderView::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
@@ -76,13 +81,13 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // No replica has led yet, so a server of a release without a Lease may be running.
+                // No replica has led yet, so a server of release 0.1.0 may be running.
                 LeaderView::Vacant { last: None, .. } => {
-                    self.succeed().await;
+                    self.follow_predecessor().await;
                     None
                 }
                 LeaderView::Vacant { .. } | LeaderView::Unknown => {
-                    self.standing_changes().await;
+                    self.wait_for_new_standing().await;
                     None
                 }
             };
@@ -92,7 +97,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    async fn standing_changes(&mut self) {
+    async fn wait_for_new_standing(&mut self) {
         tokio::select! {
             biased;
             changed = self.standing.changed() => if changed.is_err() {
@@ -102,12 +107,12 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    /// Mirrors `leader` until the standing changes.
+    /// Copies the index of `leader` until the role of this replica changes.
     async fn follow(&mut self, leader: &Leader) {
         let Some(mirror) = &mut self.mirror else {
-            return self.standing_changes().await;
+            return self.wait_for_new_standing().await;
         };
-        let other = |standing: &LeaderView| match standing {
+        let has_changed = |standing: &LeaderView| match standing {
             LeaderView::Following(other) => other != leader,
             LeaderView::Vacant {
                 last,
@@ -117,37 +122,38 @@ impl<P: Pipeline> ReplicaTask<P> {
         };
         tokio::select! {
             biased;
-            _ = self.standing.wait_for(other) => {}
+            _ = self.standing.wait_for(has_changed) => {}
             () = self.shutdown.cancelled() => {}
             () = mirror.follow(&mut self.writer, leader) => {}
         }
     }
 
-    /// Loads the operations of a server without a Lease, until a replica leads.
-    async fn succeed(&mut self) {
+    /// Copies the operations of a server of release 0.1.0, until a replica leads.
+    async fn follow_predecessor(&mut self) {
         let Some(predecessor) = &mut self.predecessor else {
-            return self.standing_changes().await;
+            return self.wait_for_new_standing().await;
         };
-        let other =
+        let has_changed =
             |standing: &LeaderView| !matches!(standing, LeaderView::Vacant { last: None, .. });
         tokio::select! {
             biased;
-            _ = self.standing.wait_for(other) => {}
+            _ = self.standing.wait_for(has_changed) => {}
             () = self.shutdown.cancelled() => {}
             () = predecessor.follow(&mut self.writer) => {}
         }
     }
 
-    /// Detects operations until the leadership is lost or released.
+    /// Detects operations until the leadership is lost or released. Returns the name of a task that
+    /// ended although it must not end.
     async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
             tracing::error!(%error, "the term cannot begin");
-            self.standing_changes().await;
+            self.wait_for_new_standing().await;
             return None;
         }
         self.view.serve(&leadership.term);
         let mut standing = self.standing.clone();
-        let lost = standing.wait_for(|standing| !leads(standing, &leadership));
+        let lost = standing.wait_for(|standing| !leads_in_term(standing, &leadership));
         let mut failed = None;
         let in_order = tokio::select! {
             biased;
@@ -159,7 +165,7 @@ impl<P: Pipeline> ReplicaTask<P> {
                 failed.is_some()
             }
         };
-        // From this point on, nothing is written to the index in this term.
+        // From here on, the index refuses all changes, because no resourceVersion is reserved.
         self.writer.reserve(Rv(0));
         self.pipeline.end(in_order).await;
         if in_order && let Some(release) = self.release.take() {
@@ -170,11 +176,11 @@ impl<P: Pipeline> ReplicaTask<P> {
         failed
     }
 
-    /// Releases the Lease, so that another replica leads at once.
+    /// Releases the Lease, so that another replica can lead at once.
     async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
-        // The election ends only with the process.
+        // The receiver is dropped only when the whole process ends.
         let _ = release.send(self.writer.head());
-        let released = self.standing.wait_for(|it| !leads(it, leadership));
+        let released = self.standing.wait_for(|it| !leads_in_term(it, leadership));
         let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)
             .await
             .is_ok();
@@ -189,6 +195,6 @@ impl<P: Pipeline> ReplicaTask<P> {
 }
 
 /// Returns true if this replica leads in the term of `leadership`.
-fn leads(standing: &LeaderView, leadership: &Leadership) -> bool {
+fn leads_in_term(standing: &LeaderView, leadership: &Leadership) -> bool {
     matches!(standing, LeaderView::Leading(now) if now.term == leadership.term)
 }

@@ -1,7 +1,8 @@
-//! The state of this replica as requests see it.
+//! The state of this replica that requests need: its role, and how current its index is.
 //!
-//! Input: the standing of the replica, and the leader's answers to state queries. Output: the age
-//! of the index, the decision if a read can be answered from it, and the answers to state queries
+//! A read at a follower waits until the follower has everything that the leader had when the read
+//! arrived. For this, the follower sends a state query to the leader, which returns the leader's
+//! newest resourceVersion. This module sends the state queries of this replica, and answers those
 //! of other replicas.
 
 use super::peer::{Link, LinkError, PeerAnswer};
@@ -15,75 +16,80 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Interval of state queries if no read needs one.
+/// The time between two state queries while no read needs one.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Time limit of a state query. A read waits no longer for a leader that is paused.
+/// The time limit of a state query. So a read waits at most this long for a leader that is paused.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// After a state query without an answer, reads send no query for this time. They are answered from
-/// the local index.
+/// The time after an unanswered state query in which no other query is sent. Reads that arrive in
+/// this time are answered from the local index.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The connection is closed after this number of consecutive queries without an answer.
+/// The connection to the leader is closed after this number of consecutive unanswered queries.
 const MAX_UNANSWERED_QUERIES: u32 = 3;
 
-/// The connection is closed if the stream does not deliver a version that the leader has had for
-/// this time. After a network failure, one side may not notice that the connection is closed.
+/// The connection to the leader is closed if the stream of changes lacks a resourceVersion that the
+/// leader reported this long ago. After a network failure, one end of a connection may not notice
+/// that the connection is broken.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for which a read waits for a version that the leader has and the mirror does not have yet.
+/// The time for which a read waits for a resourceVersion that the leader has and this replica does
+/// not have yet.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Largest number of reads that wait for one query. Further reads are answered from the local
-/// index.
+/// The largest number of reads that wait for one state query. Further reads are answered from the
+/// local index.
 const MAX_WAITING_READS: usize = 1024;
 
-/// After this time without a leader, responses carry a warning.
+/// If the index has not been up to date for this time, answers have a `Warning` header.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// A replica becomes unready if the leader renews its Lease but this replica has not reached the
-/// leader for this time. Clients are better served by another replica.
+/// If another replica renews the Lease, but this replica has not reached that leader for this time,
+/// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// A replica becomes unready if the kube-apiserver has stopped answering it, while the leader still
-/// received an answer this long after the first request without one.
+/// If the kube-apiserver stops answering this replica, but still answers the leader this long after
+/// the first unanswered request, this replica becomes unready.
 ///
-/// Such a replica cannot authenticate and authorize new clients. If the leader has no answer
-/// either, the kube-apiserver may be unreachable for all replicas.
+/// Such a replica cannot authenticate and authorize new clients. If the kube-apiserver does not
+/// answer the leader either, it may be unreachable for all replicas. Then this replica stays ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
-/// The times at which the kube-apiserver answered the election of this replica.
+/// The times at which the kube-apiserver answered the Lease requests of this replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterContact {
-    /// Time of the last answer.
+    /// The time of the last answer.
     pub last: Option<Instant>,
-    /// Time of the first request without an answer. None if the last request has one.
+    /// The time of the first unanswered request after the last answer. None if every request was
+    /// answered.
     pub unanswered_since: Option<Instant>,
 }
 
-/// The state of this replica for requests. Clones share it.
+/// The role of this replica and the age of its index, for requests. Clones share the state.
 #[derive(Clone)]
 pub struct View(Arc<ViewState>);
 
 struct ViewState {
     reader: IndexReader,
     standing: watch::Receiver<LeaderView>,
-    questions: mpsc::Sender<oneshot::Sender<Rv>>,
-    /// Time at which the index was last known to have everything that the leader had.
-    current: watch::Sender<Instant>,
-    /// Time at which the leader was last reached, or at which this replica began to follow it.
+    /// Reads that wait for the leader's newest resourceVersion.
+    query_requests: mpsc::Sender<oneshot::Sender<Rv>>,
+    /// The last time at which this index was known to have everything that the leader had.
+    up_to_date_at: watch::Sender<Instant>,
+    /// The last time at which this replica reached the leader, or began to follow the leader.
     reached: watch::Sender<Instant>,
-    /// Contact of this replica with the kube-apiserver.
+    /// The times at which the kube-apiserver answered this replica.
     answers: watch::Sender<ClusterContact>,
-    /// Last contact of the leader with the kube-apiserver, as far as this replica knows.
+    /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
     leader_answered: watch::Sender<Option<Instant>>,
-    /// Time of the last state query by another replica.
-    asked: watch::Sender<Option<Instant>>,
-    /// The last report of the leader about its rule sets.
+    /// The time of the last state query that another replica sent to this one.
+    last_peer_query: watch::Sender<Option<Instant>>,
+    /// The leader's last report about rule sets that may miss operations.
     coverage: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
-    /// The term in which this replica leads or led last, until its mirrors no longer need that
-    /// term.
+    /// The leadership term in which this replica leads or led last, and a token that is cancelled
+    /// at its end. None if no follower needs the changes of that term any more. A term is the time
+    /// for which one leader holds the Lease.
     served: watch::Sender<Option<(Term, CancellationToken)>>,
 }
 
@@ -93,31 +99,31 @@ impl fmt::Debug for View {
     }
 }
 
-/// The part of the view that the mirror updates.
+/// Returns the state for requests, and the part that the mirror of the leader updates.
 pub fn view(reader: IndexReader, standing: watch::Receiver<LeaderView>) -> (View, LeaderQueries) {
-    let (questions, asked) = mpsc::channel(MAX_WAITING_READS);
+    let (query_requests, waiting_reads) = mpsc::channel(MAX_WAITING_READS);
     let state = Arc::new(ViewState {
         reader: reader.clone(),
         standing,
-        questions,
-        current: watch::Sender::new(Instant::now()),
+        query_requests,
+        up_to_date_at: watch::Sender::new(Instant::now()),
         reached: watch::Sender::new(Instant::now()),
         answers: watch::Sender::default(),
         leader_answered: watch::Sender::new(None),
-        asked: watch::Sender::new(None),
+        last_peer_query: watch::Sender::new(None),
         coverage: watch::Sender::new(None),
         served: watch::Sender::new(None),
     });
     let contact = LeaderQueries {
         reader,
-        asked,
+        waiting_reads,
         view: View(Arc::clone(&state)),
     };
     (View(state), contact)
 }
 
 impl View {
-    /// The view of a server without an election.
+    /// Creates the state of a server without an election.
     pub fn alone(reader: IndexReader) -> Self {
         let start = reader.head();
         let standing = watch::Sender::new(LeaderView::Leading(Leadership::alone(start)));
@@ -126,13 +132,14 @@ impl View {
 
     /// Waits until this replica has everything that the leader had when the read arrived.
     ///
-    /// If the leader does not answer in time, the read is answered from the local index.
+    /// If the leader does not answer in time, this method returns, and the caller answers the read
+    /// from the local index.
     pub async fn confirm(&self) {
         if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
             return;
         }
         let (answer, head) = oneshot::channel();
-        if self.0.questions.try_send(answer).is_err() {
+        if self.0.query_requests.try_send(answer).is_err() {
             return;
         }
         if let Ok(Ok(head)) = tokio::time::timeout(QUERY_TIMEOUT, head).await {
@@ -140,27 +147,26 @@ impl View {
         }
     }
 
-    /// Returns the time since this replica was last known to have all operations. Zero on the
-    /// leader.
+    /// Returns the time since this replica was last known to have all operations of the leader.
+    /// Returns zero on the leader.
     pub fn lag(&self) -> Duration {
         match &*self.0.standing.borrow() {
             LeaderView::Leading(leadership) if leadership.is_valid() => {
-                self.0.current.send_replace(Instant::now());
+                self.0.up_to_date_at.send_replace(Instant::now());
                 Duration::ZERO
             }
-            _ => self.0.current.borrow().elapsed(),
+            _ => self.0.up_to_date_at.borrow().elapsed(),
         }
     }
 
-    /// Returns true if operations may be missing: no replica detects them, or this replica does not
-    /// reach the leader.
+    /// Returns true if operations may be missing from this index. Either no replica detects
+    /// operations, or this replica does not reach the leader.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE_AFTER
     }
 
-    /// Returns the reason for which clients are better served by another replica. The reason exists
-    /// if another replica leads, and this replica reaches neither the leader nor the
-    /// kube-apiserver.
+    /// Returns the reason why clients should use another replica. There is a reason only if another
+    /// replica leads, and this replica cannot reach the leader or the kube-apiserver.
     pub fn impairment(&self) -> Option<&'static str> {
         if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
             return None;
@@ -169,7 +175,8 @@ impl View {
         if silent > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach it");
         }
-        // The leader answers only while its Lease is valid.
+        // The leader answers state queries only while its Lease is valid. So a recent answer shows
+        // that a replica leads.
         let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.answers.borrow().unanswered_since?;
         let leaders = (*self.0.leader_answered.borrow())?;
@@ -177,7 +184,7 @@ impl View {
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
-    /// Returns the sender for contacts of the election with the kube-apiserver.
+    /// Returns the sender with which the election reports answers of the kube-apiserver.
     pub fn answers(&self) -> watch::Sender<ClusterContact> {
         self.0.answers.clone()
     }
@@ -187,11 +194,11 @@ impl View {
         matches!(&*self.0.standing.borrow(), LeaderView::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Returns true if this replica may answer although no replica leads.
+    /// Returns true if this replica may be ready although no other replica leads.
     ///
-    /// If no replica has ever led, this is true after the operations of a server of an older
-    /// release are known. If a replica has led, this replica must have mirrored its operations. A
-    /// container that was just restarted has none, and another replica may have them.
+    /// If no replica has ever led, this replica becomes ready after the search for a server of an
+    /// older release has ended. If a replica has led, this replica must have copied its operations.
+    /// A container that was just restarted has no operations, but another replica may have them.
     pub fn is_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.standing.borrow() {
             LeaderView::Leading(_) => true,
@@ -201,15 +208,16 @@ impl View {
         }
     }
 
-    /// Returns the last report of the leader about its rule sets.
+    /// Returns the leader's last report about rule sets that may miss operations.
     pub fn coverage(&self) -> Option<Arc<IncompleteRuleSets>> {
         self.0.coverage.borrow().clone()
     }
 
-    /// Answers a state query of another replica, if this replica serves mirrors of `term`.
+    /// Answers a state query of another replica. Returns None if this replica does not serve
+    /// `term`.
     pub fn answer(&self, term: &str, coverage: IncompleteRuleSets) -> Option<PeerAnswer> {
         self.mirrored(term)?;
-        self.0.asked.send_replace(Some(Instant::now()));
+        self.0.last_peer_query.send_replace(Some(Instant::now()));
         Some(PeerAnswer {
             term: term.to_owned(),
             leading: self.leads(),
@@ -223,24 +231,25 @@ impl View {
         })
     }
 
-    /// Returns true if another replica mirrors this one. Mirrors send state queries periodically.
+    /// Returns true if another replica copies this replica's index. Such a replica sends state
+    /// queries periodically.
     pub fn is_mirrored(&self) -> bool {
-        let asked = *self.0.asked.borrow();
-        asked.is_some_and(|asked| asked.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
+        let last = *self.0.last_peer_query.borrow();
+        last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
     }
 
-    /// Returns the token that is cancelled at the end of `term`, if this replica serves mirrors of
-    /// it.
+    /// Returns a token that is cancelled when this replica stops serving `term`. Returns None if
+    /// this replica does not serve `term`.
     ///
     /// A leader that has released its Lease still serves its last term, so that the next leader can
-    /// mirror up to the final version.
+    /// copy its last changes.
     pub fn mirrored(&self, term: &str) -> Option<CancellationToken> {
         let served = self.0.served.borrow();
         let (own, ended) = served.as_ref()?;
         (own.as_str() == term).then(|| ended.child_token())
     }
 
-    /// Serves mirrors of `term` from now on.
+    /// Serves the index to followers in `term` from now on. Ends the streams of the previous term.
     pub fn serve(&self, term: &Term) {
         let new = Some((term.clone(), CancellationToken::new()));
         if let Some((_, ended)) = self.0.served.send_replace(new) {
@@ -248,8 +257,8 @@ impl View {
         }
     }
 
-    /// Ends the streams of all mirrors, so that they look for the next leader. If `released` is
-    /// true, they may come back for the remaining changes.
+    /// Ends the streams to all followers, so that they look for the next leader. If `released` is
+    /// true, followers can connect again to read the last changes of the term.
     pub fn end_streams(&self, released: bool) {
         self.0.served.send_modify(|served| {
             if let Some((term, ended)) = served.take() {
@@ -260,21 +269,21 @@ impl View {
     }
 }
 
-/// The state queries to the leader.
+/// Sends state queries to the leader.
 pub struct LeaderQueries {
     pub(super) reader: IndexReader,
-    asked: mpsc::Receiver<oneshot::Sender<Rv>>,
+    waiting_reads: mpsc::Receiver<oneshot::Sender<Rv>>,
     view: View,
 }
 
 impl LeaderQueries {
-    /// Begins to follow a leader.
+    /// Records that this replica now follows a leader.
     pub(super) fn begin(&self) {
         self.view.0.reached.send_replace(Instant::now());
     }
 
-    /// Waits for `work`. During this time there is no link to the leader. Reads that need a state
-    /// query are answered from the local index.
+    /// Waits for `work` while there is no connection to the leader. Reads that arrive in the
+    /// meantime are answered from the local index at once.
     pub(super) async fn without_link<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut waiting = Vec::new();
         let mut work = std::pin::pin!(work);
@@ -282,84 +291,88 @@ impl LeaderQueries {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                _ = self.asked.recv_many(&mut waiting, MAX_WAITING_READS) => waiting.clear(),
+                _ = self.waiting_reads.recv_many(&mut waiting, MAX_WAITING_READS) => waiting.clear(),
             }
         }
     }
 
-    /// Waits for the first answer, with which the copy of the index begins.
+    /// Sends the first state query of a connection, and returns its answer. The copy of the index
+    /// starts with this answer.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
         term: &Term,
     ) -> Result<PeerAnswer, LinkError> {
         let at = Instant::now();
-        let asked = tokio::time::timeout(QUERY_TIMEOUT, link.ask());
-        let asked = self.without_link(asked).await;
+        let query = tokio::time::timeout(QUERY_TIMEOUT, link.ask());
+        let answer = self.without_link(query).await;
         let late = || LinkError::Failed("the leader does not answer".to_owned());
-        let answer = asked.map_err(|_| late())??;
+        let answer = answer.map_err(|_| late())??;
         if answer.term != term.as_str() {
             return Err(LinkError::AnotherTerm);
         }
-        self.view.heard(&answer, at);
+        self.view.record_answer(&answer, at);
         Ok(answer)
     }
 
-    /// Sends the queries of reads, and one query periodically. Returns when several consecutive
-    /// queries have no answer.
-    pub(super) async fn questions(&mut self, link: &dyn Link, term: &Term) {
+    /// Sends one state query for all waiting reads, and at least one query in each
+    /// [`QUERY_INTERVAL`]. Returns when the connection to the leader must be closed.
+    pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) {
         let mut waiting = Vec::new();
-        let mut silent = 0;
-        // The time of a query, and the head version in its answer.
-        let mut reaching: Option<(Instant, Rv)> = None;
+        let mut unanswered = 0;
+        // The time of a state query, and the resourceVersion in its answer that this index has not
+        // reached yet.
+        let mut unreached: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {
-                match reaching {
+                match unreached {
                     Some((_, head)) => while !self.reader.reached(head, CATCH_UP_TIMEOUT).await {},
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                // Reads come second, because there can always be another read.
+                // Reads come second, because there may always be another read. The first branch
+                // would then never be polled.
                 biased;
                 () = reached => {
-                    if let Some((at, _)) = reaching.take() {
-                        self.view.0.current.send_if_modified(|current| {
-                            let is_later = at > *current;
-                            *current = at.max(*current);
+                    if let Some((at, _)) = unreached.take() {
+                        self.view.0.up_to_date_at.send_if_modified(|up_to_date_at| {
+                            let is_later = at > *up_to_date_at;
+                            *up_to_date_at = at.max(*up_to_date_at);
                             is_later
                         });
                     }
                     continue;
                 }
-                // Reads that arrived before the query was sent share its answer.
-                _ = self.asked.recv_many(&mut waiting, MAX_WAITING_READS) => {}
+                // All reads that arrived before the query is sent share its answer.
+                _ = self.waiting_reads.recv_many(&mut waiting, MAX_WAITING_READS) => {}
                 () = tokio::time::sleep(QUERY_INTERVAL) => {}
             }
             let at = Instant::now();
-            // Queries are answered but the stream delivers nothing, so the stream is broken.
-            if reaching.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
+            // The leader answers queries, but the stream of changes delivers nothing. So the stream
+            // is broken.
+            if unreached.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
                 return;
             }
             match tokio::time::timeout(QUERY_TIMEOUT, link.ask()).await {
                 Ok(Ok(answer)) if answer.is_of(term) => {
-                    silent = 0;
-                    self.view.heard(&answer, at);
-                    if reaching.is_none() {
-                        reaching = Some((at, answer.head));
+                    unanswered = 0;
+                    self.view.record_answer(&answer, at);
+                    if unreached.is_none() {
+                        unreached = Some((at, answer.head));
                     }
                     for read in waiting.drain(..) {
-                        // The client may have disconnected.
+                        // The receiver is dropped if the client has disconnected.
                         let _ = read.send(answer.head);
                     }
                     continue;
                 }
-                // Any answer shows that the leader is reachable.
+                // Any other answer shows that the leader is reachable.
                 Ok(Ok(_) | Err(LinkError::Refused(_))) => {}
                 Ok(Err(LinkError::AnotherTerm)) => return,
-                Ok(Err(_)) | Err(_) => silent += 1,
+                Ok(Err(_)) | Err(_) => unanswered += 1,
             }
-            if silent >= MAX_UNANSWERED_QUERIES {
+            if unanswered >= MAX_UNANSWERED_QUERIES {
                 return;
             }
             waiting.clear();
@@ -369,11 +382,11 @@ impl LeaderQueries {
 }
 
 impl View {
-    /// Records the leader's answer to a query that was sent at the time `asked`.
-    fn heard(&self, answer: &PeerAnswer, asked: Instant) {
+    /// Records the leader's answer to a state query that was sent at the time `sent`.
+    fn record_answer(&self, answer: &PeerAnswer, sent: Instant) {
         self.0.reached.send_replace(Instant::now());
         let ago = answer.cluster_answered.map(Duration::from_millis);
-        let answered = ago.and_then(|ago| asked.checked_sub(ago));
+        let answered = ago.and_then(|ago| sent.checked_sub(ago));
         self.0.leader_answered.send_replace(answered);
         let new = Some(Arc::new(answer.coverage.clone()));
         self.0.coverage.send_replace(new);

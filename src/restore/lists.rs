@@ -1,6 +1,5 @@
-//! The lists that a new leader reads: custom resources and namespaces. Input: a [`Store`]. Output:
-//! restored operations, and the creation times of the namespaces. A failed list is retried while
-//! this can help.
+//! Lists the custom resources and the namespaces for a new leader. A list that fails temporarily is
+//! retried.
 
 use crate::clock;
 use crate::persist::{self, Store, StoreFailure};
@@ -10,22 +9,23 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Wait before the next attempt.
+/// The time before the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Time for which consecutive refusals are retried. A kube-apiserver that has just started refuses
-/// every client until it has read the RBAC objects.
+/// The time for which consecutive refusals are retried. A kube-apiserver that has just started
+/// refuses every client until it has read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// Lists that are read one after the other. Operations in flight come first, so that they are
-/// restored even if there is a long history. An operation that ends between the two lists is in
-/// both of them, and its end counts.
+/// The field selectors of the lists, which are read one after the other. The operations in flight
+/// come first, so that they are restored even if there are many completed ones. An operation that
+/// ends between the two lists is in both. The completed custom resource then counts.
 const SELECTORS_BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
 
-/// The only list if the kube-apiserver cannot select phases (before Kubernetes 1.31).
+/// The selector of a single list of all custom resources. It is used if the kube-apiserver does not
+/// support the selectors by phase (before Kubernetes 1.31).
 const NO_SELECTOR: &[&str] = &[""];
 
-/// Adds all custom resources to `state`.
+/// Reads all custom resources and adds their operations to `state`.
 pub(super) async fn custom_resources(
     store: &impl Store,
     state: &mut InitialState,
@@ -35,7 +35,7 @@ pub(super) async fn custom_resources(
     while let [selector, rest @ ..] = selectors {
         match store.page(selector, token.as_deref()).await {
             Ok(page) => {
-                retry.refused = None;
+                retry.refused_since = None;
                 for operation in page.items.iter().filter_map(persist::from_cr) {
                     if !state.add_custom_resource(operation, clock::reading()) {
                         tracing::warn!(MAX_RESTORED, "there are too many custom resources");
@@ -63,7 +63,7 @@ pub(super) async fn custom_resources(
     Ok(())
 }
 
-/// The creation time of each namespace.
+/// Returns the creation time of each namespace.
 pub(super) async fn namespaces(
     store: &impl Store,
 ) -> Result<HashMap<String, Timestamp>, StoreFailure> {
@@ -79,21 +79,21 @@ pub(super) async fn namespaces(
 /// The retries of one list.
 #[derive(Debug, Default)]
 struct Retry {
-    /// The time since which all answers were refusals.
-    refused: Option<Instant>,
+    /// The time of the first refusal, if all answers since then were refusals.
+    refused_since: Option<Instant>,
 }
 
 impl Retry {
-    /// Waits until the next attempt. Returns the failure if there is none.
+    /// Waits until the next attempt. Returns `failure` if no further attempt can help.
     async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
             StoreFailure::Missing | StoreFailure::Invalid(_) => true,
             StoreFailure::Forbidden(_) => {
-                let since = *self.refused.get_or_insert_with(Instant::now);
+                let since = *self.refused_since.get_or_insert_with(Instant::now);
                 since.elapsed() >= REFUSAL_PERIOD
             }
             _ => {
-                self.refused = None;
+                self.refused_since = None;
                 false
             }
         };

@@ -1,9 +1,9 @@
-//! The initial state of a new leader. Input: the entries of its own index, the namespaces and, in
-//! persistence mode, the custom resources. Output: the [`InitialState`] of the tracker.
+//! Reads the operations that a new leader continues, as the [`InitialState`] of the tracker.
 //!
-//! It ends within two minutes, even if the kube-apiserver does not answer. It holds at most one
-//! page of custom resources that have not become operations. It writes nothing, so it can be
-//! cancelled at any time.
+//! The sources are the leader's own index, the namespaces and, in persistence mode, the custom
+//! resources. Reading them takes at most two minutes, even if the kube-apiserver does not answer.
+//! At most one page of custom resources is in memory at a time. Nothing is written, so the reading
+//! can be cancelled at any time.
 
 mod lists;
 #[cfg(test)]
@@ -19,42 +19,44 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The namespaces that existed at a takeover, with their creation times if they are known.
+/// The namespaces that existed when the new leader read them, with their creation times. A creation
+/// time is None if it is unknown.
 pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
-/// Time limit for the namespaces if no custom resources are read. The takeover waits for them.
+/// The time limit for reading the namespaces if no custom resources are read. The new leader waits
+/// for them.
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time limit for the custom resources and the namespaces of their subjects. The server waits for
-/// the same time at its start. While the kube-apiserver does not answer, there are no rules to
-/// detect operations with.
+/// The time limit for reading the custom resources, and for reading the namespaces in persistence
+/// mode. The new leader waits for both. While the kube-apiserver does not answer, it cannot detect
+/// operations in any case, because it cannot read rule sets.
 const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Number of entries that are decoded before other tasks run: about 5 ms.
+/// The number of entries that are decoded before other tasks run. Decoding them takes about 5 ms.
 const BATCH: usize = 256;
 
-/// The sources of operations for a new leader.
+/// The operations in the leader's own index, and the settings that decide which sources are read.
 #[derive(Debug)]
 pub struct TakeoverSources {
-    /// All entries of its index.
+    /// All entries of the leader's index.
     pub listed: Vec<Arc<IndexEntry>>,
-    /// Completed entries that the index has deleted recently.
+    /// The completed entries that the index has deleted recently.
     pub deleted: Vec<Arc<IndexEntry>>,
-    /// True if there are custom resources.
+    /// True if persistence mode is on, so that there are custom resources.
     pub persistence: bool,
-    /// The retention of completed operations.
+    /// True if completed operations are retained.
     pub retain: bool,
-    /// Namespace of operations on cluster-scoped subjects.
+    /// The namespace of operations on cluster-scoped subjects.
     pub cluster_namespace: Arc<str>,
 }
 
-/// Reads the initial state, and the namespaces at that time. Custom resources that cannot be read
-/// are left out, and their operations are detected again.
+/// Reads the initial state, and the namespaces that exist now. Custom resources that cannot be read
+/// are left out. Their operations are detected again.
 pub async fn initial_state(
     client: Client,
     sources: TakeoverSources,
 ) -> (InitialState, KnownNamespaces) {
-    let within = if sources.persistence {
+    let namespaces_limit = if sources.persistence {
         CUSTOM_RESOURCES_TIMEOUT
     } else {
         NAMESPACES_TIMEOUT
@@ -62,7 +64,7 @@ pub async fn initial_state(
     let store = ClusterStore::new(client);
     let mut known = None;
     if sources.retain || sources.persistence {
-        match within_time(within, lists::namespaces(&store)).await {
+        match with_time_limit(namespaces_limit, lists::namespaces(&store)).await {
             Ok(all) => known = Some(all),
             Err(error) => {
                 tracing::warn!(%error, "the namespaces cannot be read; completed custom \
@@ -84,14 +86,14 @@ pub async fn initial_state(
         }
         tokio::task::yield_now().await;
     }
-    let known_before = state.count();
+    let count_before_custom_resources = state.count();
     if sources.persistence {
         let reading = lists::custom_resources(&store, &mut state);
-        if let Err(error) = within_time(CUSTOM_RESOURCES_TIMEOUT, reading).await {
+        if let Err(error) = with_time_limit(CUSTOM_RESOURCES_TIMEOUT, reading).await {
             tracing::warn!(%error, "not all custom resources were read; the other operations are detected again");
         }
     }
-    let restored = state.count() - known_before;
+    let restored = state.count() - count_before_custom_resources;
     tracing::info!(
         indexed,
         restored,
@@ -102,7 +104,8 @@ pub async fn initial_state(
             .into_iter()
             .map(|(name, created)| (name, Some(created)))
             .collect(),
-        // The namespaces of the index's operations are known to have existed.
+        // Each namespace with an operation in the index has existed, although its creation time is
+        // unknown.
         None => sources
             .listed
             .iter()
@@ -112,12 +115,15 @@ pub async fn initial_state(
     (state, namespaces)
 }
 
-/// The result of `reading`. None if it took too long.
-async fn within_time<T>(
+/// Returns the result of `reading`, or a failure after the time limit.
+async fn with_time_limit<T>(
     limit: Duration,
     reading: impl Future<Output = Result<T, StoreFailure>>,
 ) -> Result<T, StoreFailure> {
-    let late = StoreFailure::Unreachable("it is not read in time".into(), None);
+    let timed_out = StoreFailure::Unreachable(
+        "the list was not complete within the time limit".into(),
+        None,
+    );
     let read = tokio::time::timeout(limit, reading).await;
-    read.unwrap_or(Err(late))
+    read.unwrap_or(Err(timed_out))
 }

@@ -1,5 +1,5 @@
-//! Tests with a scripted kube-apiserver, and with a tracker that continues from the state that was
-//! read.
+//! Tests of what a new leader restores. A scripted kube-apiserver answers its lists. A tracker then
+//! continues from the initial state.
 
 use super::*;
 use crate::index::{Bounds, ListScope, ReadVersion, Rv, VersionAssignment, index};
@@ -17,11 +17,12 @@ use std::time::Instant;
 
 const CUSTOM_RESOURCES: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// A client of a server that answers each path and query with this code and body.
+/// Returns a client whose kube-apiserver answers each request with the status code and the body
+/// that `answer` returns for its path and query.
 fn serving(answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> kube::Client {
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let asked = request.uri().path_and_query().map_or("", |it| it.as_str());
-        let (code, body) = answer(asked);
+        let path_and_query = request.uri().path_and_query().map_or("", |it| it.as_str());
+        let (code, body) = answer(path_and_query);
         let body = kube::client::Body::from(body.to_string().into_bytes());
         let answer = http::Response::builder().status(code).body(body);
         std::future::ready(Ok::<_, std::convert::Infallible>(answer.unwrap()))
@@ -41,15 +42,16 @@ fn tracker(retain: bool) -> Tracker {
     Tracker::new(settings, Arc::new(()))
 }
 
-/// The start of all operations, the same for the whole run. An operation with another start is a
-/// different operation.
+/// The start of all operations. It is the same in the whole test run, because an operation with
+/// another start is a different operation.
 fn start() -> Timestamp {
     static START: LazyLock<Timestamp> =
         LazyLock::new(|| clock::reading().wall - Duration::from_mins(1));
     *START
 }
 
-/// The live object of an operation on a machine of this name, and of its end.
+/// Returns the tracker's writes for an operation on the subject `name`: the start and, if `is_over`
+/// is true, the end.
 fn writes(name: &str, is_over: bool) -> Vec<Write> {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
@@ -118,7 +120,7 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
     tracker.take_changes()
 }
 
-/// The custom resource of an operation on a machine of this name.
+/// Returns the custom resource of an operation on the subject `name`.
 fn custom_resource(name: &str, phase: Phase) -> Value {
     let mut writes = writes(name, phase == Phase::Completed);
     let Some(Write::Show { operation, .. }) = writes.pop() else {
@@ -150,9 +152,9 @@ fn sources(listed: Vec<Arc<IndexEntry>>) -> TakeoverSources {
     }
 }
 
-/// The changes of a tracker that continues from `state`: the names of subjects, with `!` if the
-/// operation has completed, and `-` for each deletion.
-fn taken_over(state: InitialState) -> Vec<String> {
+/// Returns the writes of a tracker that continues from `state`. Each operation is written as the
+/// name of its subject, followed by `!` if it has completed. Each deletion is written as `-`.
+fn writes_after_takeover(state: InitialState) -> Vec<String> {
     let mut tracker = tracker(true);
     tracker.advance(Message::Resume(Box::new(state)), clock::reading());
     let writes = tracker.take_changes().into_iter();
@@ -161,8 +163,8 @@ fn taken_over(state: InitialState) -> Vec<String> {
             Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
             Write::Show { operation, .. } => {
                 let object: InFlightOperation = serde_json::from_slice(&operation.json).unwrap();
-                let over = object.status.phase == Phase::Completed;
-                let sign = if over { "!" } else { "" };
+                let is_completed = object.status.phase == Phase::Completed;
+                let sign = if is_completed { "!" } else { "" };
                 format!("{}{sign}", object.spec.subject.name)
             }
             Write::Delete { .. } => "-".to_owned(),
@@ -172,23 +174,23 @@ fn taken_over(state: InitialState) -> Vec<String> {
     names
 }
 
-/// The state that is restored if lists of custom resources are answered like this, and the
-/// requested lists.
+/// Restores from custom resources whose lists are answered by `answer`. Returns the tracker's
+/// writes, and the queries of the lists.
 async fn restored(
     answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Vec<String>, Vec<String>) {
-    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-    let kept = asked.clone();
+    let queries: Arc<Mutex<Vec<String>>> = Arc::default();
+    let received = queries.clone();
     let client = serving(move |uri| match uri.strip_prefix(CUSTOM_RESOURCES) {
         Some(query) => {
-            kept.lock().unwrap().push(query.to_owned());
+            received.lock().unwrap().push(query.to_owned());
             answer(query)
         }
         None => namespaces_since("ns", Timestamp::UNIX_EPOCH),
     });
     let (state, _) = initial_state(client, sources(Vec::new())).await;
-    let asked = asked.lock().unwrap().clone();
-    (taken_over(state), asked)
+    let queries = queries.lock().unwrap().clone();
+    (writes_after_takeover(state), queries)
 }
 
 fn namespaces_since(name: &str, created: Timestamp) -> (u16, Value) {
@@ -201,8 +203,8 @@ fn namespaces_since(name: &str, created: Timestamp) -> (u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operations_in_flight_are_read_before_all_history() {
-    let (names, asked) = restored(|query| {
+async fn custom_resources_in_flight_are_read_before_completed_ones() {
+    let (names, queries) = restored(|query| {
         let over = |name| custom_resource(name, Phase::Completed);
         match (
             query.contains("phase%3DActive"),
@@ -210,7 +212,7 @@ async fn operations_in_flight_are_read_before_all_history() {
         ) {
             (true, false) => list(&[active("x")], "more/1"),
             (true, true) => list(&[active("y")], ""),
-            // The operation ended after the first list was read.
+            // The operation on `x` ended after the first list was read.
             (false, false) => list(&[over("a"), over("x")], "more/1"),
             (false, true) => list(&[over("b")], ""),
         }
@@ -227,12 +229,12 @@ async fn operations_in_flight_are_read_before_all_history() {
         query("Completed", ""),
         query("Completed", more),
     ];
-    assert_eq!(asked, want);
+    assert_eq!(queries, want);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_phase_selector_all_custom_resources_are_listed() {
-    let (names, asked) = restored(|query| {
+    let (names, queries) = restored(|query| {
         if query.contains("fieldSelector") {
             (400, json!({}))
         } else if query.contains("continue=1") {
@@ -243,13 +245,13 @@ async fn without_the_phase_selector_all_custom_resources_are_listed() {
     })
     .await;
     assert_eq!(names, ["a", "b"]);
-    assert_eq!(asked.len(), 3, "{asked:?}");
+    assert_eq!(queries.len(), 3, "{queries:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_or_large_object_does_not_affect_the_others() {
+async fn invalid_and_large_objects_do_not_affect_other_objects() {
     let (names, _) = restored(|_| {
-        // More bytes than Kubernetes allows. Annotations of users are not restored.
+        // The object is larger than Kubernetes allows. The annotations of users are not restored.
         let mut large = active("large");
         large["metadata"]["annotations"]["users"] = "x".repeat(2 << 20).into();
         list(&[json!({}), json!(3), large, active("a")], "")
@@ -257,23 +259,24 @@ async fn a_broken_or_large_object_does_not_affect_the_others() {
     .await;
     assert_eq!(names, ["a", "large"]);
     for answer in [json!([]), json!({"items": 3})] {
-        let (names, asked) = restored(move |_| (200, answer.clone())).await;
+        let (names, queries) = restored(move |_| (200, answer.clone())).await;
         assert!(names.is_empty());
         assert_eq!(
-            asked.len(),
+            queries.len(),
             2,
-            "one attempt by phase, and one for all phases"
+            "there must be one list by phase and one list of all phases"
         );
     }
 }
 
-/// Returns these answers one after the other, and then repeats the last one.
+/// Returns a function that returns these answers one after the other, and then repeats the last
+/// one.
 fn script(answers: Vec<(u16, Value)>) -> impl Fn(&str) -> (u16, Value) + Send + Sync + 'static {
-    let left = Mutex::new(answers.into_iter());
+    let remaining = Mutex::new(answers.into_iter());
     let last = Mutex::new((500, json!({})));
     move |_| {
         let mut last = last.lock().unwrap();
-        if let Some(next) = left.lock().unwrap().next() {
+        if let Some(next) = remaining.lock().unwrap().next() {
             *last = next;
         }
         last.clone()
@@ -285,14 +288,18 @@ fn status(code: u16) -> (u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn temporary_failures_are_retried_for_a_minute_and_read_pages_are_kept() {
-    let comes = vec![status(503), status(503), list(&[active("a")], "")];
-    let (names, asked) = restored(script(comes)).await;
-    assert_eq!((names, asked.len()), (vec!["a".to_owned()], 4));
-    let fails = vec![list(&[active("a")], "1"), status(503)];
-    let (names, asked) = restored(script(fails)).await;
+async fn temporary_failures_are_retried_for_a_minute_and_pages_before_them_are_kept() {
+    let failing_at_first = vec![status(503), status(503), list(&[active("a")], "")];
+    let (names, queries) = restored(script(failing_at_first)).await;
+    assert_eq!((names, queries.len()), (vec!["a".to_owned()], 4));
+    let failing_after_a_page = vec![list(&[active("a")], "1"), status(503)];
+    let (names, queries) = restored(script(failing_after_a_page)).await;
     assert_eq!(names, ["a"]);
-    assert_eq!(asked.len(), 61, "a second apart");
+    assert_eq!(
+        queries.len(),
+        61,
+        "the list must be retried each second for a minute"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,35 +307,35 @@ async fn refusals_are_retried_for_ten_seconds() {
     let starting = vec![status(403), status(403), list(&[active("a")], "")];
     let (names, _) = restored(script(starting)).await;
     assert_eq!(names, ["a"]);
-    let (_, asked) = restored(|_| status(403)).await;
-    assert_eq!(asked.len(), 11);
+    let (_, queries) = restored(|_| status(403)).await;
+    assert_eq!(queries.len(), 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_with_an_expired_token_restarts() {
+async fn a_list_whose_continue_token_has_expired_starts_again() {
     let expires = vec![
         list(&[active("a")], "1"),
         status(410),
         list(&[active("a")], "2"),
         list(&[active("b")], ""),
     ];
-    let (names, asked) = restored(script(expires)).await;
+    let (names, queries) = restored(script(expires)).await;
     assert_eq!(names, ["a", "b"]);
-    let of = |query: &String| query.split_once("continue=").map(|(_, it)| it.to_owned());
-    let tokens: Vec<_> = asked.iter().map(of).collect();
+    let token_of = |query: &String| query.split_once("continue=").map(|(_, it)| it.to_owned());
+    let tokens: Vec<_> = queries.iter().map(token_of).collect();
     let token = |token: &str| Some(token.to_owned());
     assert_eq!(tokens, [None, token("1"), None, token("2"), None]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_continue_token_ends_the_list() {
-    let (names, asked) = restored(|_| list(&[active("a")], "1")).await;
-    assert_eq!((names, asked.len()), (vec!["a".to_owned()], 4));
+async fn a_list_that_repeats_its_continue_token_ends() {
+    let (names, queries) = restored(|_| list(&[active("a")], "1")).await;
+    assert_eq!((names, queries.len()), (vec!["a".to_owned()], 4));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
-    let of = async |namespaces: (u16, Value)| {
+    let restore_with = async |namespaces: (u16, Value)| {
         let client = serving(move |uri| {
             if !uri.starts_with(CUSTOM_RESOURCES) {
                 return namespaces.clone();
@@ -336,19 +343,22 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
             let over = custom_resource("over", Phase::Completed);
             list(&[active("active"), over], "")
         });
-        taken_over(initial_state(client, sources(Vec::new())).await.0)
+        writes_after_takeover(initial_state(client, sources(Vec::new())).await.0)
     };
     let early = start() - Duration::from_mins(1);
     let late = start() + Duration::from_secs(30);
     let none = [""; 0];
-    assert_eq!(of(namespaces_since("ns", early)).await, ["active", "over!"]);
-    assert_eq!(of(namespaces_since("ns", late)).await, none);
-    assert_eq!(of(namespaces_since("other", early)).await, none);
-    // If the custom resources cannot be read, the subjects are read anyway.
-    assert_eq!(of(status(404)).await, ["active"]);
+    assert_eq!(
+        restore_with(namespaces_since("ns", early)).await,
+        ["active", "over!"]
+    );
+    assert_eq!(restore_with(namespaces_since("ns", late)).await, none);
+    assert_eq!(restore_with(namespaces_since("other", early)).await, none);
+    // If the namespaces cannot be read, completed custom resources are not restored.
+    assert_eq!(restore_with(status(404)).await, ["active"]);
 }
 
-/// The entries of an index after these writes.
+/// Returns the entries of an index after these writes.
 fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -360,7 +370,7 @@ fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_objects_of_the_index_come_first_and_are_not_written() {
+async fn operations_of_the_index_win_over_custom_resources_and_are_not_written() {
     let listed = entries([writes("a", false), writes("b", true)].concat());
     let client = serving(|uri| {
         if !uri.starts_with(CUSTOM_RESOURCES) {
@@ -372,7 +382,7 @@ async fn the_objects_of_the_index_come_first_and_are_not_written() {
     });
     let (state, namespaces) = initial_state(client, sources(listed.clone())).await;
     assert_eq!(state.count(), 3);
-    assert_eq!(taken_over(state), ["c"]);
+    assert_eq!(writes_after_takeover(state), ["c"]);
     let created = Some(Timestamp::UNIX_EPOCH);
     assert_eq!(namespaces, [("ns".to_owned(), created)].into());
     // The kube-apiserver does not answer.
@@ -383,9 +393,10 @@ async fn the_objects_of_the_index_come_first_and_are_not_written() {
     };
     let (state, namespaces) = initial_state(silent, without).await;
     assert_eq!(state.count(), 2);
-    assert_eq!(taken_over(state), [""; 0]);
+    assert_eq!(writes_after_takeover(state), [""; 0]);
     assert_eq!(namespaces, [("ns".to_owned(), None)].into());
-    // A leader without retention deletes completed operations.
+    // Without retention, the namespaces are not read. An operation that is in the index and among
+    // the deleted entries counts once.
     let client = serving(|_| status(503));
     let neither = TakeoverSources {
         persistence: false,
@@ -398,19 +409,19 @@ async fn the_objects_of_the_index_come_first_and_are_not_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_of_a_kube_apiserver_that_has_just_started_are_waited_for() {
+async fn the_list_of_namespaces_is_retried_within_the_time_limit() {
     for (code, times, seconds, is_read) in [
         (403, 8, 60, true),
         (403, 30, 60, false),
         (503, 30, 60, true),
-        // The wait has a time limit.
+        // The time limit ends the attempts.
         (503, 30, 2, false),
     ] {
         let mut answers = vec![status(code); times];
         answers.push(namespaces_since("a", Timestamp::UNIX_EPOCH));
         let store = ClusterStore::new(serving(script(answers)));
         let limit = Duration::from_secs(seconds);
-        let read = within_time(limit, lists::namespaces(&store)).await;
+        let read = with_time_limit(limit, lists::namespaces(&store)).await;
         assert_eq!(read.is_ok(), is_read, "{code} {times} times");
         assert!(read.is_ok_and(|read| read.contains_key("a")) == is_read);
     }

@@ -1,12 +1,14 @@
-//! The header `Accept`. Input: the headers of a request. Output: the clauses of `Accept` in their
-//! order of preference, and the forms that each clause allows.
+//! Parses the `Accept` header. Input: the headers of a request. Output: the clauses of the header
+//! (such as `application/json;as=Table;v=v1;g=meta.k8s.io`), the preferred clause first.
 
 use http::{HeaderMap, header};
 
-/// The clauses of the first `Accept` header in the order of preference: by weight, and types before
-/// wildcards. Without the header, plain JSON is preferred. Upstream's comparison (in the library
-/// goautoneg) is not transitive, so the result depends on the sorting algorithm. Clauses are sorted
-/// by insertion, as Go sorts short slices.
+/// Returns the clauses of the first `Accept` header, sorted by preference: a higher weight first,
+/// and types before wildcards. If the request has no such header, the result is plain JSON.
+///
+/// The kube-apiserver sorts clauses with the library goautoneg. The comparison in this library is
+/// not transitive, so the order depends on the sorting algorithm. This function uses an insertion
+/// sort, because Go sorts short slices in this way.
 pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
     let accept = headers
         .get(header::ACCEPT)
@@ -29,23 +31,26 @@ pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
     clauses
 }
 
-/// Number of clauses that are read, because sorting by insertion is quadratic. Browsers send fewer
-/// than ten.
+/// Largest number of clauses that are parsed. Further clauses are ignored, because the time of an
+/// insertion sort grows with the square of their number. Browsers send fewer than ten clauses.
 pub const MAX_CLAUSES: usize = 64;
 
-/// One clause of `Accept`.
+/// One clause of an `Accept` header. A parameter that is absent is empty.
 #[derive(Clone, Debug)]
 pub struct AcceptClause<'a> {
     media_type: &'a str,
     subtype: &'a str,
-    /// `q`. The default is 1.
+    /// The parameter `q`. The default is 1.
     weight: f32,
-    /// `as`: the form. This and the following parameters are empty if they are absent.
-    pub target: &'a str,
+    /// The parameter `as`: the kind to which objects are to be converted, such as `Table`.
+    pub as_kind: &'a str,
+    /// The parameter `g`: the API group of that kind.
     group: &'a str,
+    /// The parameter `v`: the API version of that kind.
     version: &'a str,
+    /// The parameter `stream`.
     stream: &'a str,
-    /// True if `pretty=1` is present.
+    /// True if the clause has the parameter `pretty=1`.
     pub pretty: bool,
 }
 
@@ -55,7 +60,7 @@ impl Default for AcceptClause<'_> {
             media_type: "application",
             subtype: "json",
             weight: 1.0,
-            target: "",
+            as_kind: "",
             group: "",
             version: "",
             stream: "",
@@ -65,7 +70,7 @@ impl Default for AcceptClause<'_> {
 }
 
 impl<'a> AcceptClause<'a> {
-    /// Parses a clause. None if it is not a media type.
+    /// Parses a clause. Returns None if the clause has no media type.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
@@ -87,7 +92,7 @@ impl<'a> AcceptClause<'a> {
             match name.trim() {
                 // A weight that is not a number counts as 0.
                 "q" => clause.weight = value.parse().unwrap_or(0.0),
-                "as" => clause.target = value,
+                "as" => clause.as_kind = value,
                 "g" => clause.group = value,
                 "v" => clause.version = value,
                 "stream" => clause.stream = value,
@@ -98,53 +103,58 @@ impl<'a> AcceptClause<'a> {
         Some(clause)
     }
 
+    /// Returns true if this clause is preferred to `other`. The order is not transitive, as in
+    /// goautoneg.
     fn is_before(&self, other: &Self) -> bool {
         self.weight > other.weight
             || (self.media_type != "*" && other.media_type == "*")
             || (self.subtype != "*" && other.subtype == "*")
     }
 
-    /// Returns true if the clause asks for YAML.
-    pub fn yaml(&self) -> bool {
+    /// Returns true if the clause requests YAML.
+    pub fn is_yaml(&self) -> bool {
         self.subtype == "yaml"
     }
 
     /// Returns true if the clause allows JSON.
-    pub fn takes_json(&self) -> bool {
+    pub fn allows_json(&self) -> bool {
         matches!(
             (self.media_type, self.subtype),
             ("application", "json" | "*") | ("*", "*")
         )
     }
 
-    /// Returns true if objects can be written in this syntax. Watches are never written as YAML.
-    pub fn can_be_written(&self) -> bool {
-        let yaml = self.media_type == "application" && self.yaml() && self.stream.is_empty();
-        yaml || (self.takes_json() && matches!(self.stream, "" | "watch"))
+    /// Returns true if this server supports the syntax of the clause: JSON, or YAML except for
+    /// watches.
+    pub fn has_supported_syntax(&self) -> bool {
+        let yaml = self.media_type == "application" && self.is_yaml() && self.stream.is_empty();
+        yaml || (self.allows_json() && matches!(self.stream, "" | "watch"))
     }
 
-    /// Returns true if objects are requested in their own form: no parameter names another form.
+    /// Returns true if the clause requests objects as they are, not converted to another kind.
     pub fn is_plain(&self) -> bool {
-        self.target.is_empty() && self.group.is_empty() && self.version.is_empty()
+        self.as_kind.is_empty() && self.group.is_empty() && self.version.is_empty()
     }
 
-    /// The version of the form, if the clause asks for the kind `target` of `group`.
-    pub fn version_of(&self, group: &str, target: &str) -> Option<&'a str> {
-        (self.group == group && self.target == target).then_some(self.version)
+    /// Returns the requested version of the kind `kind` in `group`. None if the clause requests
+    /// another kind.
+    pub fn version_of(&self, group: &str, kind: &str) -> Option<&'a str> {
+        (self.group == group && self.as_kind == kind).then_some(self.version)
     }
 
-    /// Returns true if an object or a list can be written in this form.
-    pub fn can_be_had(&self) -> bool {
+    /// Returns true if this server supports the syntax of the clause, and the kind to which the
+    /// clause converts objects.
+    pub fn is_supported(&self) -> bool {
         let transformed = self.group == "meta.k8s.io"
             && self.meta_version().is_some()
             && matches!(
-                self.target,
+                self.as_kind,
                 "Table" | "PartialObjectMetadata" | "PartialObjectMetadataList"
             );
-        self.can_be_written() && (self.is_plain() || transformed)
+        self.has_supported_syntax() && (self.is_plain() || transformed)
     }
 
-    /// The version of `meta.k8s.io` that the form belongs to.
+    /// Returns the version of `meta.k8s.io` in the clause. None if there is no such version.
     pub fn meta_version(&self) -> Option<&'static str> {
         match self.version {
             "v1" => Some("v1"),

@@ -1,9 +1,10 @@
-//! The `Warning` header on lists and watches of operations. Input: a request, and the rule sets
-//! that may miss operations. Output: the header, if one of these rule sets could contribute to the
-//! answer.
+//! Adds a `Warning` header to lists and watches that may lack operations. Input: a request, and the
+//! rule sets that may miss operations, for example because they do not compile. Output: the header,
+//! if an operation of such a rule set could match the request.
 //!
-//! kubectl prints the text of the header, and client-go logs it once. So users do not take a list
-//! that is empty because of a broken rule for a quiet cluster.
+//! If a rule set is broken, a list can be empty although operations are in flight. kubectl prints
+//! the text of the header, and client-go logs the text once. So users notice that the list is
+//! incomplete.
 
 use super::ServerState;
 use super::request::{Query, Request};
@@ -15,8 +16,8 @@ use http::{HeaderName, HeaderValue};
 use ifo_api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWorking};
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
-/// Adds the `Warning` header to the answer to a list or a watch of operations, or the header that
-/// the answer is complete.
+/// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
+/// missing, and `ifo-complete` if no operation is missing.
 pub async fn warn(
     shared: &ServerState,
     request: &Request,
@@ -28,7 +29,7 @@ pub async fn warn(
         return;
     }
     if shared.server.view.is_stale() {
-        warn_of(&Incomplete::NotCurrent, response);
+        add_warning(&Incomplete::NotCurrent, response);
         return;
     }
     let Gaps {
@@ -42,8 +43,8 @@ pub async fn warn(
         Incomplete::NoRuleSets
     } else {
         let selectors = Reviewed::of(query);
-        let affecting = |gap: &Gap| may_match(gap, &selectors);
-        let gaps: Vec<Gap> = rule_sets.into_iter().filter(affecting).collect();
+        let affects_request = |gap: &Gap| may_match(gap, &selectors);
+        let gaps: Vec<Gap> = rule_sets.into_iter().filter(affects_request).collect();
         if gaps.is_empty() {
             let complete = HeaderName::from_static(COMPLETE_HEADER);
             let headers = response.headers_mut();
@@ -62,10 +63,10 @@ pub async fn warn(
             named,
         })
     };
-    warn_of(&incomplete, response);
+    add_warning(&incomplete, response);
 }
 
-fn warn_of(incomplete: &Incomplete, response: &mut Response) {
+fn add_warning(incomplete: &Incomplete, response: &mut Response) {
     if let Some(value) = header_value(incomplete) {
         response.headers_mut().append(WARNING, value);
     }
@@ -78,15 +79,16 @@ fn named(gap: Gap) -> Named {
     }
 }
 
-/// `299 - "text"`, as the kube-apiserver writes it (RFC 7234, section 5.5). 299 is a persistent
-/// warning of any kind, and `-` stands for the agent.
+/// Returns the value of the header in the kube-apiserver's format, `299 - "text"` (RFC 7234,
+/// section 5.5). The code 299 means any persistent warning. The `-` means that the server is not
+/// named.
 fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
     HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
 }
 
-/// Adds the names of rule sets if the user may list rule sets.
+/// Returns true if the user may list rule sets. Other users do not get the names of rule sets.
 async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     let Some(user) = user else {
         return false;
@@ -106,15 +108,21 @@ async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     matches!(decision, Ok(AccessDecision::Allow))
 }
 
-/// Returns true if an operation of the rule set could match the selectors. Requirements on labels
-/// and fields that depend on the operation count as met. Upper and lower case are equal, as in
-/// `kubectl ifo`, because an unnecessary warning does less harm than a missing one.
+/// Returns true if an operation of the rule set could match the selectors. `gap` describes the rule
+/// set. If the value of a label or a field can differ between the operations of one rule set, every
+/// requirement on it could match.
+///
+/// Upper case and lower case are equal, as in `kubectl ifo`. This can cause an unnecessary warning,
+/// which does less harm than a missing warning.
 fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
-    let fits = |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
-        Some(PossibleValues::One(value)) => admits(requirement, value),
-        Some(PossibleValues::Any(values)) => values.iter().any(|value| admits(requirement, value)),
-        None => true,
-    };
+    let can_match =
+        |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
+            Some(PossibleValues::One(value)) => admits(requirement, value),
+            Some(PossibleValues::Any(values)) => {
+                values.iter().any(|value| admits(requirement, value))
+            }
+            None => true,
+        };
     let component = (!gap.component.is_empty()).then_some(PossibleValues::One(&gap.component));
     let kind = gap.kind.as_deref().map(PossibleValues::One);
     let operation = (!gap.operations.is_empty()).then_some(PossibleValues::Any(&gap.operations));
@@ -130,17 +138,24 @@ fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
         "spec.operation" => operation,
         _ => None,
     };
-    selectors.labels.iter().all(|it| fits(it, label(&it.key)))
-        && selectors.fields.iter().all(|it| fits(it, field(&it.key)))
+    selectors
+        .labels
+        .iter()
+        .all(|it| can_match(it, label(&it.key)))
+        && selectors
+            .fields
+            .iter()
+            .all(|it| can_match(it, field(&it.key)))
 }
 
-/// The values that a label or a field of a rule set's operations can have.
+/// The possible values of a label or a field in the operations of a rule set.
 #[derive(Clone, Copy)]
 enum PossibleValues<'a> {
     One(&'a str),
     Any(&'a [std::sync::Arc<str>]),
 }
 
+/// Returns true if the requirement could match `value`.
 fn admits(requirement: &SelectorRequirement, value: &str) -> bool {
     let listed = requirement
         .values
@@ -177,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_set_is_omitted_if_no_operation_of_it_can_match_the_selector() {
+    fn a_selector_that_no_operation_of_the_rule_set_can_match_causes_no_warning() {
         for (option, selector, expected) in [
             ("labelSelector", "", true),
             ("labelSelector", "ifo.kubevirt.io/component=kubevirt", true),
@@ -198,7 +213,7 @@ mod tests {
             ),
             ("labelSelector", "ifo.kubevirt.io/operation=Stopping", false),
             ("labelSelector", "ifo.kubevirt.io/subject-kind=Pod", false),
-            // The value differs for each operation.
+            // The values of these labels and fields differ between the operations of a rule set.
             ("labelSelector", "ifo.kubevirt.io/subject-name=x", true),
             ("labelSelector", "team=x", true),
             ("fieldSelector", "spec.component=tekton", false),
@@ -212,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kind_may_match_any_selector() {
+    fn an_unknown_kind_component_or_operation_may_match_any_selector() {
         let unresolved = Gap {
             kind: None,
             ..gap()

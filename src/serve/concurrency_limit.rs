@@ -1,48 +1,49 @@
-//! Limits of concurrent work, in total and for each name, such as that of a user.
+//! Limits the number of concurrent requests, in total and for each user.
 //!
-//! Input: a name. Output: a slot, or none if a limit is reached. Dropping the slot frees it.
+//! Input: the name of a user. Output: a slot, or None if a limit is reached. The slot is free again
+//! when it is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A limit for each name, without a limit for all names together.
+/// A limit for each name. The number of names is not limited.
 #[derive(Debug)]
 pub struct PerNameLimit {
-    each: usize,
-    /// The number of used slots, for each name that uses any.
-    taken: Mutex<HashMap<String, usize>>,
+    slots_per_name: usize,
+    /// The number of used slots by name. Names without a used slot are absent.
+    used: Mutex<HashMap<String, usize>>,
 }
 
-/// A slot in the share of a name.
+/// A slot that counts for one name.
 #[derive(Debug)]
 pub struct NamePermit {
-    shares: Arc<PerNameLimit>,
+    limit: Arc<PerNameLimit>,
     name: String,
 }
 
 impl PerNameLimit {
-    /// Allows `each` slots for each name.
-    pub fn new(each: usize) -> Arc<Self> {
+    /// Creates a limit of `slots_per_name` slots for each name.
+    pub fn new(slots_per_name: usize) -> Arc<Self> {
         Arc::new(Self {
-            each,
-            taken: Mutex::default(),
+            slots_per_name,
+            used: Mutex::default(),
         })
     }
 
-    /// Takes a slot for `name`. None if all slots of the name are in use.
+    /// Takes a slot for `name`. Returns None if all slots of this name are in use.
     pub fn take(self: &Arc<Self>, name: &str) -> Option<NamePermit> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        match taken.get_mut(name) {
-            Some(count) if *count >= self.each => return None,
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        match used.get_mut(name) {
+            Some(count) if *count >= self.slots_per_name => return None,
             Some(count) => *count += 1,
-            None if self.each == 0 => return None,
+            None if self.slots_per_name == 0 => return None,
             None => {
-                taken.insert(name.to_owned(), 1);
+                used.insert(name.to_owned(), 1);
             }
         }
         Some(NamePermit {
-            shares: Arc::clone(self),
+            limit: Arc::clone(self),
             name: name.to_owned(),
         })
     }
@@ -50,53 +51,53 @@ impl PerNameLimit {
 
 impl Drop for NamePermit {
     fn drop(&mut self) {
-        let mut taken = self
-            .shares
-            .taken
+        let mut used = self
+            .limit
+            .used
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        match taken.get_mut(&self.name) {
+        match used.get_mut(&self.name) {
             Some(count) if *count > 1 => *count -= 1,
             _ => {
-                taken.remove(&self.name);
+                used.remove(&self.name);
             }
         }
     }
 }
 
-/// A limit for all names together, and a limit for each name.
+/// A limit for all names together, combined with a limit for each name.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    all: Arc<Semaphore>,
-    shares: Arc<PerNameLimit>,
+    total: Arc<Semaphore>,
+    per_name: Arc<PerNameLimit>,
 }
 
 /// A slot of a [`ConcurrencyLimit`].
 #[derive(Debug)]
 pub struct RequestSlot {
-    _of_all: OwnedSemaphorePermit,
-    _of_share: Option<NamePermit>,
+    _total_permit: OwnedSemaphorePermit,
+    _name_permit: Option<NamePermit>,
 }
 
 impl ConcurrencyLimit {
-    /// Allows `all` slots in total, of which each name can use `each`.
-    pub fn new(all: usize, each: usize) -> Self {
+    /// Creates a limit of `total` slots. Each name can use `slots_per_name` of these slots.
+    pub fn new(total: usize, slots_per_name: usize) -> Self {
         Self {
-            all: Arc::new(Semaphore::new(all.min(Semaphore::MAX_PERMITS))),
-            shares: PerNameLimit::new(each),
+            total: Arc::new(Semaphore::new(total.min(Semaphore::MAX_PERMITS))),
+            per_name: PerNameLimit::new(slots_per_name),
         }
     }
 
-    /// Takes a slot for `name`. None if the total or the share of the name is used up. Without a
-    /// name, only the total counts.
+    /// Takes a slot for `name`. Returns None if the total limit or the limit of the name is
+    /// reached. If `name` is None, only the total limit applies.
     pub fn take(&self, name: Option<&str>) -> Option<RequestSlot> {
-        let of_share = match name {
-            Some(name) => Some(self.shares.take(name)?),
+        let name_permit = match name {
+            Some(name) => Some(self.per_name.take(name)?),
             None => None,
         };
         Some(RequestSlot {
-            _of_all: Arc::clone(&self.all).try_acquire_owned().ok()?,
-            _of_share: of_share,
+            _total_permit: Arc::clone(&self.total).try_acquire_owned().ok()?,
+            _name_permit: name_permit,
         })
     }
 }
@@ -106,28 +107,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_gets_no_more_than_its_share() {
-        let places = ConcurrencyLimit::new(3, 2);
-        let first = places.take(Some("a")).unwrap();
-        let second = places.take(Some("a")).unwrap();
-        assert!(places.take(Some("a")).is_none());
-        let other = places.take(Some("b")).unwrap();
-        // All slots are in use now, for every name.
-        assert!(places.take(Some("c")).is_none());
-        assert!(places.take(None).is_none());
+    fn a_name_gets_no_more_slots_than_its_limit() {
+        let limit = ConcurrencyLimit::new(3, 2);
+        let first = limit.take(Some("a")).unwrap();
+        let second = limit.take(Some("a")).unwrap();
+        assert!(limit.take(Some("a")).is_none());
+        let other = limit.take(Some("b")).unwrap();
+        // All three slots are in use now, so other names get no slot.
+        assert!(limit.take(Some("c")).is_none());
+        assert!(limit.take(None).is_none());
         drop(first);
-        assert!(places.take(None).is_some());
-        let third = places.take(Some("a")).unwrap();
-        assert!(places.take(Some("a")).is_none());
+        assert!(limit.take(None).is_some());
+        let third = limit.take(Some("a")).unwrap();
+        assert!(limit.take(Some("a")).is_none());
         drop((second, other, third));
-        assert!(places.shares.taken.lock().unwrap().is_empty());
+        assert!(limit.per_name.used.lock().unwrap().is_empty());
     }
 
     #[test]
-    fn a_rejected_request_holds_no_permit() {
-        let places = ConcurrencyLimit::new(0, 5);
-        assert!(places.take(Some("a")).is_none());
-        assert!(places.shares.taken.lock().unwrap().is_empty());
+    fn a_refused_name_uses_no_slot() {
+        let limit = ConcurrencyLimit::new(0, 5);
+        assert!(limit.take(Some("a")).is_none());
+        assert!(limit.per_name.used.lock().unwrap().is_empty());
         assert!(ConcurrencyLimit::new(5, 0).take(Some("a")).is_none());
     }
 }

@@ -1,11 +1,12 @@
-//! Admission and eviction of connections. Input: the address of a new connection, and later the
-//! user of its requests. Output: a place for the connection, or a refusal.
+//! Limits the number of open connections. Input: the address of a new connection, and later the
+//! user of its requests. Output: a slot for the connection, or a refusal.
 //!
-//! A new connection is a newcomer and always gets a place. If there is no free place, an older
-//! newcomer is evicted. The first request other than health moves the connection to the class of
-//! its user or of the front proxy ([`ConnectionClass`]). If that class has no place, the request is
-//! answered with 429, and the connection is closed. The module `access` determines the user, and
-//! [`eviction`] contains the rules.
+//! A new connection is a newcomer, because its user is not known yet. It always gets a slot. If no
+//! slot is free, the server evicts (closes) an older newcomer. The first request that is not for
+//! health moves the connection to the class of its user or of the front proxy
+//! ([`ConnectionClass`]). If no slot is available in that class, the server answers the request
+//! with 429 and closes the connection. The middleware determines the user, and [`eviction`]
+//! contains the rules.
 
 mod activity;
 mod class;
@@ -26,24 +27,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Number of sockets of evicted connections that may still be open. The runtime closes them as soon
-/// as it runs their tasks. Clients cannot delay this.
+/// Largest number of evicted connections whose sockets are still open. Each socket is closed as
+/// soon as the task of its connection runs. Clients cannot delay this.
 const MAX_CLOSING: usize = 64;
 
 /// All open connections.
 pub struct Connections {
-    places: usize,
+    slots: usize,
     registry: Mutex<OpenConnections>,
-    /// One permit for each place, and [`MAX_CLOSING`] more.
+    /// One permit for each slot, and [`MAX_CLOSING`] more.
     sockets: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct OpenConnections {
-    /// The number of the next connection. No number is used twice.
+    /// The number of the next connection. Numbers are not reused.
     next: u64,
-    /// The connections by their numbers, which is the order of their arrival. Evicted connections
-    /// are removed.
+    /// The connections by number, in the order of their arrival. Evicted connections are not
+    /// included.
     open: BTreeMap<u64, OpenConnection>,
 }
 
@@ -53,29 +54,30 @@ struct OpenConnection {
 }
 
 impl Connections {
-    /// Creates the admission with this number of places.
-    pub fn new(places: usize) -> Arc<Self> {
-        let sockets = places
+    /// Creates the limit. At most `slots` connections can be open.
+    pub fn new(slots: usize) -> Arc<Self> {
+        let sockets = slots
             .saturating_add(MAX_CLOSING)
             .min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
-            places,
+            slots,
             registry: Mutex::default(),
             sockets: Arc::new(Semaphore::new(sockets)),
         })
     }
 
-    /// Waits until another socket may be open. It waits only for evicted connections that are being
-    /// closed, so no client can delay it.
-    pub async fn socket(&self) -> Socket {
-        // The semaphore is never closed.
+    /// Waits until another socket may be opened. This function waits only for the sockets of
+    /// evicted connections to close, so no client can delay it.
+    pub async fn wait_for_socket(&self) -> Socket {
+        // `ok` never yields None, because the semaphore is never closed.
         Socket {
             _permit: Arc::clone(&self.sockets).acquire_owned().await.ok(),
         }
     }
 
-    /// Gives a new connection the place of a newcomer. Another newcomer may be evicted.
-    pub fn enter(self: &Arc<Self>, address: IpAddr, socket: Socket) -> OpenSlot {
+    /// Gives a new connection a slot as a newcomer. If no slot is free, another newcomer is
+    /// evicted.
+    pub fn add_newcomer(self: &Arc<Self>, address: IpAddr, socket: Socket) -> OpenSlot {
         let mut registry = self.registry();
         let number = registry.next;
         registry.next += 1;
@@ -91,9 +93,9 @@ impl Connections {
             class: ConnectionClass::Newcomer,
             connection: Arc::clone(&connection),
         };
-        let room = registry.room(self.places, &entry.record());
-        // There is always a place: if none is free, a newcomer can be evicted.
-        if let AdmissionResult::After(evicted) = room {
+        let result = registry.find_slot(self.slots, &entry.record());
+        // The result is never `Full`, because a newcomer can be evicted if no slot is free.
+        if let AdmissionResult::After(evicted) = result {
             registry.evict(evicted);
         }
         registry.open.insert(number, entry);
@@ -103,8 +105,9 @@ impl Connections {
         }
     }
 
-    /// Asks all clients except probes to reconnect elsewhere. Each connection accepts no further
-    /// requests, and ends with its last request or after ten seconds. New connections are accepted.
+    /// Asks all clients except probes to reconnect, so that they reach another replica. Each
+    /// connection accepts no further requests. It ends when its open requests end, or after ten
+    /// seconds. The server still accepts new connections.
     pub fn turn_away(&self) {
         let registry = self.registry();
         let clients = registry.open.values();
@@ -119,12 +122,12 @@ impl Connections {
 }
 
 impl OpenConnections {
-    /// Returns whether there is a place for a connection with this record. The current place of the
-    /// connection counts as free.
-    fn room(&self, places: usize, entering: &ConnectionRecord) -> AdmissionResult {
+    /// Checks if a slot is available for the connection of the record `entering`. If this
+    /// connection already has a slot, that slot counts as free.
+    fn find_slot(&self, slots: usize, entering: &ConnectionRecord) -> AdmissionResult {
         let others = self.open.values().map(OpenConnection::record);
         let others: Vec<_> = others.filter(|it| it.number != entering.number).collect();
-        eviction::room(places, &others, entering)
+        eviction::find_slot(slots, &others, entering)
     }
 
     fn evict(&mut self, number: u64) {
@@ -146,19 +149,19 @@ impl OpenConnection {
             number: *number,
             class: self.class.clone(),
             network: *network,
-            idle: activity.asked() && activity.idle_since().is_some(),
+            idle: activity.had_request() && activity.idle_since().is_some(),
         }
     }
 }
 
-/// A permit for an open socket. It is returned when it is dropped.
+/// The right to have one open socket. Dropping it allows another socket.
 pub struct Socket {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The place of a connection. It is free again when it is dropped.
+/// The slot of an open connection. Dropping it frees the slot.
 pub struct OpenSlot {
-    /// The record of the connection.
+    /// The connection that uses the slot.
     pub connection: Arc<ClientConnection>,
     _socket: Socket,
 }
@@ -170,7 +173,7 @@ impl Drop for OpenSlot {
     }
 }
 
-/// A connection with its requests and its class.
+/// An open connection of a client.
 pub struct ClientConnection {
     number: u64,
     network: IpAddr,
@@ -181,38 +184,38 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Completes when the connection has been evicted.
-    pub async fn evicted(&self) {
+    /// Waits until the connection is evicted.
+    pub async fn wait_until_evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Completes when the connection was refused a place or asked to reconnect. It is closed when
-    /// the answers to its requests have been sent.
-    pub async fn refused(&self) {
+    /// Waits until the connection is refused a slot, or until its client is asked to reconnect. The
+    /// caller then closes the connection after the answers to its requests have been sent.
+    pub async fn wait_until_refused(&self) {
         self.refused.cancelled().await;
     }
 
     /// Returns true if the connection has had a request.
-    pub fn asked(&self) -> bool {
-        self.activity.asked()
+    pub fn had_request(&self) -> bool {
+        self.activity.had_request()
     }
 
-    /// The time since which there is no request in flight.
+    /// Returns the time since which no request is in flight. None if a request is in flight.
     pub fn idle_since(&self) -> Option<Instant> {
         self.activity.idle_since()
     }
 
-    /// Returns true if all requests were for health.
+    /// Returns true if the connection is still a newcomer: all its requests were for health.
     pub fn is_newcomer(&self) -> bool {
         let registry = self.connections.registry();
         let entry = registry.open.get(&self.number);
         entry.is_none_or(|entry| entry.class == ConnectionClass::Newcomer)
     }
 
-    /// Moves the connection to `class`, unless it has a higher class.
+    /// Moves the connection to `class`, unless its class has the same or a higher precedence.
     fn admit(&self, class: ConnectionClass) -> Result<(), ConnectionRefused> {
         let mut registry = self.connections.registry();
-        // An evicted connection is being closed.
+        // The connection is absent if it was evicted. It is being closed then.
         let Some(entry) = registry.open.get(&self.number) else {
             return Err(ConnectionRefused);
         };
@@ -223,7 +226,7 @@ impl ClientConnection {
             class,
             ..entry.record()
         };
-        match registry.room(self.connections.places, &entering) {
+        match registry.find_slot(self.connections.slots, &entering) {
             AdmissionResult::Free => {}
             AdmissionResult::After(evicted) => registry.evict(evicted),
             AdmissionResult::Full => {
@@ -238,20 +241,21 @@ impl ClientConnection {
     }
 }
 
-/// There is no place for the connection, and it is to be closed.
+/// The error if no slot is available for a connection. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRefused;
 
-/// Moves the connection of a request to `class`. Requests of tests have no connection, because
-/// their routers have no listener.
+/// Moves the connection of a request to `class`. A request without a connection is admitted. This
+/// happens in tests, which call the router without a listener.
 pub fn admit(request: &Parts, class: ConnectionClass) -> Result<(), ConnectionRefused> {
     let connection = request.extensions.get::<Arc<ClientConnection>>();
     connection.map_or(Ok(()), |connection| connection.admit(class))
 }
 
-/// The unit by which connections are counted: an IPv4 address, or an IPv6 network of 64 bits,
-/// because one host may have all its addresses. An IPv6 socket shows IPv4 addresses as mapped ones.
+/// Returns the unit by which connections are counted: an IPv4 address, or an IPv6 network of 64
+/// bits. One host may use all addresses of such an IPv6 network.
 fn network(address: IpAddr) -> IpAddr {
+    // An IPv6 socket reports an IPv4 address as an IPv6 address that is mapped from it.
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
         address @ IpAddr::V4(_) => address,

@@ -1,15 +1,19 @@
-//! Delivery of bodies to clients. Input: an answer. Output: its bytes, which are counted until the
-//! connection has sent them. The answer holds a place and entries of the index. The client has a
-//! limited time to read it:
+//! Aborts answers that clients read too slowly. Input: the body of an answer. Output: the same
+//! bytes, and a body that ends when the connection has sent its last byte.
 //!
-//! - A list or a single object must be read within a minute, as in upstream, or within 10 s if the
-//!   request had no place.
-//! - A watch with unread data must be read at least every two minutes.
+//! An answer that is being sent uses a slot of the limits and holds objects in memory. So clients
+//! have a limited time to read it:
 //!
-//! After that, the answer is cut off. An HTTP/2 stream is reset, and its connection stays open. An
-//! HTTP/1.1 connection is closed. Other mechanisms do not notice a client that keeps its connection
-//! alive and opens no flow-control window: its body is not polled, and the last bytes would stay in
-//! the connection's buffers forever.
+//! - A list or a single object must be read within a minute, as in the kube-apiserver. If the
+//!   request had no slot in the limit of requests, the limit is 10 s.
+//! - While a watch has unread data, the client must read some of it at least every two minutes.
+//!
+//! If the client is too slow, the answer is aborted. An HTTP/2 stream is reset, and its connection
+//! stays open. An HTTP/1.1 connection is closed.
+//!
+//! TCP timeouts and pings do not detect a client that keeps its connection alive but opens no
+//! flow-control window for a stream. hyper does not poll the body of such a stream, so the body
+//! itself cannot detect the client either.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -22,55 +26,58 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Time for which a client may leave the data of a watch unread. TCP gets the same timeout.
+/// Time for which a client may leave the data of a watch unread. It is also the timeout for data
+/// that the client's TCP stack has not acknowledged.
 pub const STALL_TIMEOUT: Duration = Duration::from_mins(2);
 
 tokio::task_local! {
-    /// The exchange of the current task.
+    /// The exchange that the current task runs.
     static EXCHANGE: Arc<AbortableExchange>;
 }
 
-/// A unit that can be cut off: an HTTP/2 stream, or an HTTP/1.1 connection with its answers.
+/// A request and its answer, which can be aborted. In HTTP/2, it is one stream. In HTTP/1.1, it is
+/// the whole connection, because aborting one answer closes the connection.
 #[derive(Debug, Default)]
 pub struct AbortableExchange(Mutex<DeliveryState>);
 
 #[derive(Debug, Default)]
 struct DeliveryState {
     deadline: Option<DeliveryDeadline>,
-    cut: bool,
+    was_aborted: bool,
 }
 
-/// The time limits of an answer.
+/// The time at which an answer is aborted.
 #[derive(Clone, Debug)]
 enum DeliveryDeadline {
+    /// A fixed time.
     Until(Instant),
-    /// [`STALL_TIMEOUT`] after the last sent byte.
-    WhileMoving(Arc<BytesInFlight>),
+    /// [`STALL_TIMEOUT`] after the last byte was sent. Without unsent data, there is no deadline.
+    AfterStall(Arc<UnsentBytes>),
 }
 
 impl AbortableExchange {
-    /// The exchange of the running task. None in a router without a listener.
+    /// Returns the exchange that the current task runs. None in tests without a listener.
     fn current() -> Option<Arc<Self>> {
         EXCHANGE.try_with(Arc::clone).ok()
     }
 
-    /// Runs the exchange to its end. None if it was cut off.
+    /// Runs the exchange to its end. Returns None if the exchange was aborted.
     pub async fn run<F: Future>(self: Arc<Self>, exchange: F) -> Option<F::Output> {
-        let of = Arc::clone(&self);
-        let bounded = async {
+        let state = Arc::clone(&self);
+        let limited = async {
             tokio::select! {
-                // The exchange is polled first, because it moves the time of the cut.
+                // The exchange is polled first, because it can change the deadline.
                 biased;
                 end = exchange => Some(end),
-                () = of.cut() => None,
+                () = state.wait_until_overdue() => None,
             }
         };
-        EXCHANGE.scope(self, bounded).await
+        EXCHANGE.scope(self, limited).await
     }
 
-    /// Completes when the exchange must be cut off. It must be polled in the same task, after the
-    /// exchange.
-    async fn cut(&self) {
+    /// Waits until the deadline is over. The future must be polled in the task of the exchange,
+    /// each time after the exchange was polled.
+    async fn wait_until_overdue(&self) {
         let mut timer: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|context| {
             loop {
@@ -78,11 +85,12 @@ impl AbortableExchange {
                     return Poll::Pending;
                 };
                 if deadline_time <= Instant::now() {
-                    self.state().cut = true;
+                    self.state().was_aborted = true;
                     return Poll::Ready(());
                 }
                 let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline_time)));
-                // A timer that fires too early is cheaper than a timer that is set for each event.
+                // The timer is not set again for each event, because that is expensive. So it may
+                // fire before the deadline.
                 if timer.is_elapsed() || timer.deadline() > deadline_time {
                     timer.as_mut().reset(deadline_time);
                 }
@@ -95,8 +103,8 @@ impl AbortableExchange {
     fn deadline_time(&self) -> Option<Instant> {
         match self.state().deadline.as_ref()? {
             DeliveryDeadline::Until(deadline_time) => Some(*deadline_time),
-            DeliveryDeadline::WhileMoving(ledger) => {
-                ledger.moved().map(|moved| moved + STALL_TIMEOUT)
+            DeliveryDeadline::AfterStall(unsent) => {
+                unsent.waiting_since().map(|since| since + STALL_TIMEOUT)
             }
         }
     }
@@ -105,8 +113,8 @@ impl AbortableExchange {
         self.state().deadline = Some(deadline);
     }
 
-    fn was_cut(&self) -> bool {
-        self.state().cut
+    fn was_aborted(&self) -> bool {
+        self.state().was_aborted
     }
 
     fn state(&self) -> MutexGuard<'_, DeliveryState> {
@@ -114,49 +122,52 @@ impl AbortableExchange {
     }
 }
 
-/// The bytes of one body that have not been sent.
+/// Counts the chunks of one body that the connection has not sent yet.
 #[derive(Debug)]
-struct BytesInFlight {
-    tally: Mutex<SentProgress>,
-    /// The waker of the body, which waits until its last bytes have been sent.
+struct UnsentBytes {
+    progress: Mutex<SentProgress>,
+    /// The waker of the body. It is woken when the last chunk has been sent.
     waker: AtomicWaker,
 }
 
 #[derive(Debug)]
 struct SentProgress {
+    /// Number of unsent chunks.
     chunks: usize,
-    /// The time at which the last byte was sent, or the first one arrived.
-    moved: Instant,
+    /// The time at which the last chunk was sent. If all chunks were sent and a new chunk arrives,
+    /// it is the time of this arrival.
+    last_progress: Instant,
 }
 
-impl BytesInFlight {
-    fn tally(&self) -> MutexGuard<'_, SentProgress> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+impl UnsentBytes {
+    fn progress(&self) -> MutexGuard<'_, SentProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time since which nothing was sent although there is data.
-    fn moved(&self) -> Option<Instant> {
-        let tally = self.tally();
-        (tally.chunks > 0).then_some(tally.moved)
+    /// Returns the time since which data waits and nothing was sent. None if no data waits.
+    fn waiting_since(&self) -> Option<Instant> {
+        let progress = self.progress();
+        (progress.chunks > 0).then_some(progress.last_progress)
     }
 }
 
-/// A part of a body. It is dropped when it was sent, or when it cannot be sent.
+/// Some bytes of a body. The connection drops them after it has sent them, or if it cannot send
+/// them.
 struct Chunk {
     bytes: Bytes,
-    ledger: Arc<BytesInFlight>,
+    unsent: Arc<UnsentBytes>,
 }
 
 impl Chunk {
-    fn of(bytes: Bytes, ledger: &Arc<BytesInFlight>) -> Bytes {
-        let mut tally = ledger.tally();
-        if tally.chunks == 0 {
-            tally.moved = Instant::now();
+    fn of(bytes: Bytes, unsent: &Arc<UnsentBytes>) -> Bytes {
+        let mut progress = unsent.progress();
+        if progress.chunks == 0 {
+            progress.last_progress = Instant::now();
         }
-        tally.chunks += 1;
-        drop(tally);
-        let ledger = Arc::clone(ledger);
-        Bytes::from_owner(Self { bytes, ledger })
+        progress.chunks += 1;
+        drop(progress);
+        let unsent = Arc::clone(unsent);
+        Bytes::from_owner(Self { bytes, unsent })
     }
 }
 
@@ -168,58 +179,60 @@ impl AsRef<[u8]> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        let mut tally = self.ledger.tally();
-        tally.chunks -= 1;
-        tally.moved = Instant::now();
-        let last = tally.chunks == 0;
-        drop(tally);
-        if last {
-            self.ledger.waker.wake();
+        let mut progress = self.unsent.progress();
+        progress.chunks -= 1;
+        progress.last_progress = Instant::now();
+        let is_last = progress.chunks == 0;
+        drop(progress);
+        if is_last {
+            self.unsent.waker.wake();
         }
     }
 }
 
-/// A body that ends when its last byte has been sent, with the values that it keeps until then.
+/// A body that ends when its last byte has been sent. It keeps a value of type `K` until then, such
+/// as the slot of its request.
 pub struct Delivery<K> {
     body: Body,
-    /// True if the body has ended.
-    over: bool,
+    /// True if `body` has ended. Its last bytes may still be unsent.
+    has_ended: bool,
     exchange: Option<Arc<AbortableExchange>>,
-    ledger: Arc<BytesInFlight>,
-    /// Called if the exchange is cut off.
-    on_cut: Option<Box<dyn FnOnce() + Send>>,
+    unsent: Arc<UnsentBytes>,
+    /// The function that is called if the exchange is aborted.
+    on_abort: Option<Box<dyn FnOnce() + Send>>,
     _kept: K,
 }
 
 impl<K: Send + Unpin + 'static> Delivery<K> {
-    /// The body of an answer that the client must read `within` this time, or of a watch. It holds
-    /// `kept` until it has been sent.
+    /// Limits the time to read `body`. For a watch, `time_limit` is None, and [`STALL_TIMEOUT`]
+    /// applies. The new body keeps `kept` until it has been sent. `on_abort` is called if the
+    /// client is too slow.
     pub fn body(
         body: Body,
-        within: Option<Duration>,
+        time_limit: Option<Duration>,
         kept: K,
-        on_cut: impl FnOnce() + Send + 'static,
+        on_abort: impl FnOnce() + Send + 'static,
     ) -> Body {
-        let ledger = Arc::new(BytesInFlight {
-            tally: Mutex::new(SentProgress {
+        let unsent = Arc::new(UnsentBytes {
+            progress: Mutex::new(SentProgress {
                 chunks: 0,
-                moved: Instant::now(),
+                last_progress: Instant::now(),
             }),
             waker: AtomicWaker::new(),
         });
         let exchange = AbortableExchange::current();
         if let Some(exchange) = &exchange {
-            exchange.set(match within {
+            exchange.set(match time_limit {
                 Some(time) => DeliveryDeadline::Until(Instant::now() + time),
-                None => DeliveryDeadline::WhileMoving(Arc::clone(&ledger)),
+                None => DeliveryDeadline::AfterStall(Arc::clone(&unsent)),
             });
         }
         Body::new(Self {
             body,
-            over: false,
+            has_ended: false,
             exchange,
-            ledger,
-            on_cut: Some(Box::new(on_cut)),
+            unsent,
+            on_abort: Some(Box::new(on_abort)),
             _kept: kept,
         })
     }
@@ -234,32 +247,32 @@ impl<K: Unpin> hyper::body::Body for Delivery<K> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
-        if !this.over {
+        if !this.has_ended {
             let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
             if let Some(frame) = frame {
-                // Without a listener, it is not known what has been sent.
+                // Without a listener, no connection reports what has been sent.
                 let counted = this.exchange.is_some();
                 return Poll::Ready(Some(frame.map(|frame| {
                     frame.map_data(|bytes| {
                         if counted && !bytes.is_empty() {
-                            Chunk::of(bytes, &this.ledger)
+                            Chunk::of(bytes, &this.unsent)
                         } else {
                             bytes
                         }
                     })
                 })));
             }
-            this.over = true;
+            this.has_ended = true;
         }
-        this.ledger.waker.register(context.waker());
-        if this.ledger.moved().is_some() {
+        this.unsent.waker.register(context.waker());
+        if this.unsent.waiting_since().is_some() {
             return Poll::Pending;
         }
         Poll::Ready(None)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream() && self.ledger.moved().is_none()
+        self.body.is_end_stream() && self.unsent.waiting_since().is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -272,13 +285,14 @@ impl<K> Drop for Delivery<K> {
         let Some(exchange) = &self.exchange else {
             return;
         };
-        if exchange.was_cut()
-            && let Some(on_cut) = self.on_cut.take()
+        if exchange.was_aborted()
+            && let Some(on_abort) = self.on_abort.take()
         {
-            on_cut();
+            on_abort();
         }
-        // For a body of known length, HTTP/1.1 drops the body when it has all bytes, sent or not.
-        exchange.set(DeliveryDeadline::WhileMoving(Arc::clone(&self.ledger)));
+        // If the length of a body is known, hyper drops the body of an HTTP/1.1 answer as soon as
+        // it has taken all bytes. Some of these bytes may be unsent, so the deadline remains.
+        exchange.set(DeliveryDeadline::AfterStall(Arc::clone(&self.unsent)));
     }
 }
 

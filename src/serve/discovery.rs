@@ -1,7 +1,8 @@
-//! Discovery: the groups, versions and resources. Input: the descriptions of the resources. Output:
-//! `/api`, `/apis`, `/apis/G` and `/apis/G/V`. They are computed once and served at any time, also
-//! before the targets have been read. If the discovery of an aggregated API failed, no namespace in
-//! the cluster could be deleted.
+//! Serves API discovery. Input: the descriptions of the resources. Output: the paths `/api`,
+//! `/apis`, `/apis/GROUP` and `/apis/GROUP/VERSION`.
+//!
+//! The answers are computed once, at the start. They are available before any operation is known.
+//! If discovery of an aggregated API fails, no namespace in the cluster can be deleted.
 
 use super::accept::{AcceptClause, clauses};
 use super::document::Document;
@@ -15,31 +16,31 @@ use http::header::{CACHE_CONTROL, VARY};
 use http::{HeaderMap, HeaderValue, Uri};
 use serde_json::{Value, json};
 
-/// Media type of aggregated discovery since Kubernetes 1.30.
+/// The media type of aggregated discovery since Kubernetes 1.30.
 const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// The same media type in Kubernetes 1.26 to 1.29.
+/// The media type of aggregated discovery in Kubernetes 1.26 to 1.29.
 const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-/// Media type of all other answers of this module.
+/// The media type of all other answers of this module.
 const JSON: &str = "application/json";
 
 /// A resource as discovery describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdvertisedResource {
-    /// API group; empty for the core group.
+    /// The API group. Empty for the core group.
     pub group: &'static str,
-    /// API version.
+    /// The API version.
     pub version: &'static str,
-    /// Plural, as paths have it.
+    /// The plural name, which paths contain.
     pub plural: &'static str,
-    /// Kind of one object. The singular is the kind in lower case.
+    /// The kind of one object. The singular name is the kind in lower case.
     pub kind: &'static str,
     /// True if the resource is namespaced.
     pub namespaced: bool,
-    /// Short names that kubectl takes for the plural.
+    /// The short names of the resource in kubectl.
     pub short_names: &'static [&'static str],
-    /// Categories, such as `all`, that kubectl lists it under.
+    /// The categories of the resource in kubectl, such as `all`.
     pub categories: &'static [&'static str],
-    /// Verbs that clients can use.
+    /// The supported verbs.
     pub verbs: &'static [&'static str],
 }
 
@@ -58,19 +59,22 @@ impl From<&Resource> for AdvertisedResource {
     }
 }
 
-/// The routes of discovery for `resources`, and for the resources of a server that clients talk to
-/// without a kube-apiserver (`direct`). Such a server has a core group, which may be empty. An
-/// aggregated server has none, because the kube-apiserver serves it.
+/// Creates the routes of discovery for `resources`, and for the resources `direct` that another
+/// router serves.
 ///
-/// Several resources may share a group or a version. The first version of a group is its preferred
-/// version.
+/// `direct` is None in an aggregated server. Such a server has no path `/api`, because the
+/// kube-apiserver serves the core group. A server without a kube-apiserver has this path, even if
+/// its core group has no resources.
+///
+/// Several resources may have the same group or the same version. The first version of a group is
+/// the preferred version of the group.
 pub fn routes(resources: &[Resource], direct: Option<&[AdvertisedResource]>) -> Router {
     let all: Vec<AdvertisedResource> = resources
         .iter()
         .map(AdvertisedResource::from)
         .chain(direct.into_iter().flatten().copied())
         .collect();
-    let (core, groups): (Vec<_>, Vec<_>) = groups(&all)
+    let (core, groups): (Vec<_>, Vec<_>) = group_by_version(&all)
         .into_iter()
         .partition(|group| group.name.is_empty());
     let list: Vec<Value> = groups.iter().map(DiscoveryGroup::describe).collect();
@@ -102,7 +106,7 @@ pub fn routes(resources: &[Resource], direct: Option<&[AdvertisedResource]>) -> 
     router
 }
 
-/// Adds the core group, which has no version if it has no resource.
+/// Adds the paths of the core group. If the core group has no resource, it has no version.
 fn serve_core(router: Router, core: Option<&DiscoveryGroup<'_>>) -> Router {
     let versions = core
         .map(|core| core.versions.as_slice())
@@ -121,8 +125,8 @@ fn serve_core(router: Router, core: Option<&DiscoveryGroup<'_>>) -> Router {
     router
 }
 
-/// Adds `path`. It answers with `plain`, or with the aggregated `items` if the client asks for
-/// them.
+/// Adds the route `path`. The answer is `plain`. If the client requests aggregated discovery, the
+/// answer is a list of `items`.
 fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Router {
     let aggregated = |version: &str, content_type| {
         let list = json!({
@@ -143,7 +147,7 @@ fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Rou
     })
 }
 
-/// Adds `path`, which answers with `value`.
+/// Adds the route `path`. The answer is `value`.
 fn serve(router: Router, path: &str, value: &Value) -> Router {
     let document = Document::json(value, JSON);
     add(router, path, move |query, headers| {
@@ -152,8 +156,8 @@ fn serve(router: Router, path: &str, value: &Value) -> Router {
     })
 }
 
-/// Adds `path`. `answer` gets the options and headers of the request, and returns None if the
-/// client accepts none of the forms.
+/// Adds the route `path`. `answer` gets the query and the headers of the request. If it returns
+/// None, the client accepts no available media type and gets a 406.
 fn add<F>(router: Router, path: &str, answer: F) -> Router
 where
     F: Fn(&Query, &HeaderMap) -> Option<Response> + Clone + Send + Sync + 'static,
@@ -165,7 +169,7 @@ where
     router.route(path, get(answer))
 }
 
-/// `/apis` or `/api` in three forms.
+/// The answers of `/apis` or `/api`: plain discovery, and aggregated discovery in two versions.
 #[derive(Clone, Debug)]
 struct Root {
     plain: Document,
@@ -174,8 +178,8 @@ struct Root {
 }
 
 impl Root {
-    /// The form that the request prefers. Unknown parameters, such as `profile`, are ignored as
-    /// upstream ignores them.
+    /// Returns the answer that the client prefers. Unknown parameters of a media type, such as
+    /// `profile`, are ignored, as in the kube-apiserver.
     fn answer(&self, query: &Query, request: &HeaderMap) -> Option<Response> {
         let (clause, document) = clauses(request)
             .into_iter()
@@ -189,9 +193,9 @@ impl Root {
         Some(response)
     }
 
-    /// The form that a clause asks for.
+    /// Returns the answer that a clause of `Accept` requests. None if there is no such answer.
     fn document(&self, clause: &AcceptClause<'_>) -> Option<&Document> {
-        if !clause.can_be_written() {
+        if !clause.has_supported_syntax() {
             return None;
         }
         if clause.is_plain() {
@@ -205,7 +209,7 @@ impl Root {
     }
 }
 
-/// A group with its versions in the order of the resources.
+/// A group and its versions, in the order of the resources.
 struct DiscoveryGroup<'a> {
     name: &'static str,
     versions: Vec<Version<'a>>,
@@ -216,7 +220,7 @@ struct Version<'a> {
     resources: Vec<&'a AdvertisedResource>,
 }
 
-fn groups(resources: &[AdvertisedResource]) -> Vec<DiscoveryGroup<'_>> {
+fn group_by_version(resources: &[AdvertisedResource]) -> Vec<DiscoveryGroup<'_>> {
     let mut groups: Vec<DiscoveryGroup<'_>> = Vec::new();
     for resource in resources {
         let group = match groups.iter().position(|group| group.name == resource.group) {
@@ -242,7 +246,7 @@ fn groups(resources: &[AdvertisedResource]) -> Vec<DiscoveryGroup<'_>> {
 }
 
 impl DiscoveryGroup<'_> {
-    /// `APIGroup`, without `kind` and `apiVersion`.
+    /// Returns the `APIGroup`, without `kind` and `apiVersion`.
     fn describe(&self) -> Value {
         let versions: Vec<Value> = self
             .versions
@@ -254,12 +258,12 @@ impl DiscoveryGroup<'_> {
                 })
             })
             .collect();
-        // A group is made with its first version.
+        // A group always has a version.
         let preferred = versions.first().cloned().unwrap_or_default();
         json!({"name": self.name, "versions": versions, "preferredVersion": preferred})
     }
 
-    /// `APIGroupDiscovery`.
+    /// Returns the `APIGroupDiscovery`.
     fn aggregate(&self) -> Value {
         let versions: Vec<Value> = self.versions.iter().map(Version::aggregate).collect();
         json!({"metadata": {"name": self.name}, "versions": versions})
@@ -267,7 +271,7 @@ impl DiscoveryGroup<'_> {
 }
 
 impl Version<'_> {
-    /// `APIResourceList`.
+    /// Returns the `APIResourceList`.
     fn describe(&self, group: &str) -> Value {
         let resources: Vec<Value> = self
             .resources
@@ -292,7 +296,7 @@ impl Version<'_> {
         })
     }
 
-    /// `APIVersionDiscovery`.
+    /// Returns the `APIVersionDiscovery`.
     fn aggregate(&self) -> Value {
         let resources: Vec<Value> = self
             .resources
@@ -317,7 +321,7 @@ impl Version<'_> {
     }
 }
 
-/// `group/version`, or `version` in the core group.
+/// Returns `group/version`, or only `version` for the core group.
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() {
         version.to_owned()

@@ -1,6 +1,6 @@
-//! Bodies that never change while the server runs: discovery and `OpenAPI`. Input: the headers
-//! `If-None-Match` and `Accept-Encoding` of a request. Output: the body, or 304 if the client
-//! already has it.
+//! Serves documents that do not change while the server runs: discovery and `OpenAPI`. Input: the
+//! headers `If-None-Match` and `Accept-Encoding` of a request. Output: the document, or a 304 if
+//! the client already has the document.
 
 use super::negotiate::Syntax;
 use super::{gzip, respond};
@@ -11,18 +11,20 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use sha2::{Digest, Sha512};
 use std::fmt::Write as _;
 
-/// A body with its media type and entity tag.
+/// A document, its media type and its entity tag.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     body: Bytes,
-    /// The compressed body, if compression is offered.
+    /// The body compressed with gzip. None if the document is never compressed.
     compressed: Option<Bytes>,
     content_type: &'static str,
+    /// The SHA-512 of the body.
     hash: String,
 }
 
 impl Document {
-    /// Encodes `value` as one line of compact JSON, as Kubernetes' servers do.
+    /// Creates a document from `value`. The body is one line of compact JSON, as in the
+    /// kube-apiserver.
     pub(super) fn json(value: &serde_json::Value, content_type: &'static str) -> Self {
         let body = format!("{value}\n");
         let mut hash = String::with_capacity(128);
@@ -37,18 +39,20 @@ impl Document {
         }
     }
 
-    /// The same document with a compressed form, at any size.
+    /// Also offers the document compressed with gzip, regardless of its size.
     pub(super) fn with_gzip(mut self) -> Self {
-        self.compressed = Some(gzip::whole(&self.body));
+        self.compressed = Some(gzip::compress_bytes(&self.body));
         self
     }
 
-    /// The SHA-512 of the body in upper-case hexadecimal digits. In quotes, it is the entity tag.
+    /// Returns the SHA-512 of the body in upper-case hexadecimal digits. The entity tag is this
+    /// text in quotes.
     pub(super) fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The body, or 304 if the request has its entity tag. Both contain the tag.
+    /// Returns the document in JSON, or a 304 if the client already has the document. The answer
+    /// has the header `ETag` in both cases.
     pub(super) fn answer(&self, request: &HeaderMap) -> Response {
         self.tagged(request, || {
             let compressed = self.compressed.as_ref().filter(|_| gzip::accepted(request));
@@ -56,14 +60,14 @@ impl Document {
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
             if compressed.is_some() {
-                gzip::mark(headers);
+                gzip::set_headers(headers);
             }
             response
         })
     }
 
-    /// The same document in another syntax. As upstream, the tag is that of the content and does
-    /// not depend on the syntax.
+    /// Returns the document in this syntax, or a 304 if the client already has the document. As in
+    /// the kube-apiserver, the entity tag does not depend on the syntax.
     pub(super) fn answer_as(&self, syntax: Syntax, request: &HeaderMap) -> Response {
         if syntax == Syntax::Compact {
             return self.answer(request);
@@ -75,12 +79,13 @@ impl Document {
                 Syntax::Compact | Syntax::Indented => self.content_type.to_owned(),
             };
             let content_type = HeaderValue::try_from(content_type)
-                .expect("a media type is a header value in every syntax");
+                .expect("a media type has only visible ASCII characters");
             response.headers_mut().insert(CONTENT_TYPE, content_type);
             response
         })
     }
 
+    /// Returns `answer`, or a 304 if the client already has the document, with the header `ETag`.
     fn tagged(&self, request: &HeaderMap, answer: impl FnOnce() -> Response) -> Response {
         let mut response = if self.is_known(request) {
             StatusCode::NOT_MODIFIED.into_response()
@@ -88,13 +93,13 @@ impl Document {
             answer()
         };
         let etag = HeaderValue::try_from(format!("\"{}\"", self.hash))
-            .expect("quoted hexadecimal is a header value");
+            .expect("hexadecimal digits in quotes are visible ASCII characters");
         response.headers_mut().insert(ETAG, etag);
         response
     }
 
-    /// Returns true if `If-None-Match` has the tag of this body (RFC 9110, 13.1.2: weak
-    /// comparison).
+    /// Returns true if `If-None-Match` contains the entity tag of this document. The comparison is
+    /// weak (RFC 9110, section 13.1.2).
     fn is_known(&self, request: &HeaderMap) -> bool {
         request
             .get_all(IF_NONE_MATCH)

@@ -1,5 +1,7 @@
-//! Encodes objects, lists and events in the negotiated form. Input: the JSON and the facts of the
-//! index. Output: the bytes of the answer. No object is decoded.
+//! Writes objects, lists and watch events in the form that the client requested: whole objects,
+//! `PartialObjectMetadata` or a `Table`. Input: entries of the index, which contain the JSON of
+//! each object and some decoded values. Output: the JSON of the answer. The JSON of the entries is
+//! not decoded again.
 
 use super::negotiate::{Include, ObjectForm};
 use super::resource::Resource;
@@ -8,17 +10,18 @@ use crate::index::{IndexEntry, OpenEntry, Rv};
 use jiff::Timestamp;
 use std::io::Write as _;
 
-/// An object with the version to show: its own version, or the version of its deletion.
+/// An object and the resourceVersion that the client gets with it. This is the version of the
+/// object, or the version at which the object was deleted.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionedEntry<'a> {
     /// The object.
     pub entry: &'a IndexEntry,
-    /// The version to show.
+    /// The resourceVersion that the client gets.
     pub rv: Rv,
 }
 
 impl<'a> VersionedEntry<'a> {
-    /// The object at its own version.
+    /// Returns the object with its own version.
     pub fn own(entry: &'a IndexEntry) -> Self {
         Self {
             entry,
@@ -27,8 +30,8 @@ impl<'a> VersionedEntry<'a> {
     }
 }
 
-/// Writes a `PartialObjectMetadata`.
-pub fn partial(open: &OpenEntry<'_>, rv: Rv, version: &str, out: &mut Vec<u8>) {
+/// Writes a `PartialObjectMetadata`. `version` is the version of `meta.k8s.io`.
+pub fn write_partial(open: &OpenEntry<'_>, rv: Rv, version: &str, out: &mut Vec<u8>) {
     for text in [
         "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/",
         version,
@@ -43,30 +46,31 @@ pub fn partial(open: &OpenEntry<'_>, rv: Rv, version: &str, out: &mut Vec<u8>) {
 /// The metadata of a list.
 #[derive(Clone, Debug)]
 pub struct ListMeta {
-    /// Version of the state that the list shows.
+    /// The resourceVersion of the list.
     pub rv: Rv,
-    /// Token for the next page, or empty.
-    pub resume: String,
-    /// Number of objects after this page.
+    /// The continue token for the next page. Empty on the last page.
+    pub continue_token: String,
+    /// The number of objects after this page. None if it is unknown or zero.
     pub remaining: Option<usize>,
 }
 
-/// Writes objects of one resource in one form.
+/// Writes objects of one resource in one form (whole objects, metadata or a table).
 #[derive(Clone, Copy)]
 pub struct Encoder<'a> {
     /// The resource.
     pub resource: &'a Resource,
-    /// The form.
+    /// The requested form.
     pub form: ObjectForm,
-    /// The time to which ages are computed.
+    /// The current time, from which the ages in tables are computed.
     pub now: Timestamp,
 }
 
 impl Encoder<'_> {
-    /// Writes the answer to a get, or the object of an event.
+    /// Writes the answer to a get, or the object of a watch event. `columns` is true if a table
+    /// must have its column definitions.
     pub fn object(&self, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
         if let ObjectForm::Table { version, .. } = self.form {
-            self.table(version, shown.rv, columns, out);
+            self.table_head(version, shown.rv, columns, out);
             self.item(shown, out);
             out.extend_from_slice(b"]}");
         } else {
@@ -74,13 +78,13 @@ impl Encoder<'_> {
         }
     }
 
-    /// Writes one item of a list.
+    /// Writes one item of a list, or one row of a table.
     pub fn item(&self, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
         let VersionedEntry { entry, rv } = shown;
         match self.form {
             ObjectForm::Whole if rv == entry.rv() => entry.append_json(out),
             ObjectForm::Whole => entry.open().append_at(rv, out),
-            ObjectForm::Metadata { version } => partial(&entry.open(), rv, version, out),
+            ObjectForm::Metadata { version } => write_partial(&entry.open(), rv, version, out),
             ObjectForm::Table { version, include } => {
                 table::row(
                     self.resource.columns,
@@ -94,7 +98,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Writes what comes before the items of a list.
+    /// Writes the JSON before the items of a list.
     pub fn list_head(&self, meta: &ListMeta, out: &mut Vec<u8>) {
         match self.form {
             ObjectForm::Whole => write!(
@@ -123,7 +127,7 @@ impl Encoder<'_> {
         .expect("writing to a Vec cannot fail");
     }
 
-    /// Writes what comes after the items of a list, end of line included.
+    /// Writes the JSON after the items of a list, and a line feed.
     pub fn list_tail(&self, meta: &ListMeta, out: &mut Vec<u8>) {
         match self.form {
             ObjectForm::Whole => {
@@ -135,7 +139,7 @@ impl Encoder<'_> {
                     out,
                     "],\"kind\":\"{}\",\"metadata\":{{\"continue\":\"{}\",{remaining}\
                      \"resourceVersion\":\"{}\"}}}}",
-                    self.resource.list_kind, meta.resume, meta.rv.0
+                    self.resource.list_kind, meta.continue_token, meta.rv.0
                 )
                 .expect("writing to a Vec cannot fail");
             }
@@ -144,14 +148,16 @@ impl Encoder<'_> {
         out.push(b'\n');
     }
 
-    /// Writes the line of one event. Only the first event of a table has the column definitions.
+    /// Writes one watch event as a line. `columns` is true if a table must have its column
+    /// definitions. Only the first event of a watch has them.
     pub fn event(&self, kind: &str, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
         write!(out, "{{\"type\":\"{kind}\",\"object\":").expect("writing to a Vec cannot fail");
         self.object(shown, columns, out);
         out.extend_from_slice(b"}\n");
     }
 
-    /// Writes the line of a bookmark. `initial_end` marks the bookmark after the initial events.
+    /// Writes a bookmark as a line. `initial_end` is true for the bookmark after the initial
+    /// events.
     pub fn bookmark(&self, rv: Rv, initial_end: bool, columns: bool, out: &mut Vec<u8>) {
         let annotations = if initial_end {
             "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},"
@@ -173,9 +179,9 @@ impl Encoder<'_> {
                  \"metadata\":{metadata}}}"
             ),
             ObjectForm::Table { version, include } => {
-                self.table(version, rv, columns, out);
-                // An annotation marks the end of the initial events. So this bookmark has an object
-                // even if rows are requested without objects.
+                self.table_head(version, rv, columns, out);
+                // The bookmark after the initial events has an annotation. So the row of this
+                // bookmark has an object, even if the client requested rows without objects.
                 let object = if include == Include::None && !initial_end {
                     "null".to_owned()
                 } else {
@@ -196,7 +202,8 @@ impl Encoder<'_> {
         out.extend_from_slice(b"}\n");
     }
 
-    fn table(&self, version: &str, rv: Rv, columns: bool, out: &mut Vec<u8>) {
+    /// Writes the JSON of a table before its rows.
+    fn table_head(&self, version: &str, rv: Rv, columns: bool, out: &mut Vec<u8>) {
         write!(
             out,
             "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":\
@@ -214,17 +221,17 @@ impl Encoder<'_> {
 }
 
 fn meta_json(meta: &ListMeta) -> String {
-    let resume = if meta.resume.is_empty() {
+    let continue_token = if meta.continue_token.is_empty() {
         String::new()
     } else {
-        format!(",\"continue\":\"{}\"", meta.resume)
+        format!(",\"continue\":\"{}\"", meta.continue_token)
     };
     let remaining = meta
         .remaining
         .map(|count| format!(",\"remainingItemCount\":{count}"))
         .unwrap_or_default();
     format!(
-        "{{\"resourceVersion\":\"{}\"{resume}{remaining}}}",
+        "{{\"resourceVersion\":\"{}\"{continue_token}{remaining}}}",
         meta.rv.0
     )
 }

@@ -1,31 +1,32 @@
-//! Checks the guarantees of this module with one input. Input: bytes as a client may send them.
-//! Output: a panic that names the violated guarantee, if there is one. It is compiled for the fuzz
-//! targets in `fuzz/` and for the tests, which check the corpus of each target. It is never part of
-//! a server.
+//! The fuzz targets of this module. Each function gets bytes that a client could send, and panics
+//! if the server violates one of its guarantees.
+//!
+//! This code is compiled only for the fuzz targets in `fuzz/`, and for the tests, which run each
+//! target with the inputs in its corpus. It is never part of a server.
 
 mod answers;
 mod requests;
 mod world;
 
-pub(super) use answers::refused;
+pub(super) use answers::check_error;
 pub(super) use world::{Known, World};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-/// Largest input in bytes. A larger one slows the fuzzer down and finds no new cases. It is also
-/// `-max_len` of the fuzz targets.
+/// Largest length of an input in bytes. Longer inputs slow the fuzzer down and find no new cases.
+/// The option `-max_len` of the fuzzer has the same value.
 pub const LONGEST: usize = 2048;
 
-/// Returns `input` as text, if it is valid UTF-8 and not too long.
+/// Returns the input as text. Returns None if it is not valid UTF-8 or too long.
 fn text(input: &[u8]) -> Option<&str> {
     std::str::from_utf8(input)
         .ok()
         .filter(|text| text.len() <= LONGEST)
 }
 
-/// The option `labelSelector`.
+/// Checks the option `labelSelector`.
 pub fn label_selector(input: &[u8]) {
     if let Some(text) = text(input) {
         super::select::check_labels(text);
@@ -33,7 +34,8 @@ pub fn label_selector(input: &[u8]) {
     }
 }
 
-/// The option `fieldSelector`, followed by a label selector on the next line.
+/// Checks the option `fieldSelector`. The first line of the input is a field selector, and the rest
+/// is a label selector.
 pub fn field_selector(input: &[u8]) {
     if let Some(text) = text(input) {
         let (fields, labels) = text.split_once('\n').unwrap_or((text, ""));
@@ -42,8 +44,8 @@ pub fn field_selector(input: &[u8]) {
     }
 }
 
-/// The option `continue`. The first byte selects the page size, and if the rest is a token as
-/// clients send it or its JSON content.
+/// Checks the option `continue`. The first byte determines the page size and the format of the
+/// rest. The rest is a continue token, or the JSON that the token encodes.
 pub fn continue_token(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else {
         return;
@@ -61,7 +63,7 @@ pub fn continue_token(input: &[u8]) {
     World::with(|world| super::list::check_token(world, token, usize::from(first % 8)));
 }
 
-/// A query, as in a URI.
+/// Checks the query of a URI.
 pub fn query(input: &[u8]) {
     let Some(text) = text(input) else {
         return;
@@ -77,7 +79,7 @@ pub fn query(input: &[u8]) {
     }
 }
 
-/// `Accept` headers, one per line.
+/// Checks content negotiation. Each line of the input is an `Accept` header.
 pub fn accept(input: &[u8]) {
     if input.len() > LONGEST {
         return;
@@ -92,12 +94,13 @@ pub fn accept(input: &[u8]) {
     World::with(|world| requests::check_discovery(world, &values));
 }
 
-/// A complete request: method and target on the first line, then one header per line.
+/// Checks a complete request. The first line of the input has the method and the URI. Each further
+/// line is a header.
 pub fn request(input: &[u8]) {
     if input.len() > LONGEST {
         return;
     }
-    if let Some((method, uri, headers)) = requests::read(input) {
+    if let Some((method, uri, headers)) = requests::parse(input) {
         super::request::check(&method, &uri);
         World::with(|world| requests::check(world, &method, &uri, &headers));
     }

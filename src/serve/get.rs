@@ -1,4 +1,4 @@
-//! Get: the current state of one object.
+//! Answers get requests: the newest version of one object.
 
 use super::encode::{Encoder, VersionedEntry};
 use super::list::FRESHNESS_TIMEOUT;
@@ -13,8 +13,9 @@ use axum::response::Response;
 use http::HeaderMap;
 use std::sync::Arc;
 
-/// Answers a get. The options of the form and `resourceVersion` (at least this version) are used,
-/// and all other options are ignored.
+/// Answers a get. If the option `resourceVersion` is present, the server first waits until the
+/// index has reached this version. The options `pretty`, `includeObject` and `export` are used,
+/// too. All other options are ignored.
 pub async fn get(
     resource: &Resource,
     request: &Request,
@@ -30,7 +31,10 @@ pub async fn get(
     if let Some(rv) = query.resource_version()?
         && !resource.reader.reached(Rv(rv), FRESHNESS_TIMEOUT).await
     {
-        return Err(ErrorStatus::too_large(rv, resource.reader.head().0));
+        return Err(ErrorStatus::version_not_reached(
+            rv,
+            resource.reader.head().0,
+        ));
     }
     let key = Key {
         namespace: Arc::from(request.namespace.as_str()),

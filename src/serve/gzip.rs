@@ -1,9 +1,10 @@
-//! Compression. Input: the header `Accept-Encoding` of a request, and its answer. Output: the
-//! answer, compressed with gzip if it is large and the client accepts gzip. A streamed body stays
-//! streamed: 64 KiB become some 8 KiB.
+//! Compresses large answers with gzip. Input: the header `Accept-Encoding` of a request, and its
+//! answer. Output: the answer, compressed if it is large and the client accepts gzip. Bodies are
+//! compressed while they are sent, chunk by chunk: 64 KiB become some 8 KiB.
 //!
-//! Chunks of a body are compressed independently, and only a checksum is kept between two chunks.
-//! So a client that reads slowly does not hold a compressor of 270 KB. This costs 5 % more bytes.
+//! Each chunk is compressed independently, so only a checksum is kept between two chunks. Otherwise
+//! each answer that a client reads slowly would keep a compressor of 270 KB in memory. Independent
+//! chunks are 5 % larger.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -17,30 +18,36 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-/// Answers above this size in bytes are compressed (`defaultGzipThresholdBytes` of the
-/// kube-apiserver).
-const MIN_BODY: usize = 128 << 10;
+/// Size in bytes above which answers are compressed. It is the kube-apiserver's constant
+/// `defaultGzipThresholdBytes`.
+const THRESHOLD: usize = 128 << 10;
 
-/// Largest number of bytes that are compressed together: a chunk of a list and the item that
-/// exceeds it. Independent chunks cost little, because this is twice the distance of a match.
+/// Largest number of bytes that are compressed together. A chunk of a list usually fits into it.
+/// Deflate only finds repetitions within 32 KiB, so larger chunks would hardly be smaller after
+/// compression.
 const CHUNK: usize = 128 << 10;
 
-/// The fastest level (`defaultGzipContentEncodingLevel` of the kube-apiserver). 10,000 operations
-/// take 20 ms, and 17.3 MB become 2.5 MB. The next level takes 28 ms for 2.0 MB. It is only faster
-/// on connections below 600 Mbit/s.
+/// The fastest compression level. It is the kube-apiserver's constant
+/// `defaultGzipContentEncodingLevel`.
+///
+/// With this level, a list of 10,000 operations shrinks from 17.3 MB to 2.5 MB in 20 ms. With the
+/// next level, it shrinks to 2.0 MB in 28 ms. The client gets it earlier only if its connection has
+/// less than 600 Mbit/s.
 const FAST_LEVEL: Compression = Compression::new(1);
 
-/// Level for documents that are compressed once and sent often.
+/// The compression level for documents that are compressed once and sent often.
 const BEST_LEVEL: Compression = Compression::new(9);
 
-/// The header of a member: deflate, without a name or a time, unknown system (RFC 1952, 2.3).
+/// The header of a gzip member (RFC 1952, section 2.3): method deflate, no file name, no time,
+/// unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
-/// An empty last block with fixed codes (RFC 1951, 3.2.3). The blocks before it end at byte
-/// boundaries.
+/// An empty last deflate block with fixed codes (RFC 1951, section 3.2.3). It can be appended as
+/// whole bytes, because all earlier blocks end at byte boundaries.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// Returns true if the client accepts gzip by this name and with a weight above 0, as upstream.
+/// Returns true if `Accept-Encoding` contains `gzip` with a weight above 0. As in the
+/// kube-apiserver, `*` does not count.
 pub fn accepted(request: &HeaderMap) -> bool {
     request
         .get_all(header::ACCEPT_ENCODING)
@@ -61,79 +68,79 @@ pub fn accepted(request: &HeaderMap) -> bool {
         })
 }
 
-/// Compresses the answer if it is larger than the threshold. Watches are not compressed, because
-/// their events must not wait for each other.
+/// Compresses the answer if it is larger than the threshold. The caller must not pass watches,
+/// because this function waits for the first bytes, and events must be sent at once.
 pub async fn compress(response: Response) -> Response {
     let size = response.body().size_hint();
-    let small = size.upper().is_some_and(|most| most <= MIN_BODY as u64);
-    if small || response.headers().contains_key(header::CONTENT_ENCODING) {
+    let is_small = size.upper().is_some_and(|most| most <= THRESHOLD as u64);
+    if is_small || response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
     let (mut parts, mut body) = response.into_parts();
-    let mut ready = VecDeque::new();
+    let mut received = VecDeque::new();
     let mut bytes = 0;
-    while bytes <= MIN_BODY {
+    while bytes <= THRESHOLD {
         match body.frame().await {
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     bytes += data.len();
-                    ready.push_back(data);
+                    received.push_back(data);
                 }
             }
             Some(Err(error)) => {
-                // The compressed body fails where the original body fails.
+                // The client gets the data before the error, and then the error.
                 let broken = futures::stream::once(std::future::ready(Err(error)));
-                let stream = futures::stream::iter(ready.into_iter().map(Ok));
+                let stream = futures::stream::iter(received.into_iter().map(Ok));
                 let stream = futures::StreamExt::chain(stream, broken);
                 return Response::from_parts(parts, Body::from_stream(stream));
             }
             None => {
-                let stream = futures::stream::iter(ready.into_iter().map(Ok::<_, axum::Error>));
+                let stream = futures::stream::iter(received.into_iter().map(Ok::<_, axum::Error>));
                 return Response::from_parts(parts, Body::from_stream(stream));
             }
         }
     }
-    let mut compressed = Gzip {
-        ready: VecDeque::new(),
-        left: Bytes::new(),
+    let mut gzip = Gzip {
+        compressed: VecDeque::new(),
+        uncompressed: Bytes::new(),
         rest: Some(body),
-        member: Member::begin(),
+        member: Member::new(),
     };
-    // Data that waits to be sent is compressed.
-    for data in ready {
+    // The received data is compressed now, so that it takes less memory while it waits.
+    for data in received {
         let mut out = Vec::new();
-        for piece in data.chunks(CHUNK) {
-            compressed.member.piece(piece, FAST_LEVEL, &mut out);
+        for chunk in data.chunks(CHUNK) {
+            gzip.member.write_chunk(chunk, FAST_LEVEL, &mut out);
         }
-        compressed.ready.push_back(out.into());
+        gzip.compressed.push_back(out.into());
     }
-    mark(&mut parts.headers);
+    set_headers(&mut parts.headers);
     parts.headers.remove(header::CONTENT_LENGTH);
-    Response::from_parts(parts, Body::new(compressed))
+    Response::from_parts(parts, Body::new(gzip))
 }
 
-/// The headers of a compressed answer.
-pub fn mark(headers: &mut HeaderMap) {
+/// Sets the headers of a compressed answer.
+pub fn set_headers(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// Compresses `data` at once, with the best level.
-pub fn whole(data: &[u8]) -> Bytes {
-    let mut member = Member::begin();
+/// Compresses `data` with the best level.
+pub fn compress_bytes(data: &[u8]) -> Bytes {
+    let mut member = Member::new();
     let mut out = Vec::new();
-    member.piece(data, BEST_LEVEL, &mut out);
-    member.end(&mut out);
+    member.write_chunk(data, BEST_LEVEL, &mut out);
+    member.write_end(&mut out);
     out.into()
 }
 
-/// A body that is compressed as it is read.
+/// A body that is compressed while it is sent.
 struct Gzip {
-    /// Compressed data.
-    ready: VecDeque<Bytes>,
-    /// Data that has arrived and is not compressed yet.
-    left: Bytes,
-    /// The rest of the body. None at its end.
+    /// Compressed data that is sent first.
+    compressed: VecDeque<Bytes>,
+    /// Data that has arrived from `rest` and is not compressed yet.
+    uncompressed: Bytes,
+    /// The rest of the original body. None after its end.
     rest: Option<Body>,
     member: Member,
 }
@@ -147,73 +154,78 @@ impl hyper::body::Body for Gzip {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        if let Some(data) = this.ready.pop_front() {
+        if let Some(data) = this.compressed.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         let mut out = Vec::new();
-        while this.left.is_empty() {
+        while this.uncompressed.is_empty() {
             let Some(rest) = &mut this.rest else {
                 return Poll::Ready(None);
             };
             match ready!(Pin::new(rest).poll_frame(context)) {
-                Some(Ok(frame)) => this.left = frame.into_data().unwrap_or_default(),
+                Some(Ok(frame)) => this.uncompressed = frame.into_data().unwrap_or_default(),
                 Some(Err(error)) => {
                     this.rest = None;
                     return Poll::Ready(Some(Err(error)));
                 }
                 None => {
                     this.rest = None;
-                    this.member.end(&mut out);
+                    this.member.write_end(&mut out);
                     return Poll::Ready(Some(Ok(Frame::data(out.into()))));
                 }
             }
         }
-        let piece = this.left.len().min(CHUNK);
-        this.member.piece(&this.left[..piece], FAST_LEVEL, &mut out);
-        this.left.advance(piece);
+        let length = this.uncompressed.len().min(CHUNK);
+        this.member
+            .write_chunk(&this.uncompressed[..length], FAST_LEVEL, &mut out);
+        this.uncompressed.advance(length);
         Poll::Ready(Some(Ok(Frame::data(out.into()))))
     }
 }
 
-/// A gzip member that is being written. Each piece consists of its own deflate blocks.
+/// A gzip member that is being written.
 struct Member {
-    begun: bool,
+    has_header: bool,
     crc: Crc,
 }
 
 impl Member {
-    fn begin() -> Self {
+    fn new() -> Self {
         Self {
-            begun: false,
+            has_header: false,
             crc: Crc::new(),
         }
     }
 
-    /// Writes the blocks of `data`.
-    fn piece(&mut self, data: &[u8], level: Compression, out: &mut Vec<u8>) {
-        if !self.begun {
+    /// Writes `data` as deflate blocks. The first call also writes the header.
+    fn write_chunk(&mut self, data: &[u8], level: Compression, out: &mut Vec<u8>) {
+        if !self.has_header {
             out.extend_from_slice(&HEADER);
-            self.begun = true;
+            self.has_header = true;
         }
         self.crc.update(data);
         deflate(data, level, out);
     }
 
-    /// Writes the end: the last block, the checksum and the length.
-    fn end(&mut self, out: &mut Vec<u8>) {
+    /// Writes the last block, the checksum and the length.
+    fn write_end(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(&LAST_BLOCK);
         out.extend_from_slice(&self.crc.sum().to_le_bytes());
-        // Modulo 2^32, as the format demands.
+        // The format requires the length modulo 2^32.
         out.extend_from_slice(&self.crc.amount().to_le_bytes());
     }
 }
 
-/// Idle compressors of 270 KB each. A piece is compressed without a pause, so there are not more
-/// than threads. After a burst, some of them are dropped.
+/// Idle compressors for reuse. Each has 270 KB.
 static IDLE_COMPRESSORS: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
+
+/// Largest number of idle compressors. A compressor that becomes idle is dropped if there are
+/// already so many. The server has at most four threads for requests, and each uses at most one
+/// compressor at a time.
 const MAX_IDLE_COMPRESSORS: usize = 4;
 
-/// Writes `data` as deflate blocks that do not refer to earlier data and end at a byte boundary.
+/// Writes `data` as deflate blocks. The blocks do not refer to earlier data, and they end at a byte
+/// boundary.
 fn deflate(data: &[u8], level: Compression, out: &mut Vec<u8>) {
     let idle = || {
         IDLE_COMPRESSORS
@@ -229,11 +241,11 @@ fn deflate(data: &[u8], level: Compression, out: &mut Vec<u8>) {
     out.reserve(data.len() / 4);
     loop {
         let done = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
-        let left = data.get(done..).unwrap_or_default();
+        let remaining = data.get(done..).unwrap_or_default();
         compress
-            .compress_vec(left, out, FlushCompress::Sync)
-            .expect("a compressor that was neither finished nor misused takes any bytes");
-        // If there is room left, the compressor holds nothing back.
+            .compress_vec(remaining, out, FlushCompress::Sync)
+            .expect("compression fails only after the end of a stream, which is never written");
+        // If `out` has free capacity, the compressor has written all its output.
         if compress.total_in() >= data.len() as u64 && out.len() < out.capacity() {
             break;
         }

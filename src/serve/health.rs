@@ -1,5 +1,6 @@
-//! Readiness of this replica. Input: reports of the pipeline, the election and the shutdown.
-//! Output: the results of the checks of `/readyz`.
+//! The readiness of this replica. Input: reports of other modules: the index is complete, the
+//! replica has joined the other replicas, the replica is impaired, the server is stopping. Output:
+//! the results of the checks of `/readyz`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,39 +15,40 @@ pub struct Health {
 }
 
 impl Health {
-    /// A replica that has synced nothing and is not stopping.
+    /// Creates the state of a replica that has just started.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Marks the index as synced: data requests are answered, and `informer-sync` passes.
+    /// Records that the index is complete. From now on, get, list and watch are answered, and the
+    /// check `informer-sync` passes.
     pub fn set_synced(&self) {
         self.synced.store(true, Ordering::Release);
     }
 
-    /// Returns true if data requests are answered.
+    /// Returns true if the index is complete, so that get, list and watch are answered.
     pub fn synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Marks the replica as joined: it has received all operations of the leader, or there was no
-    /// leader. The check `replica` passes from now on, unless the replica is impaired.
+    /// Records that the replica has received all operations of the leader, or that no replica led
+    /// at its start. From now on, the check `replica` passes, unless the replica is impaired.
     pub fn set_has_joined(&self) {
         self.has_joined.store(true, Ordering::Release);
     }
 
-    /// Sets whether the replica is impaired: it does not reach the leader or the kube-apiserver,
-    /// and another replica can serve clients better.
+    /// Records if the replica is impaired: it does not reach the leader or the kube-apiserver, but
+    /// another replica does. The check `replica` fails while the replica is impaired.
     pub fn set_impaired(&self, impaired: bool) {
         self.impaired.store(impaired, Ordering::Release);
     }
 
-    /// Returns true if this replica can serve clients.
+    /// Returns true if the check `replica` passes: the replica has joined and is not impaired.
     pub fn is_among_replicas(&self) -> bool {
         self.has_joined.load(Ordering::Acquire) && !self.impaired.load(Ordering::Acquire)
     }
 
-    /// Makes `/readyz` fail, so that clients go to other replicas.
+    /// Makes `/readyz` fail for the rest of the shutdown, so that clients use other replicas.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
@@ -56,7 +58,7 @@ impl Health {
         self.was_ready.store(true, Ordering::Release);
     }
 
-    /// Returns true if a readiness probe has succeeded since the start.
+    /// Returns true if a readiness probe has succeeded since the server started.
     pub fn was_ready(&self) -> bool {
         self.was_ready.load(Ordering::Acquire)
     }

@@ -1,8 +1,8 @@
-//! A cache of the latest lines of watches. Input: a change in a form, and a function that encodes
-//! it. Output: the bytes of the line. All watchers with the same form share them, so a change is
-//! encoded once for each form.
+//! A cache of encoded watch events. Each event is one line of JSON. Watches that request the same
+//! form (whole objects, metadata or a table) share the bytes of a line. So each change is encoded
+//! once for each form, and not once for each watch.
 //!
-//! A line that is not in the cache is encoded again. This happens to watchers that are far behind.
+//! The cache has only the latest lines. If a watch is far behind, its lines are encoded again.
 
 use super::encode::VersionedEntry;
 use super::negotiate::ObjectForm;
@@ -13,51 +13,53 @@ use jiff::Timestamp;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Number of cached lines: the lines of some ten milliseconds in a very busy cluster, in several
-/// forms. With 2 KB each, they take 256 KB.
+/// Number of cached lines. In a very busy cluster, these are the lines of some ten milliseconds in
+/// several forms. With 2 KB for each line, the cache takes 256 KB.
 const MAX_LINES: usize = 128;
 
-/// The latest lines of one resource.
+/// The cache of the latest lines of one resource.
 pub struct LineCache {
-    /// Each key has one slot. So a lookup has a constant cost, and watchers of different changes do
-    /// not wait for each other.
+    /// The lines. The hash of a line's key determines the slot of the line. So a lookup takes
+    /// constant time, and watches of different changes do not wait for each other.
     slots: [Mutex<Option<EncodedLine>>; MAX_LINES],
 }
 
 struct EncodedLine {
     key: LineKey,
-    /// Distinguishes changes with the same version, which a mirror can have. The weak reference
-    /// keeps the address from being used again without keeping the object.
+    /// The encoded object. It distinguishes changes with the same version, which a follower replica
+    /// can have. A weak reference does not keep the object in memory, but prevents another object
+    /// from getting the same address.
     entry: Weak<IndexEntry>,
     bytes: Bytes,
 }
 
-/// Everything except the object that a line depends on.
+/// Everything that determines the bytes of a line, except the object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct LineKey {
     kind: &'static str,
     rv: Rv,
     form: ObjectForm,
     columns: bool,
-    /// The current second, because tables show ages.
+    /// The current time in seconds since 1970, for tables only, because tables contain ages.
     second: Option<i64>,
 }
 
 impl LineCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new() -> Self {
         Self {
             slots: [const { Mutex::new(None) }; MAX_LINES],
         }
     }
 
-    /// The line of `entry`'s event of this kind, at the version `at` or its own version. `encode`
-    /// is called if the line is not in the cache.
+    /// Returns the line of an event about `entry`. `kind` is the type of the event, such as
+    /// `ADDED`. `rv` is the resourceVersion in the line. If `rv` is None, the line has the version
+    /// of `entry`. If the line is not in the cache, `encode` creates it.
     pub fn line(
         &self,
         kind: &'static str,
         entry: &Arc<IndexEntry>,
-        at: Option<Rv>,
+        rv: Option<Rv>,
         form: ObjectForm,
         columns: bool,
         encode: impl FnOnce(VersionedEntry<'_>, Timestamp) -> Bytes,
@@ -65,12 +67,13 @@ impl LineCache {
         let now = clock::now();
         let key = LineKey {
             kind,
-            rv: at.unwrap_or(entry.rv()),
+            rv: rv.unwrap_or(entry.rv()),
             form,
             columns,
             second: matches!(form, ObjectForm::Table { .. }).then(|| now.as_second()),
         };
-        // The lock is held while encoding, so that only one of several watchers encodes the line.
+        // The lock is held while the line is encoded. Other watches that need the same line wait
+        // for the lock and then find the line in the cache.
         let mut slot = self.slots[key.slot()]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -95,21 +98,20 @@ impl LineKey {
     fn slot(&self) -> usize {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
-        let slots = u64::try_from(MAX_LINES).expect("it is small");
-        usize::try_from(hasher.finish() % slots).expect("it is below MAX_LINES")
+        let slots = u64::try_from(MAX_LINES).expect("MAX_LINES is far below u64::MAX");
+        usize::try_from(hasher.finish() % slots)
+            .expect("the remainder is below MAX_LINES, which is a usize")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{
-        self, Bounds, Key as Place, ListScope, ReadVersion, VersionAssignment, Write,
-    };
+    use crate::index::{self, Bounds, Key, ListScope, ReadVersion, VersionAssignment, Write};
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// Two objects with the same version, as a mirror can have them.
+    /// Returns two objects with the same version. A follower replica can have such objects.
     fn entries() -> Vec<Arc<IndexEntry>> {
         let bounds = Bounds {
             bytes: 1 << 20,
@@ -117,7 +119,7 @@ mod tests {
         };
         let (mut writer, reader) = index::index_from(bounds, Rv(1));
         let put = |name: &str| Write::Put {
-            key: Place {
+            key: Key {
                 namespace: Arc::from("ns"),
                 name: Arc::from(name),
             },
@@ -126,10 +128,10 @@ mod tests {
         let batch = vec![put("a"), put("b")];
         writer
             .commit(batch, VersionAssignment::Exact(Rv(7)))
-            .expect("two objects");
+            .expect("both objects have metadata, and version 7 is newer than version 1");
         let (_, entries) = reader
             .list(&ListScope::All, ReadVersion::Latest)
-            .expect("the state");
+            .expect("a list of the newest state cannot fail");
         entries
     }
 
@@ -138,13 +140,13 @@ mod tests {
         let (lines, entries) = (LineCache::new(), entries());
         let partial = ObjectForm::Metadata { version: "v1" };
         let encoded = Cell::new(0_u8);
-        let line = |kind, entry, at, form, columns| {
-            lines.line(kind, entry, at, form, columns, |_, _| {
+        let line = |kind, entry, rv, form, columns| {
+            lines.line(kind, entry, rv, form, columns, |_, _| {
                 encoded.set(encoded.get() + 1);
                 Bytes::copy_from_slice(&[encoded.get()])
             })
         };
-        let others = [
+        let cases = [
             ("ADDED", &entries[0], None, ObjectForm::Whole, false),
             ("ADDED", &entries[1], None, ObjectForm::Whole, false),
             ("MODIFIED", &entries[0], None, ObjectForm::Whole, false),
@@ -152,9 +154,9 @@ mod tests {
             ("ADDED", &entries[0], None, partial, false),
             ("ADDED", &entries[0], None, ObjectForm::Whole, true),
         ];
-        for (number, (kind, entry, at, form, columns)) in (1..).zip(others) {
+        for (number, (kind, entry, rv, form, columns)) in (1..).zip(cases) {
             for _ in 0..3 {
-                assert_eq!(line(kind, entry, at, form, columns), [number].as_slice());
+                assert_eq!(line(kind, entry, rv, form, columns), [number].as_slice());
             }
         }
     }

@@ -1,7 +1,8 @@
-//! List: the state at one version, whole or in pages. Bodies are written in chunks as the client
-//! reads them. The chunks are made from entries that are shared with the index, so a slow client
-//! holds references and no copies. Objects that the selectors exclude are removed first, in turns
-//! with other requests.
+//! Answers list requests: all objects at one resourceVersion, as a whole or in pages.
+//!
+//! The body is encoded in chunks while the client reads it. The answer refers to the objects in the
+//! index and does not copy them, so a slow client takes little memory. Comparing many objects with
+//! a selector takes time, so a list pauses regularly to let other requests run.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -38,31 +39,35 @@ pub use self::list_turns::ListPace;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};
 
-/// Time for which a request waits for a future version (`blockTimeout` of upstream's watch cache).
+/// Time for which a request waits until the index has reached the requested resourceVersion. It is
+/// `blockTimeout` of the kube-apiserver's watch cache.
 pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Size of a chunk in bytes: several HTTP/2 frames, and not more than the buffer of a TLS
-/// connection.
+/// Size in bytes after which a chunk of the body ends. It is the size of several HTTP/2 frames, and
+/// not more than the buffer of a TLS connection.
 const CHUNK: usize = 64 << 10;
 
-/// A continue token in upstream's format, so that other tools can decode it.
+/// A continue token. It has the format of the kube-apiserver's tokens, so that other tools can
+/// decode it.
 #[derive(Debug, Serialize, Deserialize)]
 struct ContinueToken {
     #[serde(default)]
     v: String,
-    /// The version of the first page, or -1 to continue at the newest version.
+    /// The resourceVersion of the first page. If it is negative, the list continues at the newest
+    /// version.
     #[serde(default)]
     rv: i64,
-    /// The first key of the next page (see [`relative`]) after a slash, with a zero byte at its
-    /// end.
+    /// The last key of the page (see [`key_in_token`]), followed by a zero byte. This is the
+    /// smallest possible key of the next page.
     #[serde(default)]
     start: String,
 }
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// The key of an entry in a token: `namespace/name`, or `name` in a list of one namespace.
-fn relative(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
+/// Returns the key of an entry as a token contains it: `/namespace/name`, or `/name` in a list of
+/// one namespace. The key is the concatenation of the four returned slices.
+fn key_in_token(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
     let key = entry.key();
     let name = key.name.as_bytes();
     if of_namespace || key.namespace.is_empty() {
@@ -73,12 +78,13 @@ fn relative(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
 }
 
 impl ContinueToken {
+    /// Returns the token of the page after `entry`, which is the last entry of a page.
     fn after(rv: i64, entry: &IndexEntry, of_namespace: bool) -> Self {
-        let key = relative(entry, of_namespace).concat();
-        Self::at(rv, format!("{}\0", String::from_utf8_lossy(&key)))
+        let key = key_in_token(entry, of_namespace).concat();
+        Self::from_key(rv, format!("{}\0", String::from_utf8_lossy(&key)))
     }
 
-    fn at(rv: i64, start: String) -> Self {
+    fn from_key(rv: i64, start: String) -> Self {
         Self {
             v: TOKEN_VERSION.to_owned(),
             rv,
@@ -129,8 +135,8 @@ impl ContinueToken {
     }
 
     /// Returns true if the entry belongs to an earlier page.
-    fn is_past(&self, entry: &IndexEntry, of_namespace: bool) -> bool {
-        let bytes = relative(entry, of_namespace);
+    fn is_on_earlier_page(&self, entry: &IndexEntry, of_namespace: bool) -> bool {
+        let bytes = key_in_token(entry, of_namespace);
         bytes.into_iter().flatten().lt(self.start.as_bytes().iter())
     }
 }
@@ -141,59 +147,60 @@ fn go_base64_error(error: &base64::DecodeError) -> String {
         InvalidByte(at, _) | InvalidLength(at) => {
             format!("illegal base64 data at input byte {at}")
         }
-        // Go ignores this value.
+        // Go ignores the unused bits of the last symbol, so Go has no text for this error.
         InvalidLastSymbol(..) | InvalidPadding => "illegal base64 data".to_owned(),
     }
 }
 
-/// The requested state, the first key, and the number of objects.
+/// The parsed options that select the version and the page of a list.
 struct ListRange {
-    at: ReadVersion,
-    /// The version that must be reached first.
-    fresh: Option<u64>,
+    version: ReadVersion,
+    /// The version that the index must have reached before the list is answered.
+    min_version: Option<u64>,
     token: Option<ContinueToken>,
     limit: Option<usize>,
 }
 
 impl ListRange {
-    /// Parses the options. `single` is true if the list can have only one object.
+    /// Parses the options. `single` is true if the list can have at most one object.
     fn of(query: &Query, options: &Options<'_>, single: bool) -> Result<Self, ErrorStatus> {
-        // Only the literal "0" asks for any state, and for all of it. Other spellings of zero do
-        // not. A list of one object has no pages.
-        let anything = options.version == "0";
-        let limit = options.limit.filter(|_| !anything && !single);
-        if !options.resume.is_empty() {
-            let token = ContinueToken::decode(options.resume)?;
-            if !anything && !options.version.is_empty() {
+        // The option `limit` is ignored for resourceVersion "0", as in the kube-apiserver. It is
+        // not ignored for other spellings of zero, such as "00". It is also ignored if the list can
+        // have at most one object.
+        let is_zero = options.version == "0";
+        let limit = options.limit.filter(|_| !is_zero && !single);
+        if !options.continue_token.is_empty() {
+            let token = ContinueToken::decode(options.continue_token)?;
+            if !is_zero && !options.version.is_empty() {
                 return Err(ErrorStatus::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
             let rv = u64::try_from(token.rv).ok();
             return Ok(Self {
-                at: rv.map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv))),
-                // Another replica may have reached the version.
-                fresh: rv,
+                version: rv.map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv))),
+                // The token may come from another replica, whose index is ahead of this index.
+                min_version: rv,
                 token: Some(token),
                 limit,
             });
         }
         let rv = query.resource_version()?;
-        let at = match (options.matching, rv) {
+        let version = match (options.version_match, rv) {
             ("Exact", Some(rv)) if rv > 0 => ReadVersion::Exact(Rv(rv)),
             ("", Some(rv)) if rv > 0 && limit.is_some() => ReadVersion::Exact(Rv(rv)),
             _ => ReadVersion::Latest,
         };
         Ok(Self {
-            at,
-            fresh: rv,
+            version,
+            min_version: rv,
             token: None,
             limit,
         })
     }
 }
 
-/// Answers a list.
+/// Answers a list request.
 pub async fn list(
     resource: &Arc<Resource>,
     request: &Request,
@@ -205,37 +212,38 @@ pub async fn list(
     let scope = options
         .selector
         .scope(&request.namespace, resource.namespaced);
-    // As upstream, a field selector for the namespace has no effect here.
-    let one_place = !request.namespace.is_empty() || !resource.namespaced;
-    let single = one_place && matches!(scope, ListScope::Object(_));
+    // A list can have at most one object if it selects one name in one namespace. As in the
+    // kube-apiserver, only a namespace in the path counts, and not one in the field selector.
+    let has_one_namespace = !request.namespace.is_empty() || !resource.namespaced;
+    let single = has_one_namespace && matches!(scope, ListScope::Object(_));
     let page = ListRange::of(query, &options, single)?;
     let selector = options.selector;
     let of_namespace = !request.namespace.is_empty();
     let reader = &resource.reader;
-    if let Some(rv) = page.fresh
+    if let Some(rv) = page.min_version
         && !reader.reached(Rv(rv), FRESHNESS_TIMEOUT).await
     {
-        return Err(ErrorStatus::too_large(rv, reader.head().0));
+        return Err(ErrorStatus::version_not_reached(rv, reader.head().0));
     }
     let (rv, mut entries) = reader
-        .list(&scope, page.at)
+        .list(&scope, page.version)
         .map_err(|_| match &page.token {
-            Some(token) => {
-                ErrorStatus::continue_too_old(ContinueToken::at(-1, token.start.clone()).encode())
-            }
+            Some(token) => ErrorStatus::continue_token_too_old(
+                ContinueToken::from_key(-1, token.start.clone()).encode(),
+            ),
             None => ErrorStatus::list_too_old(),
         })?;
     let wanted = chosen.form(Shape::List, resource.list_kind)?;
     if let Some(token) = &page.token {
-        let past = entries.partition_point(|entry| token.is_past(entry, of_namespace));
-        entries.drain(..past);
+        let start = entries.partition_point(|entry| token.is_on_earlier_page(entry, of_namespace));
+        entries.drain(..start);
     }
     if !selector.is_everything() {
-        entries = selected(entries, &selector, page.limit).await;
+        entries = select(entries, &selector, page.limit).await;
     }
     let mut meta = ListMeta {
         rv,
-        resume: String::new(),
+        continue_token: String::new(),
         remaining: None,
     };
     if let Some(limit) = page.limit
@@ -243,9 +251,11 @@ pub async fn list(
     {
         meta.remaining = selector.is_everything().then_some(entries.len() - limit);
         entries.truncate(limit);
-        let last = entries.last().expect("a limit is at least one");
+        let last = entries
+            .last()
+            .expect("a limit is positive, so the page is not empty");
         let version = i64::try_from(rv.0).unwrap_or(i64::MAX);
-        meta.resume = ContinueToken::after(version, last, of_namespace).encode();
+        meta.continue_token = ContinueToken::after(version, last, of_namespace).encode();
     }
     let chunks = Chunks {
         resource: Arc::clone(resource),
@@ -262,8 +272,9 @@ pub async fn list(
     Ok(respond::data(Body::from_stream(stream), wanted.syntax))
 }
 
-/// The selected entries. For a page, one more than the limit is enough.
-async fn selected(
+/// Returns the entries that match the selector. If there is a limit, the function stops at one
+/// entry more than the limit. This entry shows that another page follows.
+async fn select(
     entries: Vec<Arc<IndexEntry>>,
     selector: &Selector,
     limit: Option<usize>,
@@ -272,7 +283,7 @@ async fn selected(
     let mut selected = Vec::new();
     let mut pace = ListPace::default();
     for entry in entries {
-        pace.looked(1).await;
+        pace.count_compared(1).await;
         if selector.matches(&entry) {
             selected.push(entry);
             if selected.len() == enough {
@@ -283,7 +294,7 @@ async fn selected(
     selected
 }
 
-/// The body of a list, chunk by chunk, in any syntax. It is never in memory as a whole.
+/// The body of a list, which is encoded chunk by chunk. The whole body is never in memory.
 struct Chunks {
     resource: Arc<Resource>,
     form: ObjectForm,
@@ -293,21 +304,24 @@ struct Chunks {
     entries: std::vec::IntoIter<Arc<IndexEntry>>,
     state: ListState,
     indenter: Indenter,
-    /// In YAML, the text after the items.
+    /// The text after the items. It is used only for YAML.
     tail: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListState {
+    /// Nothing is written yet.
     Head,
-    /// True before the first item, which has no comma before it.
+    /// The text before the items is written. No comma precedes the next item.
     First,
+    /// An item is written. A comma precedes the next item.
     Rest,
+    /// The whole list is written.
     Done,
 }
 
 impl Chunks {
-    /// Compact JSON.
+    /// Writes the next chunk in compact JSON.
     fn compact(&mut self, out: &mut Vec<u8>) {
         let encoder = Encoder {
             resource: &self.resource,
@@ -332,6 +346,7 @@ impl Chunks {
         }
     }
 
+    /// Writes the next chunk in YAML.
     fn yaml(&mut self, out: &mut Vec<u8>) {
         let encoder = Encoder {
             resource: &self.resource,
@@ -368,14 +383,15 @@ impl Iterator for Chunks {
         if self.state == ListState::Done {
             return None;
         }
-        // The last item exceeds the chunk. The buffer rarely grows for it.
+        // The last item of a chunk usually exceeds `CHUNK`. The capacity is large enough for most
+        // items.
         let mut out = Vec::with_capacity(CHUNK + CHUNK / 8);
         match self.syntax {
             Syntax::Compact => self.compact(&mut out),
             Syntax::Indented => {
                 let mut json = std::mem::replace(&mut out, Vec::with_capacity(2 * CHUNK));
                 self.compact(&mut json);
-                // Upstream ends compact JSON with a line feed, and indented JSON without one.
+                // As in the kube-apiserver, only compact JSON ends with a line feed.
                 self.indenter.write(json.trim_ascii_end(), &mut out);
             }
             Syntax::Yaml => self.yaml(&mut out),

@@ -1,7 +1,9 @@
-//! The TLS listener. Input: connections. Output: requests over HTTP/2 or HTTP/1.1, with the
-//! certificates of the peer. At this level, a client can only take one of the limited places for
-//! connections from other clients. The server accepts each connection at once, and evicts another
-//! one if necessary (`connections` has the rules).
+//! The TLS listener. Input: TCP connections. Output: requests over HTTP/2 or HTTP/1.1, with the
+//! client certificates of the connection.
+//!
+//! The number of connections is limited, so a client could try to use all of them. To prevent this,
+//! the server accepts each connection at once, and evicts (closes) another connection if necessary.
+//! The module `connections` has the rules.
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::{AbortableExchange, STALL_TIMEOUT};
@@ -27,48 +29,55 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Time limit of a TLS handshake, as in Go's client.
+/// Time limit of a TLS handshake. Go's HTTP client has the same limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A newcomer without a request is closed after this time. It is also the time limit of the first
-/// request. Clients connect when they have a request, and a kubelet opens a connection for each
-/// probe.
+/// Time after which an idle newcomer is closed. A newcomer is a connection that has had no request
+/// except for health. Clients connect when they have a request, and a kubelet opens a connection
+/// for each probe. So neither needs more time.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle time of other HTTP/2 connections, as in the kube-apiserver.
+/// Time after which another idle HTTP/2 connection is closed. The kube-apiserver has the same
+/// limit.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Time in which a connection must end after it was asked to.
+/// Time limit for a connection to end after the server has asked the client to close it.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of headers of one request. The front proxy sends a header for each group and each extra
-/// value of a user, and some users have hundreds of groups.
+/// Largest number of headers in one request. The front proxy sends one header for each group and
+/// for each extra value of the user. Some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
-/// Size of all headers of one request in bytes, as HTTP/2 counts them (32 more for each): 750
-/// groups with names of 80 bytes, or 200 groups with names of 400. Go's limit is 1 MiB. It would be
-/// too much here, because each connection may hold it before it is authenticated.
+/// Largest size of all headers in one request, in bytes. HTTP/2 adds 32 bytes for each header. This
+/// is enough for 750 groups with names of 80 bytes, or for 200 groups with names of 400 bytes.
+///
+/// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
+/// its user is authenticated.
 const MAX_HEADER_BYTES: u32 = 96 << 10;
-/// Bytes of request bodies that a connection may send ahead. It is the smallest value that HTTP/2
-/// allows, because bodies are not used.
+/// Number of bytes of request bodies that a client may send before the server reads them. Request
+/// bodies are never read, so this is the smallest window that HTTP/2 allows for a connection.
 const STREAM_WINDOW: u32 = 65_535;
-/// Concurrent streams of a connection. The aggregator uses one connection for the watches of all
-/// clients.
+/// Largest number of concurrent streams on one connection. A kube-apiserver may use one connection
+/// for the watches of all its clients.
 const MAX_STREAMS: u32 = 1000;
-/// Bytes of a stream that may wait to be sent before its body is polled again: one frame.
+/// Largest number of unsent bytes of a stream: one frame. The body is not polled while there are
+/// more unsent bytes.
 const SEND_BUFFER: usize = 16 << 10;
-/// Time in which an HTTP/1.1 client must send the headers, with the idle time before them (idle
-/// timeout of the kube-apiserver).
+/// Time limit for an HTTP/1.1 client to send the headers of a request. It includes the idle time
+/// before the request. The kube-apiserver has the same idle timeout.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
-/// Interval of TCP keep-alive probes (15 s in Go).
+/// Idle time of a TCP connection after which the kernel sends keep-alive probes. In Go, it is 15 s.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// After this silence, an HTTP/2 peer gets a ping.
+/// Time without data from an HTTP/2 client after which the server sends a ping.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Time in which the peer must answer the ping.
+/// Time limit for the client to answer the ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time for open requests to finish when the server stops.
+/// Time limit for open requests to end when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, for example if there are no free file descriptors.
+/// Pause after the server could not accept a connection, for example because no file descriptor was
+/// free.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown` is cancelled. Then it accepts no more connections, asks clients to end,
-/// and returns when they have ended or after ten seconds. `connections` limits the connections. By
-/// ALPN, `tls` offers HTTP/2 and HTTP/1.1.
+/// Serves requests until `shutdown` is cancelled. Then the server accepts no more connections and
+/// asks clients to close their connections. The function returns when all connections are closed,
+/// or after ten seconds.
+///
+/// `admission` limits the number of connections. `tls` must offer HTTP/2 and HTTP/1.1 by ALPN.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -79,7 +88,7 @@ pub async fn serve(
     let tls = TlsAcceptor::from(tls);
     let mut connections = JoinSet::new();
     loop {
-        // Finished tasks are removed here, so that they do not accumulate.
+        // Tasks of closed connections are removed here, so that they do not accumulate.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             biased;
@@ -97,8 +106,10 @@ pub async fn serve(
         let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
         connections.spawn(async move {
             let ended = tokio::select! {
-                ended = connection((stream, peer), &tls, router, &slot.connection, shutdown) => ended,
-                () = slot.connection.evicted() => Err(Closed::Evicted),
+                ended = serve_connection((stream, peer), &tls, router, &slot.connection, shutdown) => {
+                    ended
+                }
+                () = slot.connection.wait_until_evicted() => Err(Closed::Evicted),
             };
             if let Err(error) = ended {
                 tracing::debug!(%peer, %error, "connection ended");
@@ -116,20 +127,21 @@ pub async fn serve(
     }
 }
 
-/// Waits for the next connection and its place.
+/// Waits for the next connection, and takes a slot for it.
 async fn accept(
     listener: &TcpListener,
     admission: &Arc<Connections>,
 ) -> io::Result<(TcpStream, SocketAddr, OpenSlot)> {
-    let socket = admission.socket().await;
+    let socket = admission.wait_for_socket().await;
     let (stream, peer) = listener.accept().await?;
     let peer = canonical(peer);
-    let slot = admission.enter(peer.ip(), socket);
+    let slot = admission.add_newcomer(peer.ip(), socket);
     Ok((stream, peer, slot))
 }
 
-/// Serves the protocol that the TLS handshake negotiated, without waiting for the first byte.
-fn protocol(http2: bool) -> auto::Builder<Streams> {
+/// Creates the server for the protocol that the TLS handshake has negotiated. So the server need
+/// not wait for the first byte to detect the protocol.
+fn protocol_server(http2: bool) -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(Streams);
     if http2 {
         builder = builder.http2_only();
@@ -155,7 +167,8 @@ fn protocol(http2: bool) -> auto::Builder<Streams> {
     builder
 }
 
-/// Runs the streams of HTTP/2 connections. Each stream can be cut off separately.
+/// Runs the streams of HTTP/2 connections. Each stream can be aborted without closing its
+/// connection.
 #[derive(Clone)]
 struct Streams;
 
@@ -165,20 +178,21 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// Sets what the kernel does for us.
-fn tune(stream: &TcpStream) -> io::Result<()> {
-    // Events are small and must not wait for each other.
+/// Sets the socket options of a connection.
+fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
+    // Watch events are small. The kernel must send each event at once, and not wait for more data.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    // Detects a lost peer, and a peer that stopped reading. HTTP/2 would wait for both forever,
-    // because it is not polled while the socket cannot be written.
+    // These options close the connection of a client that is unreachable or does not read. HTTP/2
+    // pings do not detect such clients, because hyper sends no ping while it cannot write to the
+    // socket.
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(STALL_TIMEOUT))?;
     Ok(())
 }
 
-/// Why a connection ended early.
+/// The reason why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
     #[error("socket options: {0}")]
@@ -197,20 +211,20 @@ enum Closed {
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The address of the client. A dual-stack socket shows IPv4 clients as `::ffff:a.b.c.d`.
+/// Converts the address of an IPv4 client that a dual-stack socket reports as `::ffff:a.b.c.d`.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// One connection from handshake to end.
-async fn connection(
+/// Serves one connection, from the TLS handshake to its end.
+async fn serve_connection(
     (stream, address): (TcpStream, SocketAddr),
     tls: &TlsAcceptor,
     router: Router,
     client: &Arc<ClientConnection>,
     shutdown: CancellationToken,
 ) -> Result<(), Closed> {
-    tune(&stream).map_err(Closed::Socket)?;
+    set_socket_options(&stream).map_err(Closed::Socket)?;
     let stream = tokio::select! {
         biased;
         () = shutdown.cancelled() => return Ok(()),
@@ -228,31 +242,33 @@ async fn connection(
             .map(|certificate| certificate.clone().into_owned())
             .collect(),
     );
-    let whose = Arc::clone(client);
+    let connection_of_request = Arc::clone(client);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(ClientAddress(address));
-        request.extensions_mut().insert(Arc::clone(&whose));
-        let in_flight = RequestInFlight::of(&whose);
+        request
+            .extensions_mut()
+            .insert(Arc::clone(&connection_of_request));
+        let in_flight = RequestInFlight::of(&connection_of_request);
         let answer = router.clone().oneshot(request);
         async { Ok::<_, Infallible>(in_flight.until_sent(answer.await?)) }
     });
-    let protocol = protocol(http2);
+    let protocol = protocol_server(http2);
     let connection = async {
         let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
         let stopped = tokio::select! {
             ended = connection.as_mut() => return ended.map_err(Closed::Http),
             () = shutdown.cancelled() => {
-                // A client without a request has nothing to finish. If the client has not sent the
-                // preface of HTTP/2, a graceful end would wait for it.
-                if !client.asked() {
+                // A client that has sent no request has no request to finish. A graceful end would
+                // wait for the preface of HTTP/2, which the client may not have sent yet.
+                if !client.had_request() {
                     return Ok(());
                 }
                 true
             }
-            () = client.refused() => false,
-            () = until_idle(client, http2) => {
-                if !client.asked() {
+            () = client.wait_until_refused() => false,
+            () = wait_until_idle_timeout(client, http2) => {
+                if !client.had_request() {
                     return Err(Closed::Silent);
                 }
                 false
@@ -262,7 +278,7 @@ async fn connection(
         if stopped {
             return connection.await.map_err(Closed::Http);
         }
-        // A client that does not end is disconnected.
+        // A client that does not close the connection in time is disconnected.
         tokio::time::timeout(SHUTDOWN_TIMEOUT, connection)
             .await
             .unwrap_or(Ok(()))
@@ -271,7 +287,8 @@ async fn connection(
     if http2 {
         connection.await
     } else {
-        // All of it is one exchange after the other.
+        // An HTTP/1.1 connection has one request after the other. So aborting one request means
+        // closing the connection.
         let exchange = Arc::new(AbortableExchange::default());
         exchange
             .run(connection)
@@ -280,9 +297,9 @@ async fn connection(
     }
 }
 
-/// Waits until a connection has been idle for as long as its class may be.
-async fn until_idle(client: &ClientConnection, http2: bool) {
-    let begun = Instant::now();
+/// Waits until a connection has been idle for longer than its class allows.
+async fn wait_until_idle_timeout(client: &ClientConnection, http2: bool) {
+    let started = Instant::now();
     loop {
         let now = Instant::now();
         let limit = if client.is_newcomer() {
@@ -290,10 +307,10 @@ async fn until_idle(client: &ClientConnection, http2: bool) {
         } else if http2 {
             IDLE_TIMEOUT
         } else {
-            // HTTP/1.1 has its own limit: the one for headers.
+            // For HTTP/1.1, `HEADER_TIMEOUT` limits the idle time.
             return std::future::pending().await;
         };
-        let due = client.idle_since().unwrap_or(now).max(begun) + limit;
+        let due = client.idle_since().unwrap_or(now).max(started) + limit;
         if due <= now {
             return;
         }

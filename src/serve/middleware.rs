@@ -1,9 +1,10 @@
-//! The middleware around all routes. It authenticates, limits and authorizes each request before
-//! its handler runs, and counts the request when its answer ends.
+//! The middleware around all routes. Before a handler runs, the middleware authenticates, limits
+//! and authorizes the request. Afterwards, it compresses the answer, limits the time to read it,
+//! and counts and logs the request.
 
 mod entry;
 
-use self::entry::{Admission, enter};
+use self::entry::{Admission, admit};
 use super::concurrency_limit::RequestSlot;
 use super::delivery::Delivery;
 use super::gzip;
@@ -29,120 +30,122 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A slot of the limit for watches. A watch holds it until it ends.
+/// A slot in the limit of watches. The stream of a watch keeps its slot until the watch ends.
 pub type WatchSlot = Arc<dyn Any + Send + Sync>;
 
-/// The request as its handler sees it.
+/// The properties of an admitted request. The handler gets them as an extension of the request.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    /// The requested resource, verb and name.
-    pub asked: RequestTarget,
-    /// The options of the request.
+    /// The requested verb and resource, or another path.
+    pub requested: RequestTarget,
+    /// The options in the query of the request.
     pub query: Arc<Query>,
-    /// The slot of a watch. None for other requests.
+    /// The slot in the limit of watches. None if the request is not a watch.
     pub watch_slot: Option<WatchSlot>,
-    /// The user. None for public paths.
+    /// The authenticated user. None for public paths.
     pub user: Option<User>,
 }
 
-/// Time in which a client must read the answer to a public path, or a refusal. Such an answer has
-/// some KB. OpenAPI documents are larger, but all answers share one copy in memory.
+/// Time limit for a client to read an error, or the answer on a public path. Most of these answers
+/// have some KB. `OpenAPI` documents are larger, but all answers share one copy in memory.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The middleware around all routes.
+/// Processes a request: checks it, calls its handler (`next`), and completes the answer.
 pub async fn process_request(
     State(shared): State<Arc<ServerState>>,
     request: Request<Body>,
     next: Next,
 ) -> Response {
-    let begun = clock::steady();
+    let started = clock::steady();
     // A read-only API needs no request bodies, so the body is dropped unread.
     let (parts, _) = request.into_parts();
-    let head = parts.method == Method::HEAD;
+    let is_head = parts.method == Method::HEAD;
     let method = method_name(&parts.method);
     // The kube-apiserver adds the headers `Audit-ID` and `Cache-Control` to answers that it passes
     // on. If this server added them as well, the client would receive each of them twice.
-    let proxied = parts.headers.contains_key("x-remote-user");
+    let is_proxied = parts.headers.contains_key("x-remote-user");
     let audit_id = audit_id(&parts.headers);
-    let compressed = gzip::accepted(&parts.headers);
+    let accepts_gzip = gzip::accepted(&parts.headers);
     let query = Arc::new(Query::of(&parts.uri));
-    let asked = request::parse(&parts.method, &parts.uri, &query);
-    let watch = matches!(&asked, Ok(RequestTarget::Resource(resource)) if resource.verb == "watch");
-    let labels = labels(&shared, asked.as_ref().ok(), method);
-    let mut line = RequestLogLine::begin(&parts, method, &audit_id, begun);
-    let (mut response, running) = match asked {
-        Ok(asked) => {
-            line.asks(&asked);
-            run_handler(&shared, (asked, query), parts, next, &mut line).await
+    let requested = request::parse(&parts.method, &parts.uri, &query);
+    let is_watch =
+        matches!(&requested, Ok(RequestTarget::Resource(resource)) if resource.verb == "watch");
+    let labels = labels(&shared, requested.as_ref().ok(), method);
+    let mut line = RequestLogLine::begin(&parts, method, &audit_id, started);
+    let (mut response, running) = match requested {
+        Ok(requested) => {
+            line.set_requested(&requested);
+            run_handler(&shared, (requested, query), parts, next, &mut line).await
         }
-        Err(failure) => (refusal(failure, &parts.headers, &query), None),
+        Err(failure) => (error_response(failure, &parts.headers, &query), None),
     };
-    if compressed && !watch {
+    if accepts_gzip && !is_watch {
         response = gzip::compress(response).await;
     }
-    if head {
-        without_body(&mut response);
+    if is_head {
+        remove_body(&mut response);
     }
     let headers = response.headers_mut();
-    if !proxied {
+    if !is_proxied {
         headers.insert("audit-id", audit_id);
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
     }
-    let (kept, within) = match running {
+    let (kept, time_limit) = match running {
         Some(running) if !running.is_public => {
             let kept = HeldPermits {
                 _running: Some(running),
-                _small: None,
+                _small_answer: None,
             };
             (kept, Some(REQUEST_TIMEOUT))
         }
-        None if watch && response.status().is_success() => (HeldPermits::default(), None),
+        None if is_watch && response.status().is_success() => (HeldPermits::default(), None),
         other => (
             limit_small_answer(&shared, &mut response, other),
             Some(SMALL_ANSWER_TIMEOUT),
         ),
     };
-    count(&shared, &labels, &response, begun);
-    line.answered(response.status());
+    count(&shared, &labels, &response, started);
+    line.set_code(response.status());
     response.map(|body| {
-        let on_cut = move || shared.server.metrics.request_aborted(&labels);
-        Delivery::body(body, within, (kept, line), on_cut)
+        let on_abort = move || shared.server.metrics.request_aborted(&labels);
+        Delivery::body(body, time_limit, (kept, line), on_abort)
     })
 }
 
-/// The permits that an answer holds until its client has read it. The permit of a watch is held by
-/// its stream instead.
+/// The slots that an answer keeps until its client has read it. For a watch, there are none,
+/// because the stream of the watch keeps its slot.
 #[derive(Default)]
 struct HeldPermits {
-    /// The request, with its slot in the limit of requests.
+    /// The running request, including its slot in the limit of requests.
     _running: Option<RunningRequest>,
-    /// A slot in the limit of refusals or of public answers.
-    _small: Option<OwnedSemaphorePermit>,
+    /// The slot in the limit of errors, or in the limit of answers on public paths.
+    _small_answer: Option<OwnedSemaphorePermit>,
 }
 
-/// Limits the number of answers that have no slot in the limit of requests: answers to public
-/// paths, and refusals. Above the limit, the answer has only a status code. A client cannot delay a
-/// status code by not reading, because HTTP/2 flow control does not apply to headers.
+/// Limits the number of answers that have no slot in the limit of requests: errors, and answers on
+/// public paths. If the limit is reached, the body of the answer is removed, and an answer on a
+/// public path becomes a 429. An answer without a body never waits for its client, because HTTP/2
+/// flow control does not apply to headers.
 fn limit_small_answer(
     shared: &ServerState,
     response: &mut Response,
     running: Option<RunningRequest>,
 ) -> HeldPermits {
-    let refused = !response.status().is_success() && !response.status().is_redirection();
-    let bound = if refused {
+    let is_error = !response.status().is_success() && !response.status().is_redirection();
+    let limit = if is_error {
         &shared.refusals
     } else {
         &shared.public_answers
     };
-    if let Ok(permit) = Arc::clone(bound).try_acquire_owned() {
+    if let Ok(permit) = Arc::clone(limit).try_acquire_owned() {
         return HeldPermits {
             _running: running,
-            _small: Some(permit),
+            _small_answer: Some(permit),
         };
     }
-    if !refused {
+    if !is_error {
         *response = overload();
     }
     *response.body_mut() = Body::empty();
@@ -153,15 +156,15 @@ fn limit_small_answer(
     HeldPermits::default()
 }
 
-/// A refusal in the syntax that the client accepts.
-fn refusal(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> Response {
+/// Returns the error in a syntax that the client accepts.
+fn error_response(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> Response {
     failure.response(negotiate_error(headers, query))
 }
 
-/// An answer with headers and without a body.
-fn without_body(response: &mut Response) {
+/// Removes the body of an answer to a HEAD request, and keeps its headers.
+fn remove_body(response: &mut Response) {
     let size = response.body().size_hint().exact();
-    // A body of unknown length prevents hyper from sending `Content-Length: 0`.
+    // The new body has no known length, because hyper would send `Content-Length: 0` otherwise.
     let nothing = futures::stream::empty::<Result<bytes::Bytes, Infallible>>();
     *response.body_mut() = Body::from_stream(nothing);
     if let Some(size) = size {
@@ -172,10 +175,11 @@ fn without_body(response: &mut Response) {
     }
 }
 
+/// Returns the audit ID that the client has sent, or a new one.
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     headers
         .get("audit-id")
-        // The kube-apiserver has the same limit of length.
+        // The kube-apiserver has the same limit.
         .filter(|value| !value.is_empty() && value.len() <= 64)
         .cloned()
         .unwrap_or_else(|| {
@@ -184,6 +188,7 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
         })
 }
 
+/// Returns the method in lower case. Methods that Kubernetes does not use are `other`.
 fn method_name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "get",
@@ -197,23 +202,24 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Passes the request to its handler if it is allowed and below the limits. The answer holds the
-/// request's slot until it is sent.
+/// Calls the handler (`next`) if the request is admitted. Returns the answer, and the running
+/// request if it must count until the answer has been sent. Errors and watches do not count in this
+/// way.
 async fn run_handler(
     shared: &Arc<ServerState>,
-    (asked, query): (RequestTarget, Arc<Query>),
+    (requested, query): (RequestTarget, Arc<Query>),
     parts: Parts,
     next: Next,
     line: &mut RequestLogLine,
 ) -> (Response, Option<RunningRequest>) {
-    let entered = enter(shared, (&asked, &query), &parts, line).await;
+    let admission = admit(shared, (&requested, &query), &parts, line).await;
     let Admission {
         watch_slot,
         request_slot,
         is_public,
         user,
-    } = match entered {
-        Ok(entered) => entered,
+    } = match admission {
+        Ok(admission) => admission,
         Err(response) => return (response, None),
     };
     let limit = match (&watch_slot, query.timeout()) {
@@ -223,11 +229,11 @@ async fn run_handler(
                 .filter(|limit| !limit.is_zero())
                 .map_or(REQUEST_TIMEOUT, |limit| limit.min(REQUEST_TIMEOUT)),
         ),
-        (None, Err(failure)) => return (refusal(failure, &parts.headers, &query), None),
+        (None, Err(failure)) => return (error_response(failure, &parts.headers, &query), None),
     };
     let mut request = Request::from_parts(parts, Body::empty());
     request.extensions_mut().insert(Admitted {
-        asked,
+        requested,
         query,
         watch_slot,
         user,
@@ -240,8 +246,8 @@ async fn run_handler(
         _slot: request_slot,
         is_public,
     };
-    let answered = tokio::time::timeout(limit, next.run(request)).await;
-    let response = answered.unwrap_or_else(|_| {
+    let result = tokio::time::timeout(limit, next.run(request)).await;
+    let response = result.unwrap_or_else(|_| {
         let mut response = ErrorStatus::timeout().into_response();
         response.extensions_mut().insert(SelfDefence);
         response
@@ -249,21 +255,24 @@ async fn run_handler(
     (response, Some(running))
 }
 
-/// A request that is running, or whose answer is being sent. It also ends when its client
-/// disconnects.
+/// A request that is running, or whose answer is being sent. This value is dropped when the answer
+/// has been sent, or when the client disconnects.
 struct RunningRequest {
+    /// Counts the request in the metric of running requests.
     _counted: CountedInGauge,
+    /// The slot in the limit of requests.
     _slot: Option<RequestSlot>,
     is_public: bool,
 }
 
-/// The labels under which a request is counted. A client cannot invent new ones.
+/// Returns the labels of the request in metrics. Their values come from fixed sets, so clients
+/// cannot create new metrics.
 fn labels(
     shared: &ServerState,
-    asked: Option<&RequestTarget>,
+    requested: Option<&RequestTarget>,
     method: &'static str,
 ) -> RequestLabels<'static> {
-    let known = match asked {
+    let known = match requested {
         Some(RequestTarget::Resource(request)) => {
             shared.resource(request).map(|resource| (request, resource))
         }
@@ -295,9 +304,9 @@ fn labels(
     }
 }
 
-fn count(shared: &ServerState, labels: &RequestLabels<'_>, response: &Response, begun: Instant) {
+fn count(shared: &ServerState, labels: &RequestLabels<'_>, response: &Response, started: Instant) {
     let code = response.status().as_u16();
-    let duration = (labels.verb != "WATCH").then(|| clock::since(begun));
+    let duration = (labels.verb != "WATCH").then(|| clock::since(started));
     let metrics = &shared.server.metrics;
     if response.extensions().get::<SelfDefence>().is_some() {
         metrics.request_terminated(labels, code);

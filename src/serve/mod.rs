@@ -1,6 +1,7 @@
-//! The HTTP API: operations as Kubernetes objects. Input: requests, and a reader of the index for
-//! each resource. Output: discovery, `OpenAPI`, get, list and watch, with the answers that the
-//! kube-apiserver gives for a CRD. The API is read-only.
+//! The HTTP API, which serves operations as read-only Kubernetes objects. Input: HTTP requests, and
+//! a reader of the index (the operations in memory) for each resource. Output: discovery,
+//! `OpenAPI`, get, list and watch. The answers are those that a kube-apiserver gives for custom
+//! resources.
 //!
 //! ```text
 //! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
@@ -12,11 +13,11 @@
 //!
 //! Guarantees:
 //!
-//! - Discovery is public and answers from the start.
-//! - A list is exactly the state at its version. A watch delivers exactly the changes after its
-//!   version.
+//! - Discovery needs no authentication, and works as soon as the server listens.
+//! - A list returns exactly the state at its resourceVersion. A watch delivers exactly the changes
+//!   after its resourceVersion.
 //! - A slow client does not affect other clients.
-//! - No input of a client makes a handler panic, or makes the memory grow without a limit.
+//! - No request makes a handler panic, or makes the memory grow without a limit.
 
 mod accept;
 mod completeness;
@@ -79,10 +80,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
 
-/// Time limit of a request (`--request-timeout` of the kube-apiserver).
+/// Time limit of a request that is not a watch. It is the default of the kube-apiserver's flag
+/// `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The parameters of the router.
+/// The parameters of [`router`].
 pub struct Server {
     /// The served resources.
     pub resources: Vec<Resource>,
@@ -90,90 +92,91 @@ pub struct Server {
     pub authenticate: Arc<dyn Authenticate>,
     /// Authorizes requests.
     pub authorize: Arc<dyn Authorize>,
-    /// Reports the rule sets that may miss operations.
+    /// Reports the rule sets that may miss operations. Clients get warnings about these rule sets.
     pub completeness: Arc<dyn Completeness>,
-    /// The state of this replica: its role, and how current its index is.
+    /// The role of this replica (leader or follower), and the age of the data in its index.
     pub view: View,
-    /// The state of the rule sets, for other replicas.
+    /// Returns the rule sets that may miss operations, in the form for other replicas.
     pub coverage: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
-    /// Readiness of this replica.
+    /// The readiness of this replica.
     pub health: Arc<Health>,
-    /// Counts requests. `/metrics` serves it.
+    /// The metrics that `/metrics` serves. The router counts requests in them.
     pub metrics: Arc<Metrics>,
     /// The content of `/version`.
     pub version: VersionInfo,
-    /// Resources that another router serves and that discovery lists, in a server that clients talk
-    /// to directly. None for an aggregated server.
+    /// The resources that discovery lists although another router serves them. None in an
+    /// aggregated server. The demo, which clients use without a kube-apiserver, has such resources.
     pub direct: Option<&'static [AdvertisedResource]>,
-    /// Ends all watches when it is cancelled. [`listen::serve`] gets the same token.
+    /// The token whose cancellation ends all watches. [`listen::serve`] gets the same token.
     pub shutdown: CancellationToken,
-    /// Limits of concurrent requests and connections.
+    /// The limits of concurrent requests and connections.
     pub limits: Limits,
 }
 
-/// Limits of concurrent requests and connections. A request above a limit gets a 429. A connection
-/// may also be evicted for another one.
+/// Limits of concurrent requests and connections. A request above a limit gets a 429. If there are
+/// too many connections, the server refuses the new connection or closes (evicts) an older one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests other than watches, until their answers have been sent. One user may have half of
-    /// them. `system:masters` has no limit.
+    /// Number of requests other than watches, until their answers have been sent. One user may have
+    /// half of this number. Members of `system:masters` have no limit.
     pub requests: usize,
-    /// Watches of all users.
+    /// Number of watches of all users together.
     pub watches: usize,
-    /// Watches of one user. For `system:masters` only the limit of all watches applies.
+    /// Number of watches of one user. It does not apply to members of `system:masters`.
     pub watches_per_user: usize,
-    /// Connections. A quarter is reserved for newcomers and an eighth for the front proxy. One user
-    /// may have half of the rest from one address.
+    /// Number of open connections. A quarter is reserved for newcomers (connections whose user is
+    /// not known yet), and an eighth for the front proxy. One user may have half of the rest from
+    /// one address.
     pub connections: usize,
 }
 
 impl Limits {
-    /// The smallest number of connections. With fewer, the reserved places would leave none for
-    /// users.
+    /// Smallest allowed value of `connections`. A smaller value would leave too few connections for
+    /// users, because some connections are reserved.
     pub const LEAST_CONNECTIONS: usize = 8;
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // A request takes some milliseconds. More than 100 are in flight only if clients read
-            // their answers slowly. Each may have 150 KB of its answer in memory: 15 MB in total.
-            // docs/architecture.md has the sum.
+            // A request takes some milliseconds. More than 100 requests are in flight only if
+            // clients read their answers slowly. Each request may have 150 KB of its answer in
+            // memory: 15 MB in total. docs/architecture.md has the sum of the server's memory.
             requests: 100,
-            // Each may have 50 KB that its client has not read: 25 MB in total.
+            // Each watch may have 50 KB that its client has not read: 25 MB in total.
             watches: 500,
-            // A dashboard or a controller with many informers opens fewer. Three users cannot take
-            // all places.
+            // A dashboard or a controller with many informers opens fewer watches. Three users
+            // together cannot use all watches.
             watches_per_user: 125,
-            // The aggregator needs a few connections, each with up to a thousand streams. Each
-            // connection may have 200 KB of a request that has not been authenticated: 50 MB in
-            // total.
+            // A kube-apiserver needs a few connections, because each connection carries up to a
+            // thousand streams. Each connection may hold 200 KB of a request that has not been
+            // authenticated: 50 MB in total.
             connections: 256,
         }
     }
 }
 
-/// Largest number of requests whose bearer token is being verified. Their users are not known yet,
-/// so no user's share can limit them. A token that is in the cache does not count, and requests
+/// Largest number of requests whose bearer token is being verified. The users of these requests are
+/// not known yet, so no limit of a user applies. Verifying a cached token takes no time. Requests
 /// through the front proxy have no token.
 const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of refusals that are being sent. Each has some 5 KB, or 20 KB if JSON escapes
-/// every character.
+/// Largest number of error answers that are being sent. An error answer has some 5 KB, or 20 KB if
+/// JSON escapes every character.
 const MAX_REFUSALS: usize = 300;
 
-/// Largest number of answers to public paths that are being sent. Each takes some 5 KB, because the
-/// bodies are short, or one copy is shared by all answers.
+/// Largest number of answers that are being sent on public paths (paths without authentication).
+/// Each answer takes some 5 KB, because its body is short or shared by all answers.
 const MAX_PUBLIC: usize = 1000;
 
-/// The content of `/version`.
+/// The information about the build that `/version` serves.
 #[derive(Clone, Debug, Default)]
 pub struct VersionInfo {
-    /// Semantic version, with or without a leading `v`.
+    /// The semantic version. A leading `v` is optional.
     pub version: String,
-    /// The commit of the build, or empty.
+    /// The git commit of the build. Empty if it is unknown.
     pub commit: String,
-    /// The time of the build in RFC 3339, or empty.
+    /// The time of the build in RFC 3339. Empty if it is unknown.
     pub built: String,
 }
 
@@ -181,7 +184,8 @@ pub struct VersionInfo {
 struct ServerState {
     server: Server,
     resources: Vec<Arc<Resource>>,
-    arriving: Semaphore,
+    /// Limits the concurrent verifications of bearer tokens.
+    token_reviews: Semaphore,
     requests: ConcurrencyLimit,
     watches: ConcurrencyLimit,
     replicas: ConcurrencyLimit,
@@ -190,7 +194,7 @@ struct ServerState {
 }
 
 impl ServerState {
-    /// The resource that a request names, if it is served.
+    /// Returns the resource that the request names. None if this server does not serve it.
     fn resource(&self, request: &Request) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|resource| {
             resource.group == request.group
@@ -200,18 +204,19 @@ impl ServerState {
     }
 }
 
-/// All routes, behind the middleware.
+/// Creates the router with all routes. The middleware authenticates, limits and authorizes requests
+/// before they reach a route.
 pub fn router(server: Server) -> Router {
     let discovery = discovery::routes(&server.resources, server.direct).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
-        arriving: Semaphore::new(MAX_AUTHENTICATING),
+        token_reviews: Semaphore::new(MAX_AUTHENTICATING),
         requests: ConcurrencyLimit::new(server.limits.requests, server.limits.requests.div_ceil(2)),
         watches: ConcurrencyLimit::new(server.limits.watches, server.limits.watches_per_user),
         replicas: ConcurrencyLimit::new(
-            peer_requests::MAX_FOLLOWER_STREAMS,
-            peer_requests::MAX_FOLLOWER_STREAMS,
+            peer_requests::MAX_REPLICA_REQUESTS,
+            peer_requests::MAX_REPLICA_REQUESTS,
         ),
         refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
         public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
@@ -226,11 +231,12 @@ pub fn router(server: Server) -> Router {
         .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
         .layer(from_fn_with_state(shared, middleware::process_request));
-    // This is outside of the router, because a layer would run after the route was chosen.
+    // The path is changed outside of the router, because a layer would run after axum has chosen
+    // the route.
     Router::new().fallback_service(MapRequest::new(routes, without_slash))
 }
 
-/// Removes slashes at the end of the path, which upstream also accepts.
+/// Removes slashes at the end of the path. The kube-apiserver accepts such paths, too.
 fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
     let path = request.uri().path();
     let trimmed = path.trim_end_matches('/');
@@ -246,15 +252,15 @@ fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
     request
 }
 
-/// Answers requests for paths that are not fixed.
+/// Answers requests that match no route: requests for resources, and requests for unknown paths.
 async fn answer(
     State(shared): State<Arc<ServerState>>,
     Extension(admitted): Extension<Admitted>,
     headers: HeaderMap,
 ) -> Response {
-    match &admitted.asked {
+    match &admitted.requested {
         RequestTarget::Path(path) if path.starts_with("/api") => {
-            ErrorStatus::no_resource().into_response()
+            ErrorStatus::resource_not_found().into_response()
         }
         RequestTarget::Path(_) => unknown_path(&shared),
         RequestTarget::Resource(request) => resource(&shared, request, &admitted, &headers)
@@ -273,19 +279,20 @@ async fn resource(
 ) -> Result<Response, ErrorStatus> {
     let resource = shared
         .resource(request)
-        .filter(|resource| fits(resource, request))
-        .ok_or_else(ErrorStatus::no_resource)?;
+        .filter(|resource| has_valid_scope(resource, request))
+        .ok_or_else(ErrorStatus::resource_not_found)?;
     if !request.subresource.is_empty() {
-        // A custom resource without this subresource answers the same to all verbs.
+        // The kube-apiserver gives this answer to all verbs if a custom resource does not have the
+        // subresource.
         return Err(resource.no_object(&request.name));
     }
-    let term = peer_requests::term_of(shared, headers)?;
-    let is_open = shared.server.health.synced();
-    if is_open && reads_newest(request, &admitted.query) {
+    let leadership_end = peer_requests::leadership_end(shared, headers)?;
+    let is_synced = shared.server.health.synced();
+    if is_synced && reads_newest(request, &admitted.query) {
         shared.server.view.confirm().await;
     }
-    let mut answered = match request.verb {
-        "get" | "list" | "watch" if !is_open => Err(ErrorStatus::initializing()),
+    let mut answer_result = match request.verb {
+        "get" | "list" | "watch" if !is_synced => Err(ErrorStatus::initializing()),
         "get" => get::get(resource, request, &admitted.query, headers).await,
         "list" => list::list(resource, request, &admitted.query, headers).await,
         "watch" => watch::watch(
@@ -293,8 +300,8 @@ async fn resource(
             request,
             &admitted.query,
             headers,
-            match term {
-                Some(term) => (term, true),
+            match leadership_end {
+                Some(leadership_end) => (leadership_end, true),
                 None => (shared.server.shutdown.clone(), false),
             },
             admitted.watch_slot.clone(),
@@ -306,34 +313,35 @@ async fn resource(
             resource.plural,
         )),
     };
-    if let Ok(response) = &mut answered
+    if let Ok(response) = &mut answer_result
         && matches!(request.verb, "list" | "watch")
     {
         let user = admitted.user.as_ref();
         completeness::warn(shared, request, &admitted.query, user, response).await;
     }
-    answered
+    answer_result
 }
 
-/// Returns true if the newest state is requested. A follower then first asks the leader for its
-/// version. Version 0 requests any state, and a continue token the state of its first page.
+/// Returns true if the request must be answered with the newest state. A follower then asks the
+/// leader for the leader's newest version before it answers. A request with a resourceVersion or a
+/// continue token accepts an older state.
 fn reads_newest(request: &Request, query: &Query) -> bool {
     matches!(request.verb, "get" | "list" | "watch")
         && query.text("resourceVersion").is_empty()
         && query.text("continue").is_empty()
 }
 
-/// Returns true if the path has a namespace exactly if the resource is namespaced.
-fn fits(resource: &Resource, request: &Request) -> bool {
+/// Returns true if the scope of the path (a namespace or the cluster) is possible for the resource.
+fn has_valid_scope(resource: &Resource, request: &Request) -> bool {
     if resource.namespaced {
-        // The old paths can also watch a name in all namespaces.
+        // The deprecated paths with `/watch/` can also watch a name in all namespaces.
         request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
     } else {
         request.namespace.is_empty()
     }
 }
 
-/// 404 with a list of the existing paths.
+/// Returns a 404 whose body lists the existing paths.
 fn unknown_path(shared: &ServerState) -> Response {
     let mut paths = vec!["/apis".to_owned()];
     for resource in &shared.resources {

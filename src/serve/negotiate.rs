@@ -1,5 +1,6 @@
-//! Content negotiation. Input: `Accept`, `User-Agent`, and the options `pretty` and
-//! `includeObject`. Output: the form of the answer, or a 406.
+//! Content negotiation. Input: the headers `Accept` and `User-Agent`, and the options `pretty` and
+//! `includeObject`. Output: the form of the objects (whole, metadata or table), the syntax of the
+//! answer (JSON or YAML), or a 406.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -11,46 +12,46 @@ use super::status::ErrorStatus;
 use http::{HeaderMap, header};
 
 #[cfg(any(fuzzing, test))]
-pub use self::fuzzing::{check, takes};
+pub use self::fuzzing::{accepts, check};
 
-/// The kind of an answer.
+/// What an answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One object.
     Object,
-    /// A list.
+    /// A list of objects.
     List,
-    /// A stream of events.
+    /// A stream of watch events.
     Watch,
 }
 
-/// The form of objects.
+/// The form of the objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectForm {
-    /// The objects themselves.
+    /// Whole objects.
     Whole,
-    /// As rows of a `Table`.
+    /// Rows of a `Table`.
     Table {
-        /// `v1` or `v1beta1` of `meta.k8s.io`.
+        /// The version of `meta.k8s.io`: `v1` or `v1beta1`.
         version: &'static str,
-        /// The object of each row.
+        /// The object in each row.
         include: Include,
     },
-    /// As `PartialObjectMetadata`.
+    /// Objects of the kind `PartialObjectMetadata`.
     Metadata {
-        /// `v1` or `v1beta1` of `meta.k8s.io`.
+        /// The version of `meta.k8s.io`: `v1` or `v1beta1`.
         version: &'static str,
     },
 }
 
-/// The object of each row of a table.
+/// The object in each row of a table, which the option `includeObject` selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Include {
-    /// The object's metadata.
+    /// The metadata of the object.
     Metadata,
     /// The whole object.
     Object,
-    /// Nothing.
+    /// No object.
     None,
 }
 
@@ -74,8 +75,11 @@ pub struct WantedForm {
     pub syntax: Syntax,
 }
 
-/// The clause of `Accept` that an answer follows. There are two steps, because upstream reports
-/// errors in the options and missing objects before it checks whether the form is possible.
+/// The clause of the `Accept` header that determines the answer.
+///
+/// The clause is chosen first, and its form is checked later with [`ChosenClause::form`]. Between
+/// these two steps, a handler reports invalid options and missing objects. The kube-apiserver
+/// reports these errors in the same order.
 #[derive(Debug)]
 pub struct ChosenClause<'a> {
     headers: &'a HeaderMap,
@@ -84,10 +88,11 @@ pub struct ChosenClause<'a> {
 }
 
 impl<'a> ChosenClause<'a> {
-    /// The first possible clause in the order of [`clauses`]. Otherwise a 406.
+    /// Chooses the first supported clause in the order of [`clauses`]. Returns a 406 if no clause
+    /// is supported.
     pub fn of(headers: &'a HeaderMap, query: &'a Query) -> Result<Self, ErrorStatus> {
         let mut clauses = clauses(headers).into_iter();
-        let clause = clauses.find(AcceptClause::can_be_had);
+        let clause = clauses.find(AcceptClause::is_supported);
         Ok(Self {
             headers,
             query,
@@ -95,13 +100,14 @@ impl<'a> ChosenClause<'a> {
         })
     }
 
-    /// The form of an answer of this kind. Otherwise a 406, or a 400 for `includeObject`.
+    /// Returns the form and the syntax of the answer. Returns a 406 if the clause is not possible
+    /// for such an answer, and a 400 if the option `includeObject` is not valid.
     pub fn form(&self, shape: Shape, list_kind: &str) -> Result<WantedForm, ErrorStatus> {
-        finish(self.headers, self.query, shape, list_kind, &self.clause)
+        check_form(self.headers, self.query, shape, list_kind, &self.clause)
     }
 }
 
-/// Both steps at once.
+/// Chooses a clause and checks its form.
 #[cfg(any(fuzzing, test))]
 pub fn negotiate(
     headers: &HeaderMap,
@@ -112,32 +118,33 @@ pub fn negotiate(
     ChosenClause::of(headers, query)?.form(shape, list_kind)
 }
 
-/// The syntax of a `Status`: one that the client accepts, or indented JSON if the client accepts
-/// none.
+/// Returns the syntax of an error answer. It is indented JSON if the client accepts no supported
+/// syntax.
 pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
     negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
 }
 
-/// The syntax of a document without forms. Clauses with a form do not count. None if the client
-/// accepts no syntax.
+/// Returns the syntax of an answer that is not made of API objects, such as an error. Clauses that
+/// request a conversion of objects, such as `as=Table`, are ignored. Returns None if the client
+/// accepts no supported syntax.
 pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
     let mut clauses = clauses(headers).into_iter();
-    let clause = clauses.find(|clause| clause.can_be_written() && clause.is_plain())?;
+    let clause = clauses.find(|clause| clause.has_supported_syntax() && clause.is_plain())?;
     Some(syntax(headers, query, &clause))
 }
 
-/// The syntax of an answer that is not a stream.
+/// Returns the syntax of an answer that is not a watch.
 pub fn syntax(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> Syntax {
-    if clause.yaml() {
+    if clause.is_yaml() {
         Syntax::Yaml
-    } else if pretty(headers, query, clause) {
+    } else if is_pretty(headers, query, clause) {
         Syntax::Indented
     } else {
         Syntax::Compact
     }
 }
 
-/// 406 with the media types that are possible.
+/// Returns a 406 that names the supported media types.
 pub fn unacceptable(shape: Shape) -> ErrorStatus {
     ErrorStatus::not_acceptable(format!(
         "only the following media types are accepted: {}",
@@ -149,19 +156,19 @@ pub fn unacceptable(shape: Shape) -> ErrorStatus {
     ))
 }
 
-fn finish(
+fn check_form(
     headers: &HeaderMap,
     query: &Query,
     shape: Shape,
     list_kind: &str,
     clause: &AcceptClause<'_>,
 ) -> Result<WantedForm, ErrorStatus> {
-    // YAML is accepted, but a watch cannot be written as YAML.
-    if shape == Shape::Watch && clause.yaml() {
+    // A clause for YAML can be chosen for a watch, but watches support only JSON.
+    if shape == Shape::Watch && clause.is_yaml() {
         return Err(unacceptable(shape));
     }
     let version = clause.meta_version().unwrap_or("v1");
-    let form = match (clause.target, shape) {
+    let form = match (clause.as_kind, shape) {
         ("Table", _) => ObjectForm::Table {
             version,
             include: include(query)?,
@@ -202,8 +209,9 @@ fn include(query: &Query) -> Result<Include, ErrorStatus> {
     }
 }
 
-/// Returns true for browsers and curl, which get indented JSON.
-fn pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> bool {
+/// Returns true if the client gets indented JSON: the clause or the option `pretty` requests it, or
+/// the client is a browser, curl or Wget.
+fn is_pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> bool {
     clause.pretty
         || match query.text("pretty") {
             "" => headers
@@ -212,9 +220,10 @@ fn pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> bool
                 .is_some_and(|agent| {
                     ["curl", "Wget", "Mozilla/5.0"]
                         .iter()
-                        .any(|person| agent.starts_with(person))
+                        .any(|prefix| agent.starts_with(prefix))
                 }),
-            // Unlike other options, only the values that Go parses as true count.
+            // Other boolean options accept any value except `0` and `false`. This option accepts
+            // only the values that Go's `strconv.ParseBool` accepts.
             given => matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         }
 }
@@ -236,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_supported_accept_clause_wins() {
+    fn the_first_supported_accept_clause_is_chosen() {
         let table = ObjectForm::Table {
             version: "v1",
             include: Include::Metadata,
@@ -314,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_decide_and_then_wildcards_come_last() {
+    fn clauses_are_ordered_by_weight_with_wildcards_last() {
         for (accept, syntax) in [
             (
                 "application/json;q=0.8,application/yaml;q=0.9",

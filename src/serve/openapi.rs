@@ -1,7 +1,9 @@
-//! `OpenAPI`, for `kubectl explain` and for clients that validate or generate code. Input: the
-//! descriptions of the resources, with schemas from the Rust types. Output: `/openapi/v2` and
-//! `/openapi/v3`, computed once. Paths and schemas are written for version 3, and version 2 is
-//! derived from them.
+//! Serves `OpenAPI` documents, for `kubectl explain` and for clients that validate objects or
+//! generate code. Input: the descriptions of the resources, whose schemas come from Rust types.
+//! Output: the paths `/openapi/v2` and `/openapi/v3`.
+//!
+//! The documents are computed once, at the start. The documents of version 2 are converted from
+//! those of version 3.
 
 mod paths;
 mod schemas;
@@ -20,22 +22,22 @@ use serde_json::{Map, Value, json};
 
 const JSON: &str = "application/json";
 
-/// The place of schemas in a document of version 3.
+/// The start of references to schemas in a document of version 3.
 const SCHEMAS_V3: &str = "#/components/schemas/";
 
-/// The routes of both versions of `OpenAPI` for `resources`.
+/// Creates the routes of both versions of `OpenAPI` for `resources`.
 pub fn routes(resources: &[Resource]) -> Router {
     let mut index = Map::new();
     let mut router = Router::new();
     let mut all_paths = Map::new();
     let mut all_schemas = Map::new();
     for group_version in group_versions(resources) {
-        let of_version: Vec<&Resource> = resources
+        let resources_of_version: Vec<&Resource> = resources
             .iter()
             .filter(|resource| resource.api_version() == group_version)
             .collect();
-        let paths = paths::describe(&of_version);
-        let schemas = schemas::describe(&of_version);
+        let paths = paths::describe(&resources_of_version);
+        let schemas = schemas::describe(&resources_of_version);
         let document = Document::json(
             &json!({
                 "openapi": "3.0.0",
@@ -72,7 +74,7 @@ pub fn routes(resources: &[Resource]) -> Router {
         )
 }
 
-/// Each `group/version` once.
+/// Returns the distinct `group/version` of the resources.
 fn group_versions(resources: &[Resource]) -> Vec<String> {
     let mut all: Vec<String> = resources.iter().map(Resource::api_version).collect();
     all.sort();
@@ -84,10 +86,11 @@ fn info() -> Value {
     json!({"title": "ifo", "version": concat!("v", env!("CARGO_PKG_VERSION"))})
 }
 
-/// The document, 304, or 406 without a body. Upstream answers with 406 if the client does not
-/// accept JSON, as kube-aggregator and kubectl do. Both ignore parameters.
+/// Returns the document, or a 304 if the client already has the document. If the client does not
+/// accept JSON, the answer is a 406 without a body, as in the kube-apiserver. Parameters of media
+/// types are ignored.
 fn document(document: &Document, request: &HeaderMap) -> Response {
-    if !clauses(request).iter().any(AcceptClause::takes_json) {
+    if !clauses(request).iter().any(AcceptClause::allows_json) {
         return StatusCode::NOT_ACCEPTABLE.into_response();
     }
     let mut response = document.answer(request);
@@ -97,9 +100,12 @@ fn document(document: &Document, request: &HeaderMap) -> Response {
     response
 }
 
-/// A document of one group-version. Its hash is in the URL that the index names, so a client may
-/// cache it for a year. Upstream redirects from a wrong hash to the right one. The aggregator turns
-/// redirects into 502, so this server sends the document, without a time for the cache.
+/// Returns the document of one group-version. The index of documents names a URL that contains the
+/// hash of the document. If the request has this hash, the client may cache the document for a
+/// year.
+///
+/// If the hash is wrong, the kube-apiserver redirects to the right URL. This server returns the
+/// document without caching headers instead, because the aggregator turns redirects into a 502.
 fn group_version_document(this: &Document, query: Option<&str>, request: &HeaderMap) -> Response {
     let mut response = document(this, request);
     let hash = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
@@ -107,7 +113,7 @@ fn group_version_document(this: &Document, query: Option<&str>, request: &Header
     if response.status() != StatusCode::NOT_ACCEPTABLE
         && hash.is_some_and(|hash| hash == this.hash())
     {
-        // One year, as in upstream's Expires.
+        // One year, as in the header `Expires` of the kube-apiserver.
         response.headers_mut().insert(
             CACHE_CONTROL,
             HeaderValue::from_static("public, immutable, max-age=31536000"),

@@ -1,5 +1,6 @@
-//! Parses the query options of lists and watches, `metav1.ListOptions`. They are checked in the
-//! order of kube-apiserver, so that the same one of several errors is reported.
+//! Parses and checks the query options of lists and watches (`metav1.ListOptions`). The checks have
+//! the same order as in the kube-apiserver. So a request with several errors gets the same error
+//! from both servers.
 
 use super::request::Query;
 use super::resource::Resource;
@@ -8,22 +9,22 @@ use super::status::{ErrorStatus, OptionProblem};
 
 const MATCH: &str = "resourceVersionMatch";
 
-/// The checked options, as the client wrote them.
+/// The options of a list or a watch, after they were checked.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// `limit`. Zero and negative values mean no limit.
+    /// The option `limit`. None if it is absent, zero or negative.
     pub limit: Option<usize>,
-    /// `timeoutSeconds`. None if absent or zero.
-    pub seconds: Option<i64>,
-    /// `sendInitialEvents`.
-    pub initial: Option<bool>,
-    /// `resourceVersionMatch`: `Exact`, `NotOlderThan` or empty.
-    pub matching: &'a str,
-    /// `resourceVersion`.
+    /// The option `timeoutSeconds`. None if it is absent or zero.
+    pub timeout_seconds: Option<i64>,
+    /// The option `sendInitialEvents`. None if it is absent.
+    pub send_initial_events: Option<bool>,
+    /// The option `resourceVersionMatch`: `Exact`, `NotOlderThan` or empty.
+    pub version_match: &'a str,
+    /// The option `resourceVersion`. Empty if it is absent.
     pub version: &'a str,
-    /// `continue`.
-    pub resume: &'a str,
-    /// `labelSelector` and `fieldSelector`.
+    /// The option `continue`. Empty if it is absent.
+    pub continue_token: &'a str,
+    /// The options `labelSelector` and `fieldSelector`.
     pub selector: Selector,
 }
 
@@ -43,22 +44,22 @@ impl<'a> Options<'a> {
         resource: &Resource,
         problems: fn(&Self) -> Vec<OptionProblem>,
     ) -> Result<Self, ErrorStatus> {
-        let seconds = query.number("timeoutSeconds")?;
+        let timeout_seconds = query.number("timeoutSeconds")?;
         let limit = query.number("limit")?;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
         let unresolved = Selector::parse(query)?;
         let mut options = Self {
             limit: limit.filter(|limit| *limit > 0),
-            seconds: seconds.filter(|seconds| *seconds != 0),
-            initial: query.truth("sendInitialEvents"),
-            matching: query.text(MATCH),
+            timeout_seconds: timeout_seconds.filter(|seconds| *seconds != 0),
+            send_initial_events: query.optional_flag("sendInitialEvents"),
+            version_match: query.text(MATCH),
             version: query.text("resourceVersion"),
-            resume: query.text("continue"),
+            continue_token: query.text("continue"),
             selector: Selector::default(),
         };
         let problems = problems(&options);
         if !problems.is_empty() {
-            return Err(ErrorStatus::options(problems));
+            return Err(ErrorStatus::invalid_list_options(problems));
         }
         options.selector = unresolved.resolve(resource)?;
         Ok(options)
@@ -67,25 +68,29 @@ impl<'a> Options<'a> {
     fn problems_of_list(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
         let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
-        if !self.matching.is_empty() {
+        if !self.version_match.is_empty() {
             if self.version.is_empty() {
                 forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 );
             }
-            self.no_continue(&mut forbidden);
-            if !matches!(self.matching, "Exact" | "NotOlderThan") {
+            self.forbid_continue(&mut forbidden);
+            if !matches!(self.version_match, "Exact" | "NotOlderThan") {
                 let supported = "\"Exact\", \"NotOlderThan\", \"\"";
-                problems.push(OptionProblem::unsupported(MATCH, self.matching, supported));
-            } else if self.matching == "Exact" && self.version == "0" {
+                problems.push(OptionProblem::unsupported(
+                    MATCH,
+                    self.version_match,
+                    supported,
+                ));
+            } else if self.version_match == "Exact" && self.version == "0" {
                 forbidden(
                     MATCH,
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 );
             }
         }
-        if self.initial.is_some() {
+        if self.send_initial_events.is_some() {
             problems.push(OptionProblem::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
@@ -97,38 +102,44 @@ impl<'a> Options<'a> {
     fn problems_of_watch(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
         let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
-        if self.initial.is_some() && self.matching != "NotOlderThan" {
+        if self.send_initial_events.is_some() && self.version_match != "NotOlderThan" {
             forbidden(
                 MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             );
         }
-        // Such a watch starts as if `sendInitialEvents` was true (`SetListOptionsDefaults` in
-        // kube-apiserver).
-        let defaulted = self.initial.is_none() && matches!(self.version, "" | "0");
-        if self.matching.is_empty() {
-            if defaulted {
-                self.no_continue(&mut forbidden);
+        // The kube-apiserver sets `sendInitialEvents` to true in this case
+        // (`SetListOptionsDefaults`).
+        let sends_by_default =
+            self.send_initial_events.is_none() && matches!(self.version, "" | "0");
+        if self.version_match.is_empty() {
+            if sends_by_default {
+                self.forbid_continue(&mut forbidden);
             }
             return problems;
         }
-        if self.initial.is_none() {
+        if self.send_initial_events.is_none() {
             forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             );
         }
-        if self.matching != "NotOlderThan" {
+        if self.version_match != "NotOlderThan" {
             let supported = "\"NotOlderThan\"";
-            problems.push(OptionProblem::unsupported(MATCH, self.matching, supported));
+            problems.push(OptionProblem::unsupported(
+                MATCH,
+                self.version_match,
+                supported,
+            ));
         }
         let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
-        self.no_continue(&mut forbidden);
+        self.forbid_continue(&mut forbidden);
         problems
     }
 
-    fn no_continue(&self, forbidden: &mut impl FnMut(&'static str, &'static str)) {
-        if !self.resume.is_empty() {
+    /// Reports an error if there is a continue token.
+    fn forbid_continue(&self, forbidden: &mut impl FnMut(&'static str, &'static str)) {
+        if !self.continue_token.is_empty() {
             forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden when continue is provided",

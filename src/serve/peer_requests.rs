@@ -1,9 +1,14 @@
-//! Requests of other replicas. Input: requests that name a term. Output: the state of this replica,
-//! and whether it serves mirrors in that term.
+//! Answers requests that other replicas send to the leader. A follower replica copies the leader's
+//! operations: it lists and watches them, and regularly asks the leader for its state on the path
+//! `/peer` (a state query).
 //!
-//! Mirrors list and watch operations like other clients, with the same paths and the same bytes.
-//! The header with the term makes three differences. The request is refused if this replica serves
-//! another term. It takes no place of users. Its stream ends with the term.
+//! Lists and watches of replicas have the same paths and the same answers as those of other
+//! clients. But they have the header `ifo-term`, which names a leadership term: the time for which
+//! one replica is the leader. This header has three effects:
+//!
+//! - The request is refused if this replica is not the leader of that term.
+//! - The request does not count in the limits of users. Requests of replicas have their own limit.
+//! - A watch ends when the term ends.
 
 use super::negotiate::Syntax;
 use super::status::ErrorStatus;
@@ -18,31 +23,33 @@ use http::HeaderMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Concurrent requests of replicas, with their streams. Each of two other replicas has a stream, a
-/// question and a page of a list. The requests of their predecessors may still be open.
-pub const MAX_FOLLOWER_STREAMS: usize = 16;
+/// Largest number of concurrent requests of all other replicas, including watches. Each of two
+/// followers needs up to three requests: a watch, a state query and a page of a list. Requests of
+/// replicas that were replaced may still be open.
+pub const MAX_REPLICA_REQUESTS: usize = 16;
 
-/// The routes of this module.
+/// Creates the route of the state query.
 pub fn routes() -> Router<Arc<ServerState>> {
-    Router::new().route(PEER_PATH, get(answer))
+    Router::new().route(PEER_PATH, get(answer_state_query))
 }
 
-/// Returns true if a request is that of a replica with the necessary right.
-pub fn is_from_replica(headers: &HeaderMap) -> bool {
+/// Returns true if the request names a leadership term, as requests of replicas do. Any client can
+/// send this header, so the caller must authorize the request for [`required_access`].
+pub fn names_term(headers: &HeaderMap) -> bool {
     headers.contains_key(TERM_HEADER)
 }
 
-/// The right that a replica needs.
-pub fn attributes() -> Attributes {
+/// Returns the access that the user of another replica must have: `get` on the path `/peer`.
+pub fn required_access() -> Attributes {
     Attributes::NonResource {
         path: PEER_PATH.to_owned(),
         verb: "get".to_owned(),
     }
 }
 
-/// The event that ends the answer to a request: the end of the term that it names. None if it names
-/// no term.
-pub fn term_of(
+/// Returns the token that is cancelled when the leadership term in the request ends. Returns None
+/// if the request names no term, and a 421 if this replica is not the leader of the term.
+pub fn leadership_end(
     shared: &ServerState,
     headers: &HeaderMap,
 ) -> Result<Option<CancellationToken>, ErrorStatus> {
@@ -50,19 +57,23 @@ pub fn term_of(
         return Ok(None);
     };
     let term = term.to_str().unwrap_or_default();
-    let served = shared.server.view.mirrored(term);
-    served.map(Some).ok_or_else(ErrorStatus::another_term)
+    let end = shared.server.view.mirrored(term);
+    end.map(Some).ok_or_else(ErrorStatus::not_leader_of_term)
 }
 
-async fn answer(State(shared): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
+/// Answers a state query.
+async fn answer_state_query(
+    State(shared): State<Arc<ServerState>>,
+    headers: HeaderMap,
+) -> Response {
     let term = headers.get(TERM_HEADER);
     let term = term.and_then(|term| term.to_str().ok()).unwrap_or_default();
     let server = &shared.server;
     match server.view.answer(term, (server.coverage)()) {
         Some(answer) => {
-            let body = serde_json::to_vec(&answer).expect("maps with string keys always encode");
+            let body = serde_json::to_vec(&answer).expect("all map keys in the answer are strings");
             respond::whole(body, Syntax::Compact)
         }
-        None => ErrorStatus::another_term().into_response(),
+        None => ErrorStatus::not_leader_of_term().into_response(),
     }
 }

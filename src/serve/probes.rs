@@ -1,4 +1,4 @@
-//! Health, version and metrics.
+//! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
 
 use super::negotiate::Syntax;
 use super::quoted::clip;
@@ -13,15 +13,16 @@ use http::{HeaderValue, StatusCode, Uri, header};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// A health check: its name and its result.
+/// The name of a health check, and the function that returns true if the check passes.
 type HealthCheck = (&'static str, fn(&Health) -> bool);
 
-/// Largest size in bytes of the text with unknown names that a client has given in `exclude`.
+/// Largest length in bytes of the text that repeats unknown names from the option `exclude`.
 const MAX_NAMES_BYTES: usize = 512;
 
-/// `/livez` only checks that requests are answered, because a restart would not repair other
-/// failures.
+/// The checks of `/healthz` and `/livez`. They only show that the server answers requests, because
+/// a restart would not help after other failures.
 const LIVENESS_CHECKS: &[HealthCheck] = &[("ping", |_| true)];
+/// The checks of `/readyz`.
 const READINESS_CHECKS: &[HealthCheck] = &[
     ("ping", |_| true),
     ("informer-sync", Health::synced),
@@ -29,7 +30,7 @@ const READINESS_CHECKS: &[HealthCheck] = &[
     ("shutdown", |health| !health.draining()),
 ];
 
-/// The routes of this module.
+/// Creates the routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
     let mut router = Router::new();
     for (name, checks) in [
@@ -71,7 +72,7 @@ fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
     })
 }
 
-/// Runs all checks that `exclude` does not name. Returns a 500 if one fails.
+/// Runs all checks that the option `exclude` does not name. Returns a 500 if a check fails.
 fn run_checks(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Response {
     let mut excluded: Vec<String> = Vec::new();
     let mut verbose = false;
@@ -98,8 +99,7 @@ fn run_checks(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) ->
         writeln!(report, "[{sign}]{check} {result}").expect("writing to a String cannot fail");
     }
     if !excluded.is_empty() {
-        // The debug format escapes control characters, so a name from a client cannot change the
-        // format of the report.
+        // The debug format escapes control characters. So a client cannot add lines to the report.
         let mut names = format!("{excluded:?}");
         clip(&mut names, MAX_NAMES_BYTES);
         writeln!(
@@ -129,12 +129,12 @@ fn ok(text: String) -> Response {
     response
 }
 
-/// Serves the version of this server, as other aggregated servers do.
+/// Serves the version of this server, as other aggregated API servers do.
 ///
-/// The kube-apiserver never requests it. If a user runs `kubectl version` against this server
-/// directly, kubectl warns that client and server have different versions. That is accepted: a
-/// version number of Kubernetes would be wrong, because this server does not have the APIs of
-/// Kubernetes.
+/// The kube-apiserver never requests the version. If a user runs `kubectl version` against this
+/// server directly, kubectl warns that client and server have different versions. Reporting a
+/// version of Kubernetes would avoid the warning, but it would be wrong: this server does not have
+/// the APIs of Kubernetes.
 async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     let VersionInfo {
         version,
@@ -146,7 +146,7 @@ async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     let info = serde_json::json!({
         "major": number(),
         "minor": number(),
-        // Clients parse this field, and require the letter.
+        // Clients parse this field, and require the letter `v`.
         "gitVersion": format!("v{}", version.trim_start_matches('v')),
         "gitCommit": commit,
         "gitTreeState": "",
@@ -158,7 +158,8 @@ async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     whole_json(info.to_string().into_bytes(), Syntax::Indented)
 }
 
-/// The operating system and the architecture in Go's words, which clients expect.
+/// Returns the platform with Go's names of operating systems and architectures, which clients
+/// expect.
 fn platform(os: &str, arch: &str) -> String {
     let os = if os == "macos" { "darwin" } else { os };
     let arch = match arch {

@@ -1,28 +1,29 @@
-//! Quotes text of a client in messages. Kubernetes' own messages use Go's quotes, so that no
-//! character of the text is taken for a part of the message.
+//! Quotes and shortens text from clients for messages. The quotes and escapes are those of Go,
+//! because the messages of the kube-apiserver contain them.
 
 use regex::Regex;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Shortens the text to `most` bytes. The text of a client may be a whole URL. An answer may repeat
-/// it several times, with six bytes for one that JSON escapes.
-pub fn clip(text: &mut String, most: usize) {
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most));
+/// Shortens the text to at most `max_bytes`, and adds `…` if it was longer. Text from a client can
+/// be as long as a URL. An answer can contain the text several times, and JSON can escape each byte
+/// with six bytes.
+pub fn clip(text: &mut String, max_bytes: usize) {
+    if text.len() > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
         text.push('…');
     }
 }
 
-/// Joins several errors as Go does: in brackets if there is more than one.
-pub fn together(complaints: &[String]) -> String {
-    match complaints {
-        [one] => one.clone(),
-        more => format!("[{}]", more.join(", ")),
+/// Joins error messages in the format of Kubernetes: several messages are in square brackets.
+pub fn join_errors(errors: &[String]) -> String {
+    match errors {
+        [message] => message.clone(),
+        messages => format!("[{}]", messages.join(", ")),
     }
 }
 
-/// Prints a text as Go's `strconv.Quote` does.
+/// A text that is displayed as Go's `strconv.Quote` writes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -55,7 +56,7 @@ impl fmt::Display for Quoted<'_> {
 /// does.
 fn is_printable(c: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("it is a regular expression")
+        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is a valid constant")
     });
     PRINTABLE.is_match(c.encode_utf8(&mut [0; 4]))
 }

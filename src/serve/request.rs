@@ -1,5 +1,6 @@
-//! The parser of requests. Input: method and URI. Output: verb, resource, namespace, name and
-//! options, as in Kubernetes' `RequestInfo`. The parser does not check whether the resource exists.
+//! Parses requests. Input: the HTTP method and the URI. Output: verb, resource, namespace, name and
+//! options, as in the `RequestInfo` of the kube-apiserver. The parser does not check if the
+//! resource exists.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -13,37 +14,38 @@ use std::time::Duration;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check, check_options};
 
-/// The target of a request.
+/// The result of parsing the method and the path of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// A path below `/apis/GROUP/VERSION/`.
+    /// A request for a resource: its path is below `/apis/GROUP/VERSION/`.
     Resource(Request),
-    /// Any other path, decoded.
+    /// Any other path, without percent-encoding.
     Path(String),
 }
 
 /// A request for a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Kubernetes verb.
+    /// The Kubernetes verb. Empty if the HTTP method has none.
     pub verb: &'static str,
-    /// API group.
+    /// The API group.
     pub group: String,
-    /// API version.
+    /// The API version.
     pub version: String,
-    /// Plural.
+    /// The plural name of the resource.
     pub resource: String,
-    /// Subresource with the rest of the path, or empty.
+    /// The subresource and the rest of the path. Empty if there is no subresource.
     pub subresource: String,
-    /// Namespace, or empty.
+    /// The namespace. Empty if the path has no namespace.
     pub namespace: String,
-    /// Name, or empty.
+    /// The name of the object. Empty if the path has no name.
     pub name: String,
-    /// True for the old paths with `/watch/`.
+    /// True for the deprecated paths with `/watch/`.
     pub legacy_watch: bool,
 }
 
-/// The supported options. Others are not kept, because a URL may contain thousands.
+/// The supported query options. Other options are not stored, because a URL may contain thousands
+/// of them.
 pub const KNOWN_PARAMETERS: [&str; 14] = [
     "allowWatchBookmarks",
     "continue",
@@ -61,47 +63,49 @@ pub const KNOWN_PARAMETERS: [&str; 14] = [
     "watch",
 ];
 
-/// The options of a request. The first of several values is used.
+/// The query options of a request. If an option has several values, the first value counts.
 #[derive(Clone, Debug, Default)]
 pub struct Query([Option<String>; KNOWN_PARAMETERS.len()]);
 
 impl Query {
     /// Parses the query of a URI.
     pub fn of(uri: &Uri) -> Self {
-        let mut first = Self::default();
+        let mut query = Self::default();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
             if let Some(option) = KNOWN_PARAMETERS.iter().position(|option| *option == name) {
-                first.0[option].get_or_insert_with(|| value.into_owned());
+                query.0[option].get_or_insert_with(|| value.into_owned());
             }
         }
-        first
+        query
     }
 
-    /// The value of an option. Empty if the option is absent.
+    /// Returns the value of an option in [`KNOWN_PARAMETERS`]. Empty if the option is absent.
     pub fn text(&self, name: &str) -> &str {
         self.given(name).unwrap_or_default()
     }
 
-    /// The value of an option in [`KNOWN_PARAMETERS`]. None if the option is absent.
+    /// Returns the value of an option in [`KNOWN_PARAMETERS`]. None if the option is absent.
     pub fn given(&self, name: &str) -> Option<&str> {
         let option = KNOWN_PARAMETERS.iter().position(|option| *option == name);
         debug_assert!(option.is_some(), "{name} is not kept");
         self.0[option?].as_deref()
     }
 
-    /// A boolean as Kubernetes parses it: absent, `0` and `false` are false, and all other values
-    /// are true.
+    /// Returns the value of a boolean option. It is false if the option is absent, `0` or `false`.
+    /// As in the kube-apiserver, all other values are true.
     pub fn flag(&self, name: &str) -> bool {
-        self.truth(name).unwrap_or_default()
+        self.optional_flag(name).unwrap_or_default()
     }
 
-    /// The same. None if the option is absent.
-    pub fn truth(&self, name: &str) -> Option<bool> {
+    /// Returns the value of a boolean option, as [`Query::flag`] does. None if the option is
+    /// absent.
+    pub fn optional_flag(&self, name: &str) -> Option<bool> {
         self.given(name)
             .map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
     }
 
-    /// A number. Returns a 400 in Go's words if it is not valid.
+    /// Returns the value of a numeric option. None if the option is absent. Returns a 400 with Go's
+    /// message if the value is not valid.
     pub fn number(&self, name: &str) -> Result<Option<i64>, ErrorStatus> {
         let Some(value) = self.given(name) else {
             return Ok(None);
@@ -115,13 +119,13 @@ impl Query {
         })
     }
 
-    /// The option `resourceVersion`. None if it is empty or absent.
+    /// Returns the option `resourceVersion`. None if the option is empty or absent.
     pub fn resource_version(&self) -> Result<Option<u64>, ErrorStatus> {
         let value = self.text("resourceVersion");
         if value.is_empty() {
             return Ok(None);
         }
-        // Go's ParseUint accepts no sign.
+        // Go's `ParseUint` accepts no sign. Rust's `parse` accepts a plus sign.
         let parsed = if value.starts_with('+') {
             Err("invalid syntax")
         } else {
@@ -136,8 +140,8 @@ impl Query {
         })
     }
 
-    /// The option `timeout`, a Go duration: the time limit of the request. A negative value counts
-    /// as absent.
+    /// Returns the option `timeout`: the time limit of the request, in the format of Go's
+    /// durations. None if the option is absent or empty. A negative value yields zero.
     pub fn timeout(&self) -> Result<Option<Duration>, ErrorStatus> {
         let value = self.text("timeout");
         if value.is_empty() {
@@ -160,13 +164,13 @@ fn go_number_error(error: &std::num::ParseIntError) -> &'static str {
     }
 }
 
-/// Parses a duration in Go's format, such as `1m30s` or `500ms`. A negative one is zero. None for
-/// other text.
+/// Parses a duration in Go's format, such as `1m30s` or `500ms`. A negative duration yields zero.
+/// Returns None if the text is not valid.
 fn go_duration(text: &str) -> Option<Duration> {
     if let Some(positive) = text.strip_prefix('-') {
-        let negative = !positive.starts_with(['-', '+']);
+        let has_one_sign = !positive.starts_with(['-', '+']);
         return go_duration(positive)
-            .filter(|_| negative)
+            .filter(|_| has_one_sign)
             .map(|_| Duration::ZERO);
     }
     let mut rest = text.strip_prefix('+').unwrap_or(text);
@@ -198,13 +202,15 @@ fn go_duration(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// Parses method, path and the option `watch`.
+/// Parses the method, the path and the option `watch`. Returns a 400 if the path or the name of the
+/// object is not valid.
 pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget, ErrorStatus> {
     let path = percent_decode_str(uri.path())
         .decode_utf8()
         .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
-    // As in upstream, slashes at both ends are accepted, and an empty namespace counts as none. A
-    // redirect is not possible, because the aggregator would turn it into a 502.
+    // As in the kube-apiserver, additional slashes at the start and at the end are accepted, and an
+    // empty namespace means all namespaces. The server does not redirect to the clean path, because
+    // the aggregator turns redirects into a 502.
     let mut parts = path.trim_matches('/').split('/');
     let (Some("apis"), Some(group), Some(version), Some(first)) =
         (parts.next(), parts.next(), parts.next(), parts.next())
@@ -254,18 +260,19 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
     Ok(RequestTarget::Resource(request))
 }
 
+/// Returns the Kubernetes verb of a request.
 fn verb(method: &Method, request: &Request, query: &Query) -> &'static str {
-    let one = !request.name.is_empty();
+    let has_name = !request.name.is_empty();
     match *method {
         Method::GET | Method::HEAD if request.legacy_watch => "watch",
-        // With a name, the option `watch` has no effect: the request is a get.
-        Method::GET | Method::HEAD if one => "get",
+        // The option `watch` has no effect if the path has a name.
+        Method::GET | Method::HEAD if has_name => "get",
         Method::GET | Method::HEAD if query.flag("watch") => "watch",
         Method::GET | Method::HEAD => "list",
         Method::POST => "create",
         Method::PUT => "update",
         Method::PATCH => "patch",
-        Method::DELETE if one => "delete",
+        Method::DELETE if has_name => "delete",
         Method::DELETE => "deletecollection",
         _ => "",
     }
@@ -275,13 +282,13 @@ fn verb(method: &Method, request: &Request, query: &Query) -> &'static str {
 mod tests {
     use super::*;
 
-    fn asked(method: &Method, uri: &str) -> RequestTarget {
+    fn parsed(method: &Method, uri: &str) -> RequestTarget {
         let uri: Uri = uri.parse().unwrap();
         parse(method, &uri, &Query::of(&uri)).unwrap()
     }
 
     fn resource(method: &Method, uri: &str) -> Request {
-        match asked(method, uri) {
+        match parsed(method, uri) {
             RequestTarget::Resource(request) => request,
             RequestTarget::Path(path) => panic!("{path} is not a resource"),
         }
@@ -327,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn outer_slashes_escapes_and_empty_namespaces_are_tolerated() {
+    fn additional_slashes_escapes_and_empty_namespaces_are_accepted() {
         let request = resource(&Method::GET, "/apis/g/v1/namespaces//things");
         assert_eq!(
             (request.namespace.as_str(), request.resource.as_str()),
@@ -343,7 +350,7 @@ mod tests {
             ("n", "a b", "status")
         );
         assert_eq!(
-            asked(&Method::GET, "/apis/g/v1/"),
+            parsed(&Method::GET, "/apis/g/v1/"),
             RequestTarget::Path("/apis/g/v1/".to_owned())
         );
     }
@@ -352,9 +359,12 @@ mod tests {
     fn invalid_object_names_are_rejected() {
         for name in [".", "..", "%2e%2e", "a%25b"] {
             let uri: Uri = format!("/apis/g/v1/things/{name}").parse().unwrap();
-            let refused = parse(&Method::GET, &uri, &Query::default()).unwrap_err();
-            let told = refused.to_string();
-            assert!(told.starts_with("Name parameter invalid: \""), "{told}");
+            let error = parse(&Method::GET, &uri, &Query::default()).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                message.starts_with("Name parameter invalid: \""),
+                "{message}"
+            );
         }
     }
 

@@ -1,10 +1,11 @@
-//! The log of requests, as in the kube-apiserver's `httplog`. Input: the fields of a request as
-//! they become known. Output: one line when the client has read the whole answer, also for a watch.
-//! Nothing is collected unless the line will be logged (`-v=1`).
+//! Logs each request, as the kube-apiserver's `httplog` does. Input: the fields of a request, as
+//! soon as they are known. Output: one log line when the client has read the whole answer. For a
+//! watch, this is the end of the watch. Fields are only collected if the log level includes the
+//! line (`-v=1`).
 //!
-//! A line has the path of the URL without its query, and no header except the audit ID. So it
-//! contains no credentials. Text of a client is shortened and has no control characters, so it can
-//! neither forge a line nor control a terminal.
+//! A log line has the path of the URL without the query, and no header except the audit ID. So it
+//! contains no credentials. Text from clients is shortened, and control characters are escaped. So
+//! clients can neither forge a line nor control a terminal that shows the log.
 
 use super::quoted::clip;
 use super::request::RequestTarget;
@@ -17,47 +18,49 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Longest logged name of a user, a resource or a namespace, in bytes. Names in Kubernetes are not
-/// longer.
+/// Largest logged length of a user name, a resource or a namespace, in bytes. It is the largest
+/// length of most names in Kubernetes.
 const MAX_NAME: usize = 253;
 
-/// Longest logged path, in bytes.
+/// Largest logged length of a path, in bytes.
 const MAX_PATH: usize = 512;
 
-/// The peer of the connection of a request. It is an extension of the request.
+/// The address of the client. The listener adds it to each request as an extension.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
 
-/// The line of one request. It is logged when this is dropped. None if it would not be logged.
+/// The log line of one request. It is logged when this value is dropped. The value is None if the
+/// log level excludes the line.
 pub struct RequestLogLine(Option<Box<LoggedFields>>);
 
 struct LoggedFields {
-    begun: Instant,
+    started: Instant,
     client: Option<SocketAddr>,
     user: String,
     verb: &'static str,
     resource: String,
     namespace: String,
     path: String,
-    /// 0 until there is an answer.
+    /// The HTTP status code. 0 until the server has an answer.
     code: u16,
     audit_id: String,
 }
 
 impl RequestLogLine {
-    /// Begins the line of a request. `method` is used as the verb of a request without a resource.
+    /// Begins the log line of a request. `method` is logged as the verb if the request is not for a
+    /// resource.
     pub fn begin(
         parts: &Parts,
         method: &'static str,
         audit_id: &HeaderValue,
-        begun: Instant,
+        started: Instant,
     ) -> Self {
         if !tracing::enabled!(target: ACCESS_LOG, tracing::Level::DEBUG) {
             return Self(None);
         }
         let client = parts.extensions.get::<ClientAddress>();
         Self(Some(Box::new(LoggedFields {
-            begun,
+            started,
             client: client.map(|address| address.0),
             user: String::new(),
             verb: method,
@@ -70,9 +73,9 @@ impl RequestLogLine {
     }
 
     /// Adds the requested verb, resource and namespace.
-    pub fn asks(&mut self, asked: &RequestTarget) {
+    pub fn set_requested(&mut self, requested: &RequestTarget) {
         if let Some(line) = &mut self.0
-            && let RequestTarget::Resource(request) = asked
+            && let RequestTarget::Resource(request) = requested
         {
             if !request.verb.is_empty() {
                 line.verb = request.verb;
@@ -83,14 +86,14 @@ impl RequestLogLine {
     }
 
     /// Adds the user.
-    pub fn sent_by(&mut self, user: &User) {
+    pub fn set_user(&mut self, user: &User) {
         if let Some(line) = &mut self.0 {
             line.user = printable(&user.name, MAX_NAME);
         }
     }
 
     /// Adds the status code of the answer.
-    pub fn answered(&mut self, code: StatusCode) {
+    pub fn set_code(&mut self, code: StatusCode) {
         if let Some(line) = &mut self.0 {
             line.code = code.as_u16();
         }
@@ -110,7 +113,7 @@ impl Drop for RequestLogLine {
             namespace = line.namespace,
             path = line.path,
             code = line.code,
-            latency_ms = u64::try_from(clock::since(line.begun).as_millis()).unwrap_or(u64::MAX),
+            latency_ms = u64::try_from(clock::since(line.started).as_millis()).unwrap_or(u64::MAX),
             audit_id = line.audit_id,
             client = line.client.map(tracing::field::display),
             "request"
@@ -118,13 +121,13 @@ impl Drop for RequestLogLine {
     }
 }
 
-/// Escapes the text of a client, except letters, digits and printable ASCII characters. Control
-/// characters, also those outside of ASCII, and characters that change the direction of the text
-/// are escaped.
-fn printable(text: &str, most: usize) -> String {
-    let mut printable = String::with_capacity(text.len().min(most));
+/// Escapes and shortens text from a client. Letters, digits and printable ASCII characters are not
+/// escaped. Control characters are escaped, and so are characters that change the direction of
+/// text.
+fn printable(text: &str, max_bytes: usize) -> String {
+    let mut printable = String::with_capacity(text.len().min(max_bytes));
     for c in text.chars() {
-        if printable.len() > most {
+        if printable.len() > max_bytes {
             break;
         }
         if matches!(c, ' '..='~') || c.is_alphanumeric() {
@@ -133,7 +136,7 @@ fn printable(text: &str, most: usize) -> String {
             write!(printable, "{}", c.escape_unicode()).expect("writing to a String cannot fail");
         }
     }
-    clip(&mut printable, most);
+    clip(&mut printable, max_bytes);
     printable
 }
 

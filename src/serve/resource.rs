@@ -1,6 +1,6 @@
-//! Descriptions of the served resources: names, table columns, selectable fields, and the index of
-//! the objects. The other modules work with any such description. The two existing descriptions are
-//! at the end of this file.
+//! Describes the resources that this server serves: names, table columns, selectable fields, and
+//! the index of the objects. There are two resources: operations (`inflightoperations`) and rule
+//! sets (`operationrulesets`). The other modules work with any such description.
 
 use super::line_cache::LineCache;
 use super::status::ErrorStatus;
@@ -9,87 +9,87 @@ use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// One resource that this server serves, read-only: get, list and watch.
+/// A resource that this server serves for get, list and watch.
 #[derive(Clone)]
 pub struct Resource {
-    /// API group.
+    /// The API group.
     pub group: &'static str,
-    /// API version.
+    /// The API version.
     pub version: &'static str,
-    /// Plural, as paths have it.
+    /// The plural name, which paths contain.
     pub plural: &'static str,
-    /// Kind of one object.
+    /// The kind of one object.
     pub kind: &'static str,
-    /// Kind of a list.
+    /// The kind of a list.
     pub list_kind: &'static str,
     /// True if the resource is namespaced.
     pub namespaced: bool,
-    /// Short names that kubectl takes for the plural.
+    /// The short names of the resource in kubectl.
     pub short_names: &'static [&'static str],
-    /// Categories, such as `all`, that kubectl lists it under.
+    /// The categories of the resource in kubectl, such as `all`.
     pub categories: &'static [&'static str],
-    /// Table columns, in order.
+    /// The columns of tables, in this order.
     pub columns: &'static [Column],
-    /// Selectable fields, in addition to `metadata.name` and `metadata.namespace`.
+    /// The fields that field selectors support, in addition to `metadata.name` and
+    /// `metadata.namespace`.
     pub fields: &'static [(&'static str, TextField)],
-    /// The JSON schema of the kind, with definitions under `$defs`, for `OpenAPI` and `kubectl
-    /// explain`.
+    /// Returns the JSON schema of the kind, for `OpenAPI`. Definitions are under `$defs`.
     pub schema: fn() -> schemars::Schema,
-    /// The index of the objects.
+    /// The reader of the index that contains the objects.
     pub reader: IndexReader,
-    /// The lines that watchers share.
+    /// The cache of encoded watch events.
     pub lines: Arc<LineCache>,
 }
 
 impl Resource {
-    /// `group/version`.
+    /// Returns `group/version`.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 
-    /// The answer for an object that does not exist.
+    /// Returns the 404 for an object that does not exist.
     pub(super) fn no_object(&self, name: &str) -> ErrorStatus {
         ErrorStatus::no_object(self.group, self.plural, name)
     }
 
-    /// `plural.group`, as messages name the resource.
+    /// Returns the name of the resource for messages: `plural.group`.
     pub fn qualified(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }
 }
 
-/// One column of a table, as `meta.k8s.io/v1` `TableColumnDefinition` has it.
+/// A column of a table: its `TableColumnDefinition`, and the source of its cells.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Header.
+    /// The header of the column.
     pub name: &'static str,
-    /// `OpenAPI` type of the cells: `string`, `integer`, `boolean` or `date`.
+    /// The `OpenAPI` type of the cells: `string`, `integer`, `boolean` or `date`.
     pub kind: &'static str,
-    /// `OpenAPI` format of the cells, such as `name`, or empty.
+    /// The `OpenAPI` format of the cells, such as `name`. It may be empty.
     pub format: &'static str,
-    /// The meaning of the column.
+    /// The description of the column for users.
     pub description: &'static str,
-    /// 0 for columns that are always shown, 1 for `-o wide`.
+    /// The priority: 0 if kubectl always shows the column, 1 if only `-o wide` shows it.
     pub priority: i32,
     /// The source of the cells.
     pub cell: Cell,
 }
 
-/// The source of a cell.
+/// The source of the cells of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
-    /// A text. Null if it is absent.
+    /// A text of the object. The cell is null if the text is absent.
     Text(TextField),
-    /// The age in kubectl's format. `<unknown>` if the start is absent.
+    /// The age in kubectl's format. The cell is `<unknown>` if the start time is absent.
     Age,
-    /// The value at a JSON pointer. Null if it is absent. It needs the decoding of the whole
-    /// object.
+    /// The value at a JSON pointer. The cell is null if the value is absent. The whole object must
+    /// be decoded for this cell.
     Pointer(&'static str),
-    /// Writes one JSON value.
+    /// A function that writes the cell as one JSON value.
     Function(fn(&ObjectTexts<'_>, &mut Vec<u8>)),
 }
 
-/// A column of strings.
+/// Creates a column of strings.
 const fn text(name: &'static str, priority: i32, cell: Cell, description: &'static str) -> Column {
     Column {
         name,
@@ -101,7 +101,7 @@ const fn text(name: &'static str, priority: i32, cell: Cell, description: &'stat
     }
 }
 
-/// The columns Name and Age, which every kind has.
+/// Creates the column Name.
 const fn name_column() -> Column {
     Column {
         format: "name",
@@ -115,6 +115,7 @@ const fn name_column() -> Column {
     }
 }
 
+/// Creates the column Age.
 const fn age_column(description: &'static str) -> Column {
     Column {
         kind: "date",
@@ -199,12 +200,13 @@ static LIVE_COLUMNS: &[Column] = &[
     ),
 ];
 
-/// `"name"`, or `"name/item"` for one of several operations of a subject.
+/// Writes the cell Subject: the name of the object that the operation is about. If a rule yields
+/// several operations of one object, the cell is `name/item`.
 fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let name = texts.literal(TextField::SubjectName);
     write_literal(name, out);
     if let (Some(_), Some([_, item @ ..])) = (name, texts.literal(TextField::Item)) {
-        out.pop(); // The quote at the end of the name.
+        out.pop(); // Removes the closing quote of the name.
         out.push(b'/');
         out.extend_from_slice(item);
     }
@@ -215,17 +217,17 @@ fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
 }
 
-/// Writes a JSON string of an object, or null.
+/// Writes a JSON string that was copied from an object. Writes null if `literal` is None.
 pub(super) fn write_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(literal.unwrap_or(b"null"));
 }
 
-/// Writes a text as JSON, or null.
+/// Writes a text as a JSON string. Writes null if `text` is None.
 pub(super) fn write_text(text: Option<&str>, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &text).expect("writing to a Vec cannot fail");
 }
 
-/// `InFlightOperation` in `live.ifo.kubevirt.io`.
+/// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`.
 pub fn inflight_operations(reader: IndexReader) -> Resource {
     Resource {
         group: LIVE_GROUP,
@@ -256,7 +258,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
     }
 }
 
-/// The CRD's printer columns, in their order.
+/// The columns of rule sets. They are the printer columns of the CRD, in the same order.
 static RULE_SET_COLUMNS: &[Column] = &[
     Column {
         description: "Name must be unique.",
@@ -268,7 +270,7 @@ static RULE_SET_COLUMNS: &[Column] = &[
         Cell::Pointer("/spec/component"),
         "Component that owns the rules.",
     ),
-    // Only the plural, because a printer column of a CRD is a single JSONPath.
+    // The column contains only the plural, because a printer column of a CRD has one JSONPath.
     text(
         "Target",
         0,
@@ -305,14 +307,14 @@ static RULE_SET_COLUMNS: &[Column] = &[
     },
 ];
 
-/// Status of the condition `Ready`, or null.
+/// Writes the status of the condition `Ready`, or null.
 fn ready(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    of_ready(texts, |condition| condition.status, out);
+    write_ready(texts, |condition| condition.status, out);
 }
 
-/// Reason of the condition `Ready`, or null.
+/// Writes the reason of the condition `Ready`, or null.
 fn reason(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    of_ready(texts, |condition| condition.reason, out);
+    write_ready(texts, |condition| condition.reason, out);
 }
 
 #[derive(Deserialize)]
@@ -323,21 +325,23 @@ struct Condition {
     reason: Option<String>,
 }
 
-fn of_ready<T: Into<serde_json::Value>>(
+/// Writes a field of the condition `Ready`, or null.
+fn write_ready<T: Into<serde_json::Value>>(
     texts: &ObjectTexts<'_>,
-    what: impl Fn(Condition) -> T,
+    field: impl Fn(Condition) -> T,
     out: &mut Vec<u8>,
 ) {
     let object: serde_json::Value = serde_json::from_slice(&texts.json).unwrap_or_default();
     let conditions = object.pointer("/status/conditions");
-    let told = conditions
+    let value = conditions
         .and_then(|all| Vec::<Condition>::deserialize(all).ok())
         .and_then(|all| all.into_iter().find(|condition| condition.kind == "Ready"))
-        .map(|condition| what(condition).into());
-    out.extend_from_slice(told.unwrap_or_default().to_string().as_bytes());
+        .map(|condition| field(condition).into());
+    out.extend_from_slice(value.unwrap_or_default().to_string().as_bytes());
 }
 
-/// `OperationRuleSet`, for a server without a cluster. In a cluster, the CRD serves it.
+/// Returns the description of `operationrulesets`, for a server without a cluster. In a cluster,
+/// rule sets are custom resources, and the kube-apiserver serves them.
 pub fn operation_rule_sets(reader: IndexReader) -> Resource {
     Resource {
         group: GROUP,

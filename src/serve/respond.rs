@@ -1,22 +1,22 @@
-//! Responses: bodies in the negotiated syntax, with their headers.
+//! Creates responses: bodies in JSON, indented JSON, YAML or plain text, and their headers.
 
 use super::negotiate::Syntax;
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 
-/// A response with this body, in the negotiated syntax.
+/// Creates a response from the JSON of its body, which is converted to `syntax`.
 pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
     let body = match syntax {
         Syntax::Compact => json,
-        // As upstream, only compact JSON ends with a line feed.
+        // As in the kube-apiserver, only compact JSON ends with a line feed.
         Syntax::Indented => indent(json.trim_ascii_end()),
         Syntax::Yaml => yaml(&json),
     };
     data(Body::from(body), syntax)
 }
 
-/// Converts JSON to YAML. If this fails, the JSON is sent, which is also YAML.
+/// Converts JSON to YAML. If this fails, the result is the JSON, because JSON is also YAML.
 pub fn yaml(json: &[u8]) -> Vec<u8> {
     serde_json::from_slice::<serde_json::Value>(json)
         .ok()
@@ -24,7 +24,7 @@ pub fn yaml(json: &[u8]) -> Vec<u8> {
         .map_or_else(|| json.to_vec(), String::into_bytes)
 }
 
-/// A response with the headers of data.
+/// Creates a response from a body that already has this syntax.
 pub fn data(body: Body, syntax: Syntax) -> Response {
     let mut response = Response::new(body);
     let content_type = if syntax == Syntax::Yaml {
@@ -38,7 +38,8 @@ pub fn data(body: Body, syntax: Syntax) -> Response {
     response
 }
 
-/// A plain text answer, as Kubernetes' filters send before a resource is known.
+/// Creates a response in plain text. The kube-apiserver sends plain text if it refuses a request
+/// before it determines the resource.
 pub fn plain(code: StatusCode, text: impl Into<String>) -> Response {
     let mut text = text.into();
     text.push('\n');
@@ -56,7 +57,7 @@ pub fn plain(code: StatusCode, text: impl Into<String>) -> Response {
     response
 }
 
-/// 429 if too many requests are in flight.
+/// Creates the 429 for too many requests or too many connections.
 pub fn overload() -> Response {
     let mut response = plain(
         StatusCode::TOO_MANY_REQUESTS,
@@ -69,7 +70,8 @@ pub fn overload() -> Response {
     response
 }
 
-/// Marks an answer with which the server protects itself.
+/// A marker for responses with which the server protects itself: refusals because of load, and
+/// timeouts. A metric counts such responses.
 #[derive(Clone, Copy, Debug)]
 pub struct SelfDefence;
 
@@ -80,27 +82,28 @@ pub fn indent(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Indents JSON that arrives in parts of any length.
+/// Indents JSON that arrives in several parts. A part can end anywhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Indenter {
     depth: usize,
-    /// True inside a string. `escaped` is true after a backslash in it.
-    string: bool,
+    /// True if the position is inside a string.
+    in_string: bool,
+    /// True if the last character was a backslash inside a string.
     escaped: bool,
-    /// True after an opening bracket, which may be closed next.
+    /// True if the last character was an opening bracket. An empty object or array is not indented.
     opened: bool,
 }
 
 impl Indenter {
-    /// Writes the next part.
+    /// Writes the next part of the JSON.
     pub fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
         for &byte in json {
-            if self.string {
+            if self.in_string {
                 out.push(byte);
                 match byte {
                     _ if self.escaped => self.escaped = false,
                     b'\\' => self.escaped = true,
-                    b'"' => self.string = false,
+                    b'"' => self.in_string = false,
                     _ => {}
                 }
                 continue;
@@ -112,11 +115,11 @@ impl Indenter {
                     continue;
                 }
                 self.depth += 1;
-                self.line(out);
+                self.new_line(out);
             }
             match byte {
                 b'"' => {
-                    self.string = true;
+                    self.in_string = true;
                     out.push(byte);
                 }
                 b'{' | b'[' => {
@@ -125,12 +128,12 @@ impl Indenter {
                 }
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
-                    self.line(out);
+                    self.new_line(out);
                     out.push(byte);
                 }
                 b',' => {
                     out.push(byte);
-                    self.line(out);
+                    self.new_line(out);
                 }
                 b':' => out.extend_from_slice(b": "),
                 other => out.push(other),
@@ -138,7 +141,7 @@ impl Indenter {
         }
     }
 
-    fn line(self, out: &mut Vec<u8>) {
+    fn new_line(self, out: &mut Vec<u8>) {
         out.push(b'\n');
         out.resize(out.len() + 2 * self.depth, b' ');
     }

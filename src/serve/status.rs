@@ -1,44 +1,48 @@
-//! Errors. Input: the failure. Output: a `v1` `Status` with the key order, reasons and details that
-//! clients compare, or the plain text that Kubernetes' servers send in a few places.
+//! Creates error answers. Input: the error. Output: a response whose body is a `Status` (`v1`). The
+//! message, the reason, the details and the order of the keys are those of the kube-apiserver,
+//! because clients compare them.
 
 mod body;
 
 use self::body::{StatusBody, StatusCause, StatusDetails, StatusMeta, escape_html, go_json};
 use super::negotiate::Syntax;
-use super::quoted::{Quoted, clip, together};
+use super::quoted::{Quoted, clip, join_errors};
 use super::respond::whole;
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
-/// Longest message in bytes. It has room for the longest name of an object several times.
+/// Largest length of a message in bytes. A message can contain the longest name of an object
+/// several times.
 const MAX_MESSAGE: usize = 2 << 10;
 
-/// Longest name, group or kind in the details: twice the longest one of any object.
+/// Largest length in bytes of a name, a group or a kind in the details. It is twice the length that
+/// Kubernetes allows.
 const MAX_DETAIL: usize = 512;
 
-/// An error answer. It has at most 5 KB, or 20 KB if JSON escapes all of it. It is boxed, so that a
-/// `Result` with it stays small.
+/// An error answer. It has at most 5 KB, or 20 KB if JSON escapes every character. The content is
+/// boxed, so that the type `Result<_, ErrorStatus>` is small.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct ErrorStatus(Box<ErrorParts>);
 
 #[derive(Debug, Clone)]
 struct ErrorParts {
-    /// HTTP status code, also in the body.
+    /// The HTTP status code. It is also in the body.
     code: StatusCode,
     message: String,
     details: Option<StatusDetails>,
-    /// Token with which a paged list can continue after it has expired.
-    resume: Option<String>,
+    /// The new continue token for a client whose continue token has expired. With the new token,
+    /// the client gets the remaining pages at a newer resourceVersion.
+    continue_token: Option<String>,
 }
 
-/// An error in one of the list options.
+/// An error in one of the options of a list or a watch.
 #[derive(Debug, Clone)]
 pub struct OptionProblem(StatusCause);
 
 impl OptionProblem {
-    /// `field` cannot be combined with the other options.
+    /// Reports that the option `field` cannot be combined with the other options.
     pub fn forbidden(field: &'static str, why: &str) -> Self {
         Self(StatusCause {
             reason: "FieldValueForbidden",
@@ -47,7 +51,7 @@ impl OptionProblem {
         })
     }
 
-    /// `value` is not supported for `field`.
+    /// Reports that the option `field` does not support `value`.
     pub fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
         Self(StatusCause {
             reason: "FieldValueNotSupported",
@@ -60,7 +64,7 @@ impl OptionProblem {
     }
 }
 
-/// `plural.group`, or the plural in the core group, as messages name a resource.
+/// Returns the name of a resource for messages: `plural.group`, or the plural in the core group.
 fn qualified(plural: &str, group: &str) -> String {
     if group.is_empty() {
         plural.to_owned()
@@ -69,8 +73,9 @@ fn qualified(plural: &str, group: &str) -> String {
     }
 }
 
-/// The machine-readable reason of a code, one of `metav1.StatusReason`. Empty if there is none.
-/// Other servers have several reasons for 410 and 504. This server has one for each.
+/// Returns the reason in the `Status` (`metav1.StatusReason`) for an HTTP status code. The reason
+/// is empty if Kubernetes has none for the code. For 410 and 504, Kubernetes has several reasons,
+/// of which this server uses one.
 fn reason(code: StatusCode) -> &'static str {
     match code {
         StatusCode::BAD_REQUEST => "BadRequest",
@@ -95,7 +100,7 @@ impl ErrorStatus {
             code,
             message,
             details: None,
-            resume: None,
+            continue_token: None,
         }))
     }
 
@@ -113,17 +118,18 @@ impl ErrorStatus {
         self
     }
 
-    /// 400: the request is not valid.
+    /// Creates a 400: the request is not valid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// 401: the credentials are not valid.
+    /// Creates a 401: the credentials are not valid.
     pub fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized")
     }
 
-    /// 403: `user` is not allowed to do this. `reason` is that of the authorizer, or empty.
+    /// Creates a 403: `user` may not do what the request asks for. `reason` is the reason that the
+    /// authorizer gave, or empty.
     pub fn forbidden(user: &User, asked: &Attributes, reason: &str) -> Self {
         let (mut message, details) = match asked {
             Attributes::NonResource { path, verb } => (
@@ -149,7 +155,7 @@ impl ErrorStatus {
                     format!(" {}", Quoted(name))
                 };
                 let slash = if subresource.is_empty() { "" } else { "/" };
-                let place = if namespace.is_empty() {
+                let scope = if namespace.is_empty() {
                     "at the cluster scope".to_owned()
                 } else {
                     format!("in the namespace {}", Quoted(namespace))
@@ -157,7 +163,7 @@ impl ErrorStatus {
                 (
                     format!(
                         "{}{quoted} is forbidden: User {} cannot {verb} resource \
-                         \"{resource}{slash}{subresource}\" in API group {} {place}",
+                         \"{resource}{slash}{subresource}\" in API group {} {scope}",
                         qualified(resource, group),
                         Quoted(&user.name),
                         Quoted(group)
@@ -173,7 +179,7 @@ impl ErrorStatus {
         Self::new(StatusCode::FORBIDDEN, message).with(details)
     }
 
-    /// 404: the object does not exist.
+    /// Creates a 404: the object does not exist.
     pub fn no_object(group: &str, plural: &str, name: &str) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -182,8 +188,8 @@ impl ErrorStatus {
         .with(StatusDetails::of(group, plural, name))
     }
 
-    /// 404: the resource, subresource or version does not exist.
-    pub fn no_resource() -> Self {
+    /// Creates a 404: this server does not serve the group, the version or the resource.
+    pub fn resource_not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
             "the server could not find the requested resource",
@@ -191,7 +197,8 @@ impl ErrorStatus {
         .with(StatusDetails::default())
     }
 
-    /// 405 in the words of a CRD: `verb` is not supported on `plural.group`.
+    /// Creates a 405: the resource does not support `verb`. The message is the one that the
+    /// kube-apiserver sends for custom resources.
     pub fn not_supported(verb: &str, group: &str, plural: &str) -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -203,7 +210,7 @@ impl ErrorStatus {
         .with(StatusDetails::of(group, plural, ""))
     }
 
-    /// 405 for an HTTP method that is not a verb.
+    /// Creates a 405: the HTTP method is not allowed on this path.
     pub fn method_not_allowed() -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -212,12 +219,12 @@ impl ErrorStatus {
         .with(StatusDetails::default())
     }
 
-    /// 406: no accepted form is possible.
+    /// Creates a 406: the server does not support any media type that the client accepts.
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, message)
     }
 
-    /// 410 for a list at a version that is no longer known.
+    /// Creates a 410 for a list: the state at the requested resourceVersion is no longer available.
     pub fn list_too_old() -> Self {
         Self::new(
             StatusCode::GONE,
@@ -225,9 +232,9 @@ impl ErrorStatus {
         )
     }
 
-    /// 410 for a continue token whose version is no longer known. `resume` continues at the newest
-    /// version.
-    pub fn continue_too_old(resume: String) -> Self {
+    /// Creates a 410 for a continue token: the state at its resourceVersion is no longer available.
+    /// With `new_token`, the client gets the remaining objects at the newest resourceVersion.
+    pub fn continue_token_too_old(new_token: String) -> Self {
         let mut failure = Self::new(
             StatusCode::GONE,
             "The provided continue parameter is too old to display a consistent list result. You \
@@ -237,34 +244,36 @@ impl ErrorStatus {
              deleted between the time the first chunk was returned and now may show up in the \
              list.",
         );
-        failure.0.resume = Some(resume);
+        failure.0.continue_token = Some(new_token);
         failure
     }
 
-    /// 410 in a watch: `asked` is older than the oldest known version.
-    pub fn watch_too_old(asked: u64, oldest: u64) -> Self {
-        // Upstream reports the last unknown version, one before the oldest known.
-        let gone = oldest.saturating_sub(1);
+    /// Creates a 410 for a watch: the changes after the resourceVersion `requested` are no longer
+    /// available. A watch can start at `oldest` or later.
+    pub fn watch_too_old(requested: u64, oldest: u64) -> Self {
+        // As in the kube-apiserver, the message has the newest version that is too old.
+        let newest_too_old = oldest.saturating_sub(1);
         Self::new(
             StatusCode::GONE,
-            format!("too old resource version: {asked} ({gone})"),
+            format!("too old resource version: {requested} ({newest_too_old})"),
         )
     }
 
-    /// 422: the list options, with all errors in them.
-    pub fn options(problems: Vec<OptionProblem>) -> Self {
+    /// Creates a 422: the options of a list or a watch are not valid. The message contains all
+    /// `problems`.
+    pub fn invalid_list_options(problems: Vec<OptionProblem>) -> Self {
         let causes: Vec<StatusCause> = problems
             .into_iter()
             .map(|OptionProblem(cause)| cause)
             .collect();
-        let told: Vec<String> = causes
+        let messages: Vec<String> = causes
             .iter()
             .map(|cause| format!("{}: {}", cause.field, cause.message))
             .collect();
-        let told = together(&told);
+        let message = join_errors(&messages);
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
-            format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),
+            format!("ListOptions.meta.k8s.io \"\" is invalid: {message}"),
         )
         .with(StatusDetails {
             causes,
@@ -272,7 +281,8 @@ impl ErrorStatus {
         })
     }
 
-    /// 429: no target has been read yet. Retry after a second.
+    /// Creates a 429: the server has just started and does not know the operations yet. The client
+    /// may retry after a second.
     pub fn initializing() -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "storage is (re)initializing").with(
             StatusDetails {
@@ -282,19 +292,21 @@ impl ErrorStatus {
         )
     }
 
-    /// 421: another replica leads in the term of the request.
-    pub fn another_term() -> Self {
+    /// Creates a 421 for a request of another replica. Such a request names a leadership term: the
+    /// time for which one replica is the leader. This replica is not the leader of that term.
+    pub fn not_leader_of_term() -> Self {
         Self::new(
             StatusCode::MISDIRECTED_REQUEST,
             "this replica does not lead in the term that the request names",
         )
     }
 
-    /// 504: version `asked` was not reached in time.
-    pub fn too_large(asked: u64, current: u64) -> Self {
+    /// Creates a 504: the index did not reach the resourceVersion `requested` within the time
+    /// limit.
+    pub fn version_not_reached(requested: u64, current: u64) -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
-            format!("Timeout: Too large resource version: {asked}, current: {current}"),
+            format!("Timeout: Too large resource version: {requested}, current: {current}"),
         )
         .with(StatusDetails {
             causes: vec![StatusCause {
@@ -307,7 +319,7 @@ impl ErrorStatus {
         })
     }
 
-    /// 504: the time limit of the request is over.
+    /// Creates a 504: the request was not answered within its time limit.
     pub fn timeout() -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
@@ -316,14 +328,14 @@ impl ErrorStatus {
         .with(StatusDetails::default())
     }
 
-    /// The `Status` as compact JSON, without an end of line.
+    /// Returns the `Status` as compact JSON, without a line feed.
     pub fn json(&self) -> Vec<u8> {
         let inner = &*self.0;
         let status = StatusBody {
             kind: "Status",
             api_version: "v1",
             metadata: StatusMeta {
-                resume: inner.resume.as_deref(),
+                resume: inner.continue_token.as_deref(),
             },
             outcome: "Failure",
             message: &inner.message,
@@ -343,7 +355,7 @@ impl IntoResponse for ErrorStatus {
 }
 
 impl ErrorStatus {
-    /// The answer in this syntax.
+    /// Returns the error as a response in this syntax.
     pub fn response(self, syntax: Syntax) -> Response {
         let mut json = self.json();
         json.push(b'\n');
@@ -356,12 +368,12 @@ impl ErrorStatus {
                 HeaderValue::from_static("nosniff"),
             );
         }
-        let retry = self
+        let retry_after = self
             .0
             .details
             .map_or(0, |details| details.retry_after_seconds);
-        if retry > 0 {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(retry));
+        if retry_after > 0 {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
         }
         response
     }

@@ -1,8 +1,8 @@
-//! Tables. Input: the columns of a resource and an entry. Output: the JSON of `columnDefinitions`
-//! and of rows. Cells are made from the facts and the JSON of the entry. Ages are computed for each
+//! Writes tables, which kubectl requests. Input: the columns of a resource, and an entry of the
+//! index. Output: the JSON of the column definitions and of the rows. Ages are computed for each
 //! request.
 
-use super::encode::{VersionedEntry, partial};
+use super::encode::{VersionedEntry, write_partial};
 use super::negotiate::Include;
 use super::resource::{Cell, Column, write_literal, write_text};
 use crate::index::ObjectTexts;
@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Writes the array of column definitions. Clients expect all five keys.
+/// Writes the array of column definitions. Each definition has all five keys, because clients
+/// expect them.
 pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Definition<'a> {
@@ -34,7 +35,7 @@ pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
     serde_json::to_writer(out, &definitions).expect("writing to a Vec cannot fail");
 }
 
-/// Writes one row.
+/// Writes the row of an object. `version` is the version of `meta.k8s.io`.
 pub fn row(
     columns: &[Column],
     shown: VersionedEntry<'_>,
@@ -49,18 +50,18 @@ pub fn row(
         if number > 0 {
             out.push(b',');
         }
-        cell(column.cell, &open.texts, now, out);
+        write_cell(column.cell, &open.texts, now, out);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
-        Include::Metadata => partial(&open, shown.rv, version, out),
+        Include::Metadata => write_partial(&open, shown.rv, version, out),
         Include::Object => open.append_at(shown.rv, out),
         Include::None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
 }
 
-/// Writes the row of a bookmark: no cells, and the given object.
+/// Writes the row of a bookmark: empty cells, and the JSON `object`.
 pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"cells\":[");
     for number in 0..columns.len() {
@@ -71,7 +72,7 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec<u8>) {
+fn write_cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec<u8>) {
     match cell {
         Cell::Text(field) => write_literal(texts.literal(field), out),
         Cell::Age => {

@@ -1,8 +1,9 @@
-//! Serves watches: the changes of a cursor on the index, as a streamed body.
+//! Answers watch requests. A watch has a cursor in the index's ring buffer of changes, and sends
+//! the changes after the cursor as a streamed body.
 //!
-//! No queue exists for a client, so none can fill up. A slow client falls behind, and gets an error
-//! when the ring no longer has its next change. A watch keeps only its initial state in memory, for
-//! at most the time limit of a list.
+//! There is no queue for each client. A slow client falls behind, and gets an error when the ring
+//! buffer no longer has the next change for this client. A watch keeps only its initial events in
+//! memory, for at most one minute.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -37,21 +38,21 @@ use tokio_util::sync::CancellationToken;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::options as check_options;
 
-/// Interval of bookmarks. In kube-apiserver it is about a minute.
+/// Interval of bookmarks. In the kube-apiserver, it is about a minute.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// Time before the end of a watch at which the last bookmark is sent, so that a client can continue
 /// from it.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Bytes of initial events that are written together: one HTTP/2 frame. With many watches, each can
-/// have this many unread bytes.
+/// Size in bytes after which a chunk of initial events ends: one HTTP/2 frame. It is small, because
+/// each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
-/// Number of attempts to start, if the ring drops changes between the list and the creation of the
-/// cursor.
+/// Number of attempts to start a watch. An attempt fails if the ring buffer drops the version of
+/// the initial state before the cursor is created.
 const MAX_START_ATTEMPTS: usize = 5;
 
-/// Answers a watch. `watch_slot` counts the watch until it ends. `stop` ends it in an orderly way.
-/// For another replica, the watch begins with a bookmark, which confirms that this server has its
-/// version.
+/// Answers a watch request. The watch keeps `watch_slot` until it ends. Cancelling `stop` ends the
+/// watch without an error. For another replica, the watch begins with a bookmark, which confirms
+/// that this server has the requested version.
 pub fn watch(
     resource: &Arc<Resource>,
     request: &Request,
@@ -61,15 +62,15 @@ pub fn watch(
     watch_slot: Option<WatchSlot>,
 ) -> Result<Response, ErrorStatus> {
     let chosen = ChosenClause::of(headers, query)?;
-    // As in kube-apiserver, the old watch paths take the options of a list, unless the query
-    // contains `watch`.
+    // As in the kube-apiserver, the deprecated watch paths have the options of a list, unless the
+    // query contains the option `watch`.
     let by_path = request.legacy_watch && !query.flag("watch");
     let options = if by_path {
         Options::of_list(query, resource)?
     } else {
         Options::of_watch(query, resource)?
     };
-    let course = WatchLifetime::of(query, &options, by_path)?;
+    let lifetime = WatchLifetime::of(query, &options, by_path)?;
     let mut selector = options.selector;
     if !request.name.is_empty() {
         selector.require_name(&request.name)?;
@@ -82,85 +83,98 @@ pub fn watch(
         form: wanted.form,
         selector,
         scope,
-        deadline: now + course.lasts,
+        deadline: now + lifetime.duration,
         bookmark_at: None,
         columns_sent: false,
         pace: ListPace::default(),
-        // If no time is left, the watch ends here, because a timer would fire too late.
-        step: if course.lasts.is_zero() {
+        // A watch with a duration of zero sends no events. A timer would fire after the first
+        // events.
+        step: if lifetime.duration.is_zero() {
             WatchStep::Over
         } else {
-            WatchStep::Start(course.start)
+            WatchStep::Start(lifetime.start)
         },
-        course,
+        lifetime,
         is_replica,
         stop,
         _slot: watch_slot,
     };
-    watcher.bookmark_at = watcher.bookmark_after(now);
+    watcher.bookmark_at = watcher.next_bookmark_time(now);
     let stream = futures::stream::unfold(watcher, |mut watcher| async move {
-        let chunk = watcher.next().await?;
+        let chunk = watcher.next_chunk().await?;
         Some((Ok::<_, Infallible>(chunk), watcher))
     });
     Ok(respond::data(Body::from_stream(stream), Syntax::Compact))
 }
 
-/// One watch.
+/// The state of one watch.
 struct Watcher {
     resource: Arc<Resource>,
     form: ObjectForm,
     selector: Selector,
     scope: ListScope,
-    course: WatchLifetime,
+    lifetime: WatchLifetime,
+    /// The time at which the watch ends.
     deadline: Instant,
+    /// The time of the next bookmark. None if no further bookmark is due.
     bookmark_at: Option<Instant>,
+    /// True if an event with the column definitions of a table has been sent.
     columns_sent: bool,
     pace: ListPace,
     step: WatchStep,
+    /// True if the client is another replica.
     is_replica: bool,
     stop: CancellationToken,
-    /// Counts the watch while it lasts.
+    /// The slot in the limit of watches.
     _slot: Option<WatchSlot>,
 }
 
+/// The next step of a watch.
 enum WatchStep {
+    /// The watch has not started yet.
     Start(WatchStart),
-    Initial(Initial),
+    /// The watch sends initial events.
+    Initial(InitialState),
+    /// The watch sends changes.
     Live(Cursor),
+    /// The watch has ended.
     Over,
 }
 
-/// The initial state, at the version of the cursor.
-struct Initial {
+/// The state that is sent as initial events.
+struct InitialState {
+    /// The objects that have not been sent yet.
     entries: std::vec::IntoIter<Arc<IndexEntry>>,
+    /// The cursor at the version of the state. The watch continues with it.
     cursor: Cursor,
-    /// The time until which the initial state is kept. It is the time limit of a list. A slower
-    /// watch would keep entries in memory that have been replaced.
+    /// The time until which the state is kept. Without this limit, a slow watch would keep objects
+    /// in memory that have been replaced. The limit is the same as for reading a list: one minute.
     until: Instant,
 }
 
 impl Watcher {
-    /// The next bytes. None at the end.
-    async fn next(&mut self) -> Option<Bytes> {
+    /// Returns the next bytes of the body. None at the end of the watch.
+    async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             let chunk = match std::mem::replace(&mut self.step, WatchStep::Over) {
                 WatchStep::Over => return None,
                 WatchStep::Start(start) => {
-                    let ending = self.stop.clone();
-                    // The wait for a version has its own time limit, even if the watch is shorter.
-                    // As in kube-apiserver, the client gets an error.
-                    let opened = tokio::select! {
+                    let stop = self.stop.clone();
+                    // If the watch waits for a version, the time limit of this wait applies, even
+                    // if the watch is shorter. As in the kube-apiserver, the client then gets an
+                    // error.
+                    let started = tokio::select! {
                         biased;
-                        () = ending.cancelled() => return None,
-                        opened = self.open(start) => opened,
+                        () = stop.cancelled() => return None,
+                        started = self.start(start) => started,
                     };
-                    match opened {
+                    match started {
                         Ok(step) => {
                             let mut first = Vec::new();
                             if let WatchStep::Live(cursor) = &step
                                 && self.is_replica
                             {
-                                self.bookmark(cursor.rv(), false, &mut first);
+                                self.write_bookmark(cursor.rv(), false, &mut first);
                             }
                             self.step = step;
                             first.into()
@@ -169,16 +183,16 @@ impl Watcher {
                     }
                 }
                 WatchStep::Initial(initial) => {
-                    let late = Instant::now() >= initial.until.min(self.deadline);
-                    // As in kube-apiserver, the watch ends. The bookmark at the end of the initial
-                    // events is missing, so the client knows that they are incomplete, and sends a
-                    // new request.
-                    if late || self.stop.is_cancelled() {
+                    let is_late = Instant::now() >= initial.until.min(self.deadline);
+                    // As in the kube-apiserver, the watch ends without an error. The client has not
+                    // received the bookmark after the initial events. So the client knows that the
+                    // initial events are incomplete, and sends a new request.
+                    if is_late || self.stop.is_cancelled() {
                         return None;
                     }
-                    self.initial(initial).await.into()
+                    self.next_initial_events(initial).await.into()
                 }
-                WatchStep::Live(cursor) => self.live(cursor).await?,
+                WatchStep::Live(cursor) => self.next_live_events(cursor).await?,
             };
             if !chunk.is_empty() {
                 return Some(chunk);
@@ -186,15 +200,16 @@ impl Watcher {
         }
     }
 
-    async fn open(&self, start: WatchStart) -> Result<WatchStep, ErrorStatus> {
+    /// Starts the watch. Returns the step in which the watch sends its first event.
+    async fn start(&self, start: WatchStart) -> Result<WatchStep, ErrorStatus> {
         let reader = &self.resource.reader;
         let gone = |gone: crate::index::VersionUnavailable| {
             ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0)
         };
         match start {
             WatchStart::After(rv) => {
-                // A version in the future can belong to another history, so the watch does not wait
-                // for it.
+                // If the index does not reach the version in time, the leader that issued the
+                // version may be lost. The client must list again, so it gets a 410 and not a 504.
                 if !reader.reached(rv, FRESHNESS_TIMEOUT).await {
                     return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
@@ -203,7 +218,7 @@ impl Watcher {
                     .map(WatchStep::Live)
                     .map_err(gone)
             }
-            WatchStart::Now => self.retry(|| {
+            WatchStart::Now => self.start_with_retries(|| {
                 reader
                     .follow(reader.head(), self.scope.clone())
                     .map(WatchStep::Live)
@@ -212,12 +227,12 @@ impl Watcher {
                 if let Some(rv) = at_least
                     && !reader.reached(rv, FRESHNESS_TIMEOUT).await
                 {
-                    return Err(ErrorStatus::too_large(rv.0, reader.head().0));
+                    return Err(ErrorStatus::version_not_reached(rv.0, reader.head().0));
                 }
-                self.retry(|| {
+                self.start_with_retries(|| {
                     let (rv, entries) = reader.list(&self.scope, ReadVersion::Latest)?;
                     let cursor = reader.follow(rv, self.scope.clone())?;
-                    Ok(WatchStep::Initial(Initial {
+                    Ok(WatchStep::Initial(InitialState {
                         entries: entries.into_iter(),
                         cursor,
                         until: Instant::now() + REQUEST_TIMEOUT,
@@ -227,20 +242,20 @@ impl Watcher {
         }
     }
 
-    /// Returns the newest version. It is unknown only if the whole ring was replaced in the
-    /// meantime.
-    fn retry(
+    /// Starts the watch at the newest version. `start` fails only if all changes in the ring buffer
+    /// were replaced in the meantime. Then the function tries again.
+    fn start_with_retries(
         &self,
-        open: impl Fn() -> Result<WatchStep, crate::index::VersionUnavailable>,
+        start: impl Fn() -> Result<WatchStep, crate::index::VersionUnavailable>,
     ) -> Result<WatchStep, ErrorStatus> {
         for _ in 0..MAX_START_ATTEMPTS {
-            if let Ok(step) = open() {
+            if let Ok(step) = start() {
                 return Ok(step);
             }
         }
-        // After a 410, a client with `sendInitialEvents` would repeat its request at once and
-        // forever. So it gets an error after which it waits.
-        Err(if self.course.explicit {
+        // After a 410, a client that has sent `sendInitialEvents` repeats its request without a
+        // pause. So it gets a 429 instead, after which it waits.
+        Err(if self.lifetime.initial_events_requested {
             ErrorStatus::initializing()
         } else {
             let reader = &self.resource.reader;
@@ -248,21 +263,22 @@ impl Watcher {
         })
     }
 
-    /// Returns the next initial events: as many as fit into a chunk, or as one turn has processed.
-    async fn initial(&mut self, mut initial: Initial) -> Vec<u8> {
+    /// Returns the next initial events. The function stops when a chunk is full, or when it has
+    /// paused for other requests.
+    async fn next_initial_events(&mut self, mut initial: InitialState) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
             let Some(entry) = initial.entries.next() else {
-                if self.course.bookmarks && self.course.marked {
-                    self.bookmark(initial.cursor.rv(), true, &mut out);
+                if self.lifetime.bookmarks && self.lifetime.marks_initial_end {
+                    self.write_bookmark(initial.cursor.rv(), true, &mut out);
                 }
                 self.step = WatchStep::Live(initial.cursor);
                 return out;
             };
             if self.selector.matches(&entry) {
-                self.event("ADDED", VersionedEntry::own(&entry), &mut out);
+                self.write_event("ADDED", VersionedEntry::own(&entry), &mut out);
             }
-            if self.pace.looked(1).await {
+            if self.pace.count_compared(1).await {
                 break;
             }
         }
@@ -270,7 +286,9 @@ impl Watcher {
         out
     }
 
-    async fn live(&mut self, mut cursor: Cursor) -> Option<Bytes> {
+    /// Waits for changes or for the time of a bookmark, and returns the events. They may be empty
+    /// if no change matches the selector. Returns None if the watch has ended.
+    async fn next_live_events(&mut self, mut cursor: Cursor) -> Option<Bytes> {
         let out;
         let bookmark_at = self.bookmark_at;
         tokio::select! {
@@ -280,15 +298,15 @@ impl Watcher {
             () = async { sleep_until(bookmark_at.unwrap_or(self.deadline)).await },
                 if bookmark_at.is_some() =>
             {
-                self.bookmark_at = self.bookmark_after(Instant::now());
+                self.bookmark_at = self.next_bookmark_time(Instant::now());
                 let mut line = Vec::new();
-                self.bookmark(cursor.rv(), false, &mut line);
+                self.write_bookmark(cursor.rv(), false, &mut line);
                 out = line.into();
             }
             changes = cursor.next() => match changes {
                 Ok(changes) => {
-                    out = self.changes(&changes);
-                    self.pace.looked(changes.len()).await;
+                    out = self.events_of_changes(&changes);
+                    self.pace.count_compared(changes.len()).await;
                 }
                 Err(gone) => {
                     let failure = ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
@@ -300,52 +318,58 @@ impl Watcher {
         Some(out)
     }
 
-    /// Returns the lines of all changes. Usually there is one change, and all watchers share its
-    /// bytes.
-    fn changes(&mut self, changes: &[IndexChange]) -> Bytes {
+    /// Returns the events for several changes. Usually there is one change. Then the result shares
+    /// the bytes of other watches and is not copied.
+    fn events_of_changes(&mut self, changes: &[IndexChange]) -> Bytes {
         if let [change] = changes {
-            return self.change(change).unwrap_or_default();
+            return self.event_of_change(change).unwrap_or_default();
         }
         let mut out = Vec::new();
         for change in changes {
-            out.extend_from_slice(&self.change(change).unwrap_or_default());
+            out.extend_from_slice(&self.event_of_change(change).unwrap_or_default());
         }
         out.into()
     }
 
-    /// Converts a change for the selector of this watch.
+    /// Returns the event for a change. The event depends on the selector of this watch:
     ///
-    /// - An object that begins to match is added.
-    /// - An object that no longer matches is deleted. The event has its last matching content, and
-    ///   the version of the change.
-    /// - A term marker becomes a bookmark. From its version on, a client can continue at every
-    ///   replica.
-    fn change(&mut self, change: &IndexChange) -> Option<Bytes> {
+    /// - If the object begins to match, the event is `ADDED`.
+    /// - If the object no longer matches, the event is `DELETED`. It has the last matching content
+    ///   of the object, and the version of the change.
+    /// - A change without an object marks the start of a new leader. The event is a bookmark. From
+    ///   its version on, a client can continue the watch at every replica.
+    fn event_of_change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();
-            if self.course.bookmarks {
-                self.bookmark(change.rv, false, &mut line);
+            if self.lifetime.bookmarks {
+                self.write_bookmark(change.rv, false, &mut line);
             }
             return Some(line.into());
         }
-        let fitting = |entry: &'_ Option<Arc<IndexEntry>>| {
+        let matching = |entry: &'_ Option<Arc<IndexEntry>>| {
             let entry = entry.as_ref()?;
             self.selector.matches(entry).then(|| Arc::clone(entry))
         };
-        match (fitting(&change.before), fitting(&change.after)) {
+        match (matching(&change.before), matching(&change.after)) {
             (None, None) => None,
-            (None, Some(after)) => Some(self.line("ADDED", &after, None)),
-            (Some(_), Some(after)) => Some(self.line("MODIFIED", &after, None)),
-            (Some(before), None) => Some(self.line("DELETED", &before, Some(change.rv))),
+            (None, Some(after)) => Some(self.shared_line("ADDED", &after, None)),
+            (Some(_), Some(after)) => Some(self.shared_line("MODIFIED", &after, None)),
+            (Some(before), None) => Some(self.shared_line("DELETED", &before, Some(change.rv))),
         }
     }
 
-    /// Returns the line of a change. The first watcher of this form encodes it.
-    fn line(&mut self, kind: &'static str, entry: &Arc<IndexEntry>, at: Option<Rv>) -> Bytes {
+    /// Returns the encoded event for a change, from the cache of lines if possible. `rv` is the
+    /// version in the event. If `rv` is None, the event has the version of `entry`.
+    fn shared_line(
+        &mut self,
+        kind: &'static str,
+        entry: &Arc<IndexEntry>,
+        rv: Option<Rv>,
+    ) -> Bytes {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         let (resource, form) = (&*self.resource, self.form);
         let lines = &resource.lines;
-        lines.line(kind, entry, at, form, columns, |shown, now| {
+        lines.line(kind, entry, rv, form, columns, |shown, now| {
             let mut out = Vec::new();
             let encoder = Encoder {
                 resource,
@@ -357,13 +381,13 @@ impl Watcher {
         })
     }
 
-    /// Returns the line of an initial event, which only this watch needs.
-    fn event(&mut self, kind: &str, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
+    /// Writes an initial event. It is not cached, because other watches do not need it.
+    fn write_event(&mut self, kind: &str, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);
     }
 
-    fn bookmark(&mut self, rv: Rv, initial_end: bool, out: &mut Vec<u8>) {
+    fn write_bookmark(&mut self, rv: Rv, initial_end: bool, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().bookmark(rv, initial_end, columns, out);
     }
@@ -376,9 +400,10 @@ impl Watcher {
         }
     }
 
-    /// Returns the time of the next bookmark: in one minute, or shortly before the end.
-    fn bookmark_after(&self, now: Instant) -> Option<Instant> {
-        if !self.course.bookmarks {
+    /// Returns the time of the next bookmark: in one minute, or shortly before the end of the
+    /// watch. Returns None if no further bookmark is due.
+    fn next_bookmark_time(&self, now: Instant) -> Option<Instant> {
+        if !self.lifetime.bookmarks {
             return None;
         }
         let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END)?;
@@ -387,6 +412,7 @@ impl Watcher {
     }
 }
 
+/// Returns the event `ERROR`, after which the watch ends.
 fn error_event(failure: &ErrorStatus) -> Bytes {
     let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
     out.extend_from_slice(&failure.json());

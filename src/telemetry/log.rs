@@ -1,4 +1,4 @@
-//! Sets up the log on standard error.
+//! Sets up the log, which is written to standard error.
 
 use std::io::IsTerminal as _;
 
@@ -14,13 +14,13 @@ pub enum LogFormat {
 /// Log target of requests. Its lines have the level DEBUG.
 pub const ACCESS_LOG: &str = "access";
 
-/// Filter for the log of kube's client. At level warn, the client logs the whole answer if it
-/// cannot be decoded. The answer can contain an object, which must not be in the log. Failed
-/// requests are logged by the code that sent them, together with their purpose.
+/// Log filter for kube's client. If an answer cannot be decoded, the client logs the whole answer
+/// at the level warn. The answer can contain an object, which must not be in the log. Failed
+/// requests are logged by the code that has sent them and knows their purpose.
 const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
 
-/// The log filter for `-v`: from 1 on each request, from 2 on the debug messages of this server,
-/// from 5 on everything.
+/// Returns the log filter for `-v`: from 1 on, each request; from 2 on, the debug messages of this
+/// server; from 5 on, everything.
 fn filter_of(verbosity: u8) -> String {
     match verbosity {
         0 => format!("info,{KUBE_CLIENT_FILTER}"),
@@ -30,7 +30,8 @@ fn filter_of(verbosity: u8) -> String {
     }
 }
 
-/// Starts the log with the filter from `RUST_LOG`, else with the one for `-v`.
+/// Starts the log with the filter from `RUST_LOG`, or with the filter for `-v` if `RUST_LOG` is not
+/// set.
 pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Result<(), String> {
     use tracing_subscriber::EnvFilter;
     let default = filter_of(verbosity);

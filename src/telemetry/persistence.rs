@@ -1,4 +1,4 @@
-//! The metrics of persistence mode. They have no series while the mode is off, so an alert on
+//! The metrics of persistence mode. While the mode is off, they have no series, so an alert on
 //! missing writes does not fire.
 
 use super::table::metrics;
@@ -22,13 +22,13 @@ metrics! {
     }
 }
 
-/// The metrics, and the state from which the age is computed.
+/// The metrics, and the time from which the age of the oldest operation is computed.
 pub struct PersistenceMetrics {
     queue: QueueMetrics,
     waiting: Mutex<WaitingSince>,
 }
 
-/// Start of the wait of the oldest operation in the queue.
+/// Since when the oldest operation in the queue has been waiting.
 #[derive(Clone, Copy, Default)]
 enum WaitingSince {
     /// Persistence mode is off.
@@ -36,7 +36,7 @@ enum WaitingSince {
     Off,
     /// The queue is empty.
     Nothing,
-    /// Start of the wait.
+    /// The start of the wait.
     Since(Instant),
 }
 
@@ -55,7 +55,7 @@ impl PersistenceMetrics {
         self.queue.writes.get_or_create(&labels).inc();
     }
 
-    /// Counts a failed write or list. The reason is one of
+    /// Counts a failed write or list. `reason` comes from
     /// [`StoreFailure`](crate::persist::StoreFailure).
     pub fn failed(&self, reason: &'static str) {
         let labels = vec![("reason", reason.to_owned())];
@@ -70,7 +70,8 @@ impl PersistenceMetrics {
             since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
 
-    /// Updates the age of the oldest operation to the current time, because the queue can be idle.
+    /// Computes the age of the oldest operation. This happens at each scrape, because an idle queue
+    /// does not update the age.
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {

@@ -1,4 +1,4 @@
-//! The standard metrics of a process.
+//! The standard metrics of a process, such as its memory and CPU time.
 
 use super::FloatGauge;
 use super::table::metrics;

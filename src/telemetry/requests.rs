@@ -1,6 +1,4 @@
-//! The metrics of requests, with the names and labels of Kubernetes' own servers.
-//!
-//! Input: a request and its response code. Output: the counted series.
+//! The metrics of requests. They have the names and labels of Kubernetes' own servers.
 
 use super::{Metrics, SeriesLabels};
 use prometheus_client::metrics::gauge::Gauge;
@@ -23,7 +21,7 @@ pub struct RequestLabels<'a> {
 }
 
 impl Metrics {
-    /// The labels that Kubernetes' own servers use.
+    /// Returns the labels of a request.
     fn request_labels(&self, of: &RequestLabels<'_>) -> SeriesLabels {
         vec![
             self.bound("verb", &of.verb),
@@ -34,8 +32,8 @@ impl Metrics {
         ]
     }
 
-    /// Counts a response in `apiserver_request_total` and, except for watches,
-    /// `apiserver_request_duration_seconds`.
+    /// Counts a response in `apiserver_request_total`. Records `duration`, which is `None` for
+    /// watches, in `apiserver_request_duration_seconds`.
     pub fn request(&self, of: &RequestLabels<'_>, code: u16, duration: Option<Duration>) {
         let mut labels = self.request_labels(of);
         if let Some(duration) = duration {
@@ -76,7 +74,7 @@ impl Metrics {
     }
 }
 
-/// Increments a gauge, and decrements it when dropped.
+/// Increments a gauge, and decrements it when it is dropped.
 #[derive(Debug)]
 pub struct CountedInGauge(Gauge);
 

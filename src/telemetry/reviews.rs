@@ -36,8 +36,8 @@ metrics! {
 }
 
 impl Metrics {
-    /// Records one review. `code` is its HTTP status code. None means that the kube-apiserver did
-    /// not answer.
+    /// Records one review. `code` is the HTTP status code of the answer. It is `None` if the
+    /// kube-apiserver did not answer.
     pub fn review(&self, kind: ReviewKind, code: Option<u16>, duration: Duration) {
         // Kubernetes' own servers use the same text for a request without an answer.
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());

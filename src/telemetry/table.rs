@@ -5,7 +5,8 @@
 /// order of the rows.
 ///
 /// A row can end with an expression that creates the metric. Otherwise the default of its type is
-/// used. Counters get the suffix `_total`. The library adds no unit, so names contain their unit.
+/// used. The library adds the suffix `_total` to the names of counters. It adds no units, so the
+/// names contain them.
 macro_rules! metrics {
     ($(#[$attribute:meta])* $visible:vis struct $table:ident {
         $($field:ident: $kind:ty = $name:literal, $help:literal $(, $made:expr)?;)+

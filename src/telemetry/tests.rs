@@ -1,3 +1,5 @@
+//! Tests that the metrics have the documented names and labels, and that label values are limited.
+
 use super::*;
 
 #[test]
@@ -44,7 +46,7 @@ fn metric_names_equal_the_documented_ones() {
     persistence.failed("missing");
     persistence.backlog(1, None);
     let text = metrics.render();
-    are_documented(&text);
+    check_documented(&text);
     for line in [
         r#"ifo_build_info{version="1.2.3"} 1"#,
         r#"ifo_operations{component="kubevirt",operation="Migrating",state="Progressing"} 1"#,
@@ -66,10 +68,13 @@ fn metric_names_equal_the_documented_ones() {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     let retained = r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Starting"}"#;
-    assert!(!text.contains(retained), "none is in flight\n{text}");
+    assert!(
+        !text.contains(retained),
+        "an operation that is not in flight must have no age\n{text}"
+    );
     assert!(
         !text.contains(r#"state="listing""#),
-        "a feed is in one state"
+        "a feed must have only one state"
     );
 }
 
@@ -82,8 +87,8 @@ fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
     }
 }
 
-/// Each metric has a row with its labels in `docs/metrics.md`.
-fn are_documented(text: &str) {
+/// Checks that `docs/metrics.md` has a row for each metric, with its labels.
+fn check_documented(text: &str) {
     let doc = include_str!("../../docs/metrics.md");
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (series, _) = line.rsplit_once(' ').expect("a series and its value");

@@ -11,8 +11,8 @@ import (
 
 var errUnknownCommand = errors.New("want stop, start, restart or kill with " + kubeAPIServer + ", or quit")
 
-// obey carries out a command other than quit.
-func (l *launcher) obey(ctx context.Context, command string) error {
+// execute runs one command from standard input, except for quit.
+func (l *launcher) execute(ctx context.Context, command string) error {
 	verb, name, _ := strings.Cut(command, " ")
 	if name != kubeAPIServer {
 		return errUnknownCommand
@@ -37,7 +37,7 @@ func (l *launcher) obey(ctx context.Context, command string) error {
 	}
 }
 
-// reply answers a command with a line of JSON.
+// reply prints the result of a command as a line of JSON.
 func reply(command string, err error) {
 	answer := struct {
 		Command string `json:"command"`
@@ -47,6 +47,7 @@ func reply(command string, err error) {
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	// One that does not read the answers may still want the control plane.
+	// An error is ignored: a parent that has closed the pipe for the answers may still use the
+	// control plane.
 	_ = json.NewEncoder(os.Stdout).Encode(answer)
 }

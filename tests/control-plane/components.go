@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The components, by the names of their programs.
+// The names of the components are the names of their programs.
 const (
 	etcd                  = "etcd"
 	kubeAPIServer         = "kube-apiserver"
@@ -23,26 +23,25 @@ const (
 
 const (
 	serviceRange   = "10.0.0.0/24"
-	serviceAddress = "10.0.0.1" // of the Service kubernetes: the first of the range
-	// The user that kube-apiserver is when it speaks for others to an
-	// aggregated API server.
+	serviceAddress = "10.0.0.1" // of the Service kubernetes: the first address of the range
+	// frontProxyUser is the common name in the client certificate that kube-apiserver uses when it
+	// forwards requests to an aggregated API server.
 	frontProxyUser = "front-proxy-client"
 	tokenIssuer    = "https://kubernetes.default.svc.cluster.local"
 )
 
-// component is a program of the control plane and what to tell it.
+// component is a program of the control plane, with its flags and its readiness check.
 type component struct {
 	name    string
 	command []string // program and leading arguments
 	flags   []string
-	log     string                          // file
-	ready   func(ctx context.Context) error // nil when it does its work now
+	log     string                          // path of the log file
+	ready   func(ctx context.Context) error // returns nil when the component is ready
 }
 
-// auditPolicy records who asks kube-apiserver to judge a token or an access, and
-// with which result, who writes what, and what the server under test lists and
-// watches. Skipping RequestReceived leaves one line for each request, when its
-// answer begins or is complete.
+// auditPolicy makes kube-apiserver log three kinds of requests: token and access reviews with their
+// results, all other writes, and the reads of the server under test. The stage
+// RequestReceived is omitted, so that a request does not have a second line before its answer.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -58,12 +57,12 @@ rules:
   verbs: [create, update, patch, delete, deletecollection]
 - level: Metadata
   users: [system:serviceaccount:ifo-system:ifo-apiserver]
-  verbs: [list, watch]
+  verbs: [get, list, watch]
 - level: None
 `
 
-// configure makes certificates, keys and configuration files in dir and returns
-// the components in the order in which they start.
+// configure creates certificates, keys and configuration files in dir. It returns the state of the
+// control plane, and the components in the order in which they must start.
 func configure(dir string, audit bool) (*state, []*component, error) {
 	server, etcdServer, err := reservePorts()
 	if err != nil {
@@ -80,26 +79,28 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + s.port(),
 		"--permit-port-sharing", // see reservePort
-		// The default is the address of a network interface, and there may be none.
+		// By default, this is the address of a network interface, but there may be no interface.
 		"--advertise-address=127.0.0.1",
-		// Endpoints of the Service kubernetes cannot be loopback addresses.
+		// Endpoints of the Service kubernetes must not be loopback addresses, so there are none.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceRange,
-		// Watches, which do not end, would hold up a stop for a minute; in this
-		// mode it is two seconds.
+		// By default, kube-apiserver waits for open watches for a minute before it stops. With this
+		// flag it waits for two seconds.
 		"--shutdown-send-retry-after",
 		"--cert-dir=" + dir,
 		"--tls-cert-file=" + file("apiserver.crt"),
 		"--tls-private-key-file=" + file("apiserver.key"),
 		"--client-ca-file=" + s.ClientCA,
 		"--authorization-mode=RBAC",
+		// OpenShift enables this plugin. It requires the right to delete an object for a change of its
+		// owners.
+		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-key-file=" + file("service-account.pub"),
 		"--service-account-signing-key-file=" + file("service-account.key"),
-		// How it speaks to aggregated API servers. Without
-		// --enable-aggregator-routing, as in most clusters; so an APIService
-		// reaches a server on this machine by a Service of type ExternalName
-		// for localhost.
+		// The following flags configure requests to aggregated API servers. As in most clusters,
+		// --enable-aggregator-routing is not set. So an APIService can reach a server on this
+		// machine through a Service of type ExternalName for localhost.
 		"--requestheader-client-ca-file=" + s.RequestHeaderCA,
 		"--requestheader-allowed-names=" + frontProxyUser,
 		"--requestheader-username-headers=X-Remote-User",
@@ -127,10 +128,10 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 				"--data-dir=" + file("etcd"),
 				"--listen-client-urls=" + etcdServer,
 				"--advertise-client-urls=" + etcdServer,
-				// There are no peers, but there is no way not to listen.
+				// etcd always listens for peers, although there are none.
 				"--listen-peer-urls=http://127.0.0.1:0",
 				"--socket-reuse-port", // see reservePort
-				// Data have to survive an end of the process, not of the machine.
+				// The data must survive an end of the process, but not a crash of the machine.
 				"--unsafe-no-fsync",
 			},
 			ready: responds(http.DefaultClient, etcdServer+"/health"),
@@ -144,7 +145,7 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 			name: kubeControllerManager,
 			flags: []string{
 				"--kubeconfig=" + file("controller-manager.kubeconfig"),
-				"--secure-port=0", // nobody asks it anything
+				"--secure-port=0", // no test sends a request to the controller manager
 				"--leader-elect=false",
 				"--use-service-account-credentials",
 				"--service-account-private-key-file=" + file("service-account.key"),
@@ -152,20 +153,20 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 				"--cluster-signing-cert-file=" + s.ClientCA,
 				"--cluster-signing-key-file=" + s.ClientCAKey,
 				"--service-cluster-ip-range=" + serviceRange,
-				// It makes this folder, elsewhere by default.
+				// The controller manager creates this folder. By default it is outside of dir.
 				"--flex-volume-plugin-dir=" + file("flexvolume"),
-				// The default of 20 requests a second is a good part of the
-				// time that the controllers take to start.
+				// The default limit of 20 requests per second makes the start of the controllers
+				// noticeably slower.
 				"--kube-api-qps=1000",
 				"--kube-api-burst=1000",
 			},
-			// All controllers start at the same moment; this is the work of one
-			// of them.
+			// The service account controller creates this service account. All controllers start
+			// at the same moment, so the others run, too, when the service account exists.
 			ready: responds(client, s.Server+"/api/v1/namespaces/default/serviceaccounts/default"),
 		},
 	}
 
-	// The API server packages for envtest come without a controller manager.
+	// The packages for envtest have no kube-controller-manager, so it is optional.
 	var found []*component
 	for _, c := range components {
 		if c.command, err = componentCommand(c.name); err != nil {
@@ -186,7 +187,7 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 	return s, found, nil
 }
 
-// reservePorts returns the URLs of kube-apiserver and etcd.
+// reservePorts reserves a port for kube-apiserver and one for etcd, and returns their URLs.
 func reservePorts() (server, etcdServer string, err error) {
 	serverPort, err := reservePort()
 	if err != nil {
@@ -199,12 +200,12 @@ func reservePorts() (server, etcdServer string, err error) {
 	return fmt.Sprintf("https://127.0.0.1:%d", serverPort), fmt.Sprintf("http://127.0.0.1:%d", etcdPort), nil
 }
 
-// writeFiles makes all certificates, keys and kubeconfigs, and returns where
-// they are, with an HTTP client that is an administrator.
+// writeFiles creates all certificates, keys and kubeconfigs. It returns the state, which has their
+// paths, and an HTTP client that authenticates as an administrator.
 //
-// As kubeadm does, one authority signs the certificates of the API server and of
-// its clients, and another one that of the front proxy: whoever has a
-// certificate of the latter may name any user.
+// There are two CAs, as with kubeadm. One signs the certificates of kube-apiserver and of its
+// clients. The other one signs only the certificate of the front proxy, because a holder of such a
+// certificate can claim to be any user.
 func writeFiles(dir, server string) (*state, *http.Client, error) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	s := &state{
@@ -239,7 +240,7 @@ func writeFiles(dir, server string) (*state, *http.Client, error) {
 		return nil, nil, err
 	}
 
-	// The key of the front proxy's authority is not kept: nobody needs it.
+	// The key of the front proxy's CA is not written, because no further certificate is issued.
 	if err := errors.Join(
 		ca.write(s.ClientCA, s.ClientCAKey),
 		os.WriteFile(s.RequestHeaderCA, frontProxyCA.pair.cert, 0o600),
@@ -258,8 +259,8 @@ func writeFiles(dir, server string) (*state, *http.Client, error) {
 	return s, client, err
 }
 
-// newClient returns an HTTP client that trusts the authority and is the user of
-// the certificate.
+// newClient returns an HTTP client that trusts the CA and authenticates with the certificate of the
+// user.
 func newClient(ca *authority, user pair) (*http.Client, error) {
 	certificate, err := tls.X509KeyPair(user.cert, user.key)
 	if err != nil {
@@ -270,13 +271,14 @@ func newClient(ca *authority, user pair) (*http.Client, error) {
 	return &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
-			// A connection kept open is one that a restart has to wait for.
+			// A restart of kube-apiserver would have to wait for idle connections.
 			DisableKeepAlives: true,
 		},
 	}, nil
 }
 
-// responds returns a function that says whether a GET of url succeeds.
+// responds returns a function that sends a GET request for url and returns an error unless the
+// status of the answer is 200.
 func responds(client *http.Client, url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -297,10 +299,12 @@ func responds(client *http.Client, url string) func(context.Context) error {
 	}
 }
 
-// writeKubectl writes a kubectl that speaks to this control plane and no other,
-// whatever KUBECONFIG says. Its cache is in the same folder, since kubectl files
-// what it knows of a server under host and port: in the user's cache it would
-// outlive the control plane, and mislead the next one on the same port.
+// writeKubectl writes a script that runs kubectl with the kubeconfig of this control plane. The
+// script ignores the caller's KUBECONFIG.
+//
+// The cache of kubectl is in the folder of the control plane. kubectl caches discovery by host and
+// port. In the user's cache, the entries would outlive this control plane, and kubectl would use
+// them for the next control plane on the same port.
 func writeKubectl(s *state) error {
 	command, err := componentCommand("kubectl")
 	if err != nil {
@@ -318,7 +322,7 @@ func writeKubectl(s *state) error {
 	return os.WriteFile(s.Kubectl, []byte(script), 0o700)
 }
 
-// quote quotes a word for the shell.
+// quote returns the word in quotes for the shell.
 func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

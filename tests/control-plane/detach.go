@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// runDetached starts a control plane that outlives this process, and returns
-// when it is ready. When there is one in dir already, that is enough.
+// runDetached starts a control plane that outlives this process, and returns when the control
+// plane is ready. If a control plane already runs in dir, runDetached prints its state instead.
 func runDetached(dir string, audit bool) error {
 	if dir == "" {
 		dir = defaultDir()
@@ -28,7 +28,8 @@ func runDetached(dir string, audit bool) error {
 		if !errors.Is(err, errClaimed) {
 			return err
 		}
-		// It may be about to start, or to end.
+		// Another launcher has locked the folder. Without a state file, that launcher is still
+		// starting, or it is ending. The loop then tries again.
 		if state, err := os.ReadFile(stateFile(dir)); err == nil {
 			_, err = os.Stdout.Write(state)
 			return err
@@ -40,8 +41,8 @@ func runDetached(dir string, audit bool) error {
 	}
 }
 
-// startBackground starts this program again, in a session of its own. The new
-// process inherits the lock, so that dir never is without owner.
+// startBackground starts this program again, in a session of its own. The new process inherits
+// the lock on dir, so that no third process can lock dir between the two.
 func startBackground(dir string, audit bool, lock *dirLock) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -76,10 +77,10 @@ func startBackground(dir string, audit bool, lock *dirLock) error {
 	return err
 }
 
-// runBackground is the process that startBackground starts.
+// runBackground runs the control plane in the process that startBackground started.
 func runBackground(dir string, audit bool) error {
 	lock := &dirLock{os.NewFile(3, lockName)}
-	syscall.CloseOnExec(3) // the components must not hold the lock
+	syscall.CloseOnExec(3) // so that the components do not inherit the lock
 	defer lock.Close()
 	if err := lock.sign(); err != nil {
 		return err
@@ -94,10 +95,10 @@ func runBackground(dir string, audit bool) error {
 	return err
 }
 
-// stopDetached ends the control plane in dir, if it runs, and removes dir.
+// stopDetached stops the control plane in dir, if there is one, and removes dir.
 func stopDetached(dir string) error {
 	deadline := time.Now().Add(stopTimeout)
-	for told := 0; ; time.Sleep(readyInterval) {
+	for signalled := 0; ; time.Sleep(readyInterval) {
 		lock, err := lockDir(dir)
 		if err == nil {
 			defer lock.Close()
@@ -109,12 +110,12 @@ func stopDetached(dir string) error {
 		if !errors.Is(err, errClaimed) || time.Now().After(deadline) {
 			return err
 		}
-		// A launcher that has just begun has not signed yet.
-		if pid, err := lockHolder(dir); err == nil && pid != told {
+		// A launcher that has just started has not written its process id to the lock file yet.
+		if pid, err := lockHolder(dir); err == nil && pid != signalled {
 			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err
 			}
-			told = pid
+			signalled = pid
 		}
 	}
 }

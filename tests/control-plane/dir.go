@@ -11,27 +11,27 @@ import (
 	"syscall"
 )
 
-// lockName is the file in a control plane's folder that its launcher keeps
-// locked and that has its process id. The kernel unlocks it when the launcher
-// ends, however that happens, which makes the lock, not the id, the sign of life.
-// The file also marks the folder as one that may be emptied.
+// lockName is the name of the lock file in the folder of a control plane. The launcher locks the
+// file and writes its own process id to it. The kernel releases the lock when the launcher ends,
+// even if the launcher is killed. So the lock, and not the process id, shows that the launcher runs.
+// The file also marks the folder as the folder of a control plane, which may be emptied.
 const lockName = "launcher.lock"
 
-// errClaimed says that a live control plane has the folder.
+// errClaimed is the error for a folder in which a control plane already runs.
 var errClaimed = errors.New("a control plane runs in this folder")
 
-// dirLock is the lock on a control plane's folder.
+// dirLock is the locked file of a control plane's folder.
 type dirLock struct {
 	*os.File
 }
 
-// defaultDir is the folder of the control plane that tests of one user share.
+// defaultDir returns the folder of the control plane that all tests of one user share.
 func defaultDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("ifo-test-control-plane-%d", os.Getuid()))
 }
 
-// claimDir makes dir absolute, and the folder exist, empty but for its lock,
-// which this process then holds.
+// claimDir makes dir absolute, creates and locks the folder, and removes everything in it except
+// for the lock file. If a control plane runs in the folder, claimDir returns errClaimed.
 func claimDir(dir *string) (*dirLock, error) {
 	absolute, err := filepath.Abs(*dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func claimDir(dir *string) (*dirLock, error) {
 	return lock, nil
 }
 
-// lockDir locks a folder that exists, or returns errClaimed.
+// lockDir locks an existing folder. If another process has locked it, lockDir returns errClaimed.
 func lockDir(dir string) (*dirLock, error) {
 	if err := checkDir(dir); err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func lockDir(dir string) (*dirLock, error) {
 			}
 			return nil, err
 		}
-		// The folder may have been removed between the two calls, and the lock
-		// then is one on a file that nobody else will find.
+		// Another process may have removed the folder between OpenFile and Flock. This process then
+		// has locked a deleted file, so the loop tries again.
 		locked, err := file.Stat()
 		if err != nil {
 			return nil, err
@@ -90,8 +90,9 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 }
 
-// checkDir refuses folders that are not ours to empty. The default folder has a
-// name that others can foresee, in a place where they may write.
+// checkDir returns an error if the folder must not be emptied: if it belongs to another user, or if
+// it has files but no lock file. The owner matters because other users can guess the path of the
+// default folder, and can create a folder there.
 func checkDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -110,7 +111,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// sign writes this process's id to the lock.
+// sign writes the id of this process to the lock file.
 func (l *dirLock) sign() error {
 	if err := l.Truncate(0); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (l *dirLock) sign() error {
 	return err
 }
 
-// lockHolder returns the process that has signed the lock of dir.
+// lockHolder returns the process id that is in the lock file of dir.
 func lockHolder(dir string) (pid int, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, lockName))
 	if err != nil {

@@ -4,7 +4,7 @@ package main
 
 import (
 	"os"
-	_ "time/tzdata" // time zones of CronJobs, as in the released controller manager
+	_ "time/tzdata" // for the time zones of CronJobs; the released controller manager has it, too
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
@@ -15,9 +15,9 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
 
-// embedded holds the main functions of the components. They are the ones of the
-// released programs and take the same flags from os.Args, so the launcher does
-// not need to know whether it starts one of these or an external program.
+// embedded has the main function of each component. These are the main functions of the
+// released programs, and they read the same flags from os.Args. So the launcher starts an
+// embedded component and an external program in the same way.
 var embedded = map[string]func(){
 	etcd: func() {
 		etcdmain.Main(os.Args)
@@ -29,8 +29,8 @@ var embedded = map[string]func(){
 		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
 	},
 	"kubectl": func() {
-		// kubectl reads files and plugins before its flags are parsed, and
-		// wants -v to hold for that too.
+		// kubectl reads files and looks for plugins before it parses its flags. Setting -v
+		// first makes kubectl log these steps, too. The main function of kubectl does the same.
 		_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)
@@ -38,12 +38,12 @@ var embedded = map[string]func(){
 	},
 }
 
-// isComponent says whether name is a component that this binary can be.
+// isComponent returns true if this binary contains the component with this name.
 func isComponent(name string) bool {
 	return embedded[name] != nil
 }
 
-// runComponent makes this process the named component.
+// runComponent runs the main function of the component with this name in this process.
 func runComponent(name string, args []string) error {
 	dieWithLifeline()
 	os.Args = append([]string{name}, args...)
@@ -51,8 +51,8 @@ func runComponent(name string, args []string) error {
 	return nil
 }
 
-// componentCommand returns the program that is the named component, with its
-// leading arguments, or nil when there is none.
+// componentCommand returns the command that runs the component with this name: this binary, with
+// the name as the first argument.
 func componentCommand(name string) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// isComponent says whether name is a component that this binary can be.
+// isComponent returns true if this binary can run as the component with this name.
 func isComponent(name string) bool {
 	return name == "kubectl"
 }
 
-// runComponent makes this process the named component.
+// runComponent replaces this process by the program of the component with this name.
 func runComponent(name string, args []string) error {
 	command, err := componentCommand(name)
 	if err != nil {
@@ -28,9 +28,9 @@ func runComponent(name string, args []string) error {
 	return syscall.Exec(command[0], append(command, args...), os.Environ())
 }
 
-// componentCommand returns the program that is the named component, or nil when
-// there is none. The build script puts links to the programs of
-// KUBEBUILDER_ASSETS beside this one.
+// componentCommand returns the path of the program of this component, or nil if there is no such
+// program. The build script creates links to the programs of KUBEBUILDER_ASSETS in the folder of
+// this binary.
 func componentCommand(name string) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -14,19 +14,21 @@ import (
 )
 
 const (
-	// Some ten times what a component takes on a machine with nothing else to do.
+	// readyTimeout limits the time until a component is ready. It is about ten times the time that
+	// a component needs on an idle machine.
 	readyTimeout = 2 * time.Minute
-	// How often to ask whether a component is ready.
+	// readyInterval is the time between two checks of a component that is not ready yet.
 	readyInterval = 50 * time.Millisecond
-	// How long a component may take to end when it is asked to.
+	// stopTimeout limits the time between SIGTERM and the end of a component.
 	stopTimeout = 30 * time.Second
 )
 
-// runForeground runs a control plane until standard input ends.
+// runForeground runs a control plane until standard input ends or the command quit arrives.
 func runForeground(dir string, audit bool) error {
 	ctx, cancel := untilSignal()
 	defer cancel()
-	// Read from the start: the parent may die while the control plane starts.
+	// Standard input is read from the beginning, because the parent may end while the control plane
+	// still starts.
 	commands := readCommands(os.Stdin, cancel)
 
 	lifeline, err := newLifeline()
@@ -56,8 +58,8 @@ func runForeground(dir string, audit bool) error {
 	return err
 }
 
-// run starts a control plane in dir, announces it and obeys commands until ctx
-// ends, a component ends by itself or the command is to quit.
+// run starts a control plane in dir, prints its state and executes commands. It returns when ctx
+// ends, when the command quit arrives, or with an error when a component ends unexpectedly.
 func run(ctx context.Context, dir string, audit bool, lifeline *os.File, commands <-chan string) (quit bool, err error) {
 	s, components, err := configure(dir, audit)
 	if err != nil {
@@ -73,7 +75,7 @@ func run(ctx context.Context, dir string, audit bool, lifeline *os.File, command
 	for _, c := range components {
 		if err := l.start(ctx, c); err != nil {
 			if ctx.Err() != nil {
-				return false, nil // told to end while starting: no failure
+				return false, nil // a request to end during the start is not a failure
 			}
 			return false, err
 		}
@@ -96,7 +98,7 @@ func run(ctx context.Context, dir string, audit bool, lifeline *os.File, command
 			if command == "quit" {
 				return true, nil
 			}
-			err := l.obey(ctx, command)
+			err := l.execute(ctx, command)
 			if ctx.Err() != nil {
 				return false, nil
 			}
@@ -105,13 +107,12 @@ func run(ctx context.Context, dir string, audit bool, lifeline *os.File, command
 	}
 }
 
-// launcher keeps the processes of a control plane. Only the main goroutine uses
-// it.
+// launcher has the processes of a control plane. Only the main goroutine uses it.
 type launcher struct {
 	components []*component
-	processes  map[string]*process // the latest of each component, by its name
-	lifeline   *os.File            // reading end, for the components
-	ended      chan *process
+	processes  map[string]*process // the latest process of each component, by the component's name
+	lifeline   *os.File            // the read end of the pipe that the components inherit
+	ended      chan *process       // receives each process that has ended
 }
 
 // start starts a component and waits until it is ready.
@@ -139,21 +140,21 @@ func (l *launcher) start(ctx context.Context, c *component) error {
 	}
 }
 
-// killAll ends all processes. There is nothing to be gained by a gentle end: it
-// takes longer, and what it would save is not read again.
+// killAll kills all processes. A graceful stop would take longer, and the data that it would save
+// are not read again.
 func (l *launcher) killAll() {
 	for _, p := range l.processes {
-		_ = p.kill() // fails only when it does not run
+		_ = p.kill() // fails only if the process has already ended
 	}
 }
 
-// untilSignal returns a context that ends when this process is told to.
+// untilSignal returns a context that ends when this process receives SIGTERM, SIGINT or SIGHUP.
 func untilSignal() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 }
 
-// newLifeline returns the reading end of a pipe that ends with this process,
-// which keeps the only writing end.
+// newLifeline creates the lifeline and returns its read end. The lifeline is a pipe whose only write
+// end belongs to this process. When this process ends, every reader of the pipe gets an end of file.
 func newLifeline() (*os.File, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -163,24 +164,24 @@ func newLifeline() (*os.File, error) {
 	return reader, nil
 }
 
-// keepOpen keeps the writing end of the lifeline from being collected, and so
-// closed.
+// keepOpen refers to the write end of the lifeline. Without this reference, the garbage collector
+// would close the write end.
 var keepOpen *os.File
 
-// temporaryDir makes a temporary folder and returns it with a function that
-// removes it. Should this process be killed before it can do that, a shell that
-// waits for the end of the lifeline does it.
+// temporaryDir creates a temporary folder. It returns the path and a function that removes the
+// folder. If this process is killed before it calls the function, a shell removes the folder. The
+// shell waits for the end of the lifeline.
 func temporaryDir(lifeline *os.File) (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp("", "ifo-control-plane-")
 	if err != nil {
 		return "", nil, err
 	}
-	// The components are killed at the same moment as this process, not before
-	// the shell looks: what they still write may need a second attempt.
+	// The components end at the same time as this process. One of them may still create a file while
+	// the shell removes the folder, so the shell tries again.
 	janitor := exec.Command("/bin/sh", "-c",
 		`cat; for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.2; done`, "sh", dir)
 	janitor.Stdin = lifeline
-	janitor.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of the terminal
+	janitor.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that Ctrl-C does not end the shell
 	if err := janitor.Start(); err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -192,10 +193,10 @@ func temporaryDir(lifeline *os.File) (dir string, remove func() error, err error
 	}, nil
 }
 
-// readCommands returns the lines of input, and calls end when it ends.
+// readCommands returns a channel with the lines of input. When input ends, it calls end.
 func readCommands(input io.Reader, end func()) <-chan string {
-	// The reader must get ahead of the commands to see the end of the input
-	// while one of them takes its time.
+	// The channel is buffered, so that the goroutine can read ahead while a command runs. Otherwise
+	// it would not notice the end of input before that command is done.
 	commands := make(chan string, 1000)
 	go func() {
 		lines := bufio.NewScanner(input)

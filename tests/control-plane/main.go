@@ -1,11 +1,11 @@
-// Command control-plane runs a real Kubernetes control plane (etcd,
-// kube-apiserver and kube-controller-manager, without nodes) on loopback ports,
-// for tests that need to see an aggregated API server the way a cluster sees it.
+// Command control-plane runs a real Kubernetes control plane without nodes on loopback ports: etcd,
+// kube-apiserver and kube-controller-manager. Tests use it to access an aggregated API server
+// through a kube-apiserver, as in a cluster.
 //
-// The components are linked into this binary, at the versions in go.mod, so
-// that a checkout and a Go toolchain are all that is needed. Each of them keeps
-// process-wide registries (feature gates, flags, metrics), so they cannot share
-// a process: the launcher starts this same binary once for each of them.
+// The components are linked into this binary, at the versions in go.mod. So a checkout and a Go
+// toolchain are enough to build it. Two components cannot share a process, because each has
+// process-wide registries of feature gates, flags and metrics. The launcher, which is the process
+// that a test starts, therefore starts this binary again for each component.
 package main
 
 import (
@@ -41,8 +41,8 @@ reads commands from standard input and answers each with one line of JSON:
 `
 
 func main() {
-	// Invoked through a link named after a component (kubectl, say), the binary
-	// is that component.
+	// If the binary is started through a link with the name of a component, such as kubectl, it
+	// runs that component.
 	if name := filepath.Base(os.Args[0]); isComponent(name) {
 		exit(runComponent(name, os.Args[1:]))
 	}
@@ -71,15 +71,15 @@ func runMain(args []string) error {
 	dir := flags.String("dir", "", "")
 	detach := flags.Bool("detach", false, "")
 	audit := flags.Bool("audit", false, "")
-	// Set by --detach on the process that it leaves behind.
+	// runDetached passes --background to the process that stays in the background.
 	background := flags.Bool("background", false, "")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	// The kernel kills the components when the thread that started them ends
-	// (see dieWithParent), not when the launcher does. Go ends the thread of a
-	// goroutine that is locked to it only with that goroutine, and the main
-	// goroutine, which does all the starting, lasts as long as the launcher.
+	// The kernel kills a component when the thread that started it ends, even if the launcher
+	// continues (see dieWithParent). Go may end idle threads at any time, but not a thread to which
+	// a goroutine is locked. The main goroutine starts all components and runs as long as the
+	// launcher. So it is locked to its thread.
 	runtime.LockOSThread()
 	switch {
 	case *detach:

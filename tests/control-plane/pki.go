@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// pair is a certificate and its private key, both as PEM. Keys are P-256, as
-// quick to make as they are accepted everywhere, and written as PKCS #8, which
-// every TLS library reads.
+// pair is a certificate and its private key, both as PEM. Keys are P-256 keys in PKCS #8, because
+// they are fast to create and because every TLS library accepts them.
 type pair struct {
 	cert, key []byte
 }
 
-// write stores the pair in the two named files.
+// write writes the certificate and the key to two files.
 func (p pair) write(certFile, keyFile string) error {
 	if err := os.WriteFile(certFile, p.cert, 0o600); err != nil {
 		return err
@@ -29,7 +28,7 @@ func (p pair) write(certFile, keyFile string) error {
 	return os.WriteFile(keyFile, p.key, 0o600)
 }
 
-// authority signs certificates.
+// authority is a certificate authority (CA) that signs certificates.
 type authority struct {
 	pair
 	cert   *x509.Certificate
@@ -56,8 +55,7 @@ func newAuthority(commonName string) (*authority, error) {
 	return &authority{pair{encodePEM("CERTIFICATE", der), keyPEM}, cert, key}, nil
 }
 
-// client issues a certificate that Kubernetes reads as this user in these
-// groups.
+// client issues a client certificate that authenticates its holder as this user in these groups.
 func (a *authority) client(user string, groups ...string) (pair, error) {
 	template := certificateTemplate(user, groups...)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -86,10 +84,10 @@ func (a *authority) issue(template *x509.Certificate) (pair, error) {
 }
 
 func certificateTemplate(commonName string, organization ...string) *x509.Certificate {
-	// An hour back, for a clock that is set while tests run; a year ahead, for
-	// a control plane left running on a developer's machine.
+	// The validity begins an hour ago, because the clock may be set back while tests run. It ends
+	// in a year, because a detached control plane may run for months.
 	now := time.Now()
-	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // never fails
+	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // rand.Reader never fails
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: commonName, Organization: organization},
@@ -99,7 +97,7 @@ func certificateTemplate(commonName string, organization ...string) *x509.Certif
 	}
 }
 
-// newKey makes a private key and returns it as PEM too.
+// newKey creates a private key and returns it as a value and as PEM.
 func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -112,7 +110,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encodePEM("PRIVATE KEY", der), nil
 }
 
-// newSigningKey makes a key pair for service account tokens.
+// newSigningKey creates a key pair for service account tokens and returns both keys as PEM.
 func newSigningKey() (private, public []byte, err error) {
 	key, private, err := newKey()
 	if err != nil {

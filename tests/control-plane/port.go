@@ -6,20 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservePort finds a free port of 127.0.0.1 and keeps it for the components of
-// this launcher until the launcher ends.
+// reservePort finds a free port of 127.0.0.1 and reserves it until the launcher ends.
 //
-// The launcher stays bound to the port without listening on it, with
-// SO_REUSEPORT, and the component, told to share its port, binds to it as well.
-// So nobody else gets the port between its choice and the start of the
-// component, nor while the component restarts; and while the component is down,
-// connections are refused as on any unused port.
+// The launcher binds a socket with SO_REUSEPORT to the port, but does not listen on the socket. The
+// component binds to the same port, because its flags make it set SO_REUSEPORT, too. So no other
+// program can get the port before the component starts or while it restarts. While the component
+// does not run, the kernel refuses connections, as on an unused port.
 func reservePort() (int, error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return 0, fmt.Errorf("reserving a port: %w", err)
 	}
-	unix.CloseOnExec(socket) // a child must not keep the port any longer
+	unix.CloseOnExec(socket) // otherwise a component would keep the port reserved after the launcher ends
 	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return 0, fmt.Errorf("reserving a port: %w", err)
 	}

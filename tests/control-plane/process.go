@@ -11,13 +11,13 @@ import (
 	"syscall"
 )
 
-// lifelineVariable tells an embedded component that its file descriptor 3 is a
-// pipe from the launcher.
+// lifelineVariable is the environment variable that is set if file descriptor 3 of an embedded
+// component is the lifeline (see newLifeline).
 const lifelineVariable = "CONTROL_PLANE_LIFELINE"
 
-// dieWithLifeline ends this process when the launcher is gone: the launcher
-// holds the only writing end of the pipe, and never writes. It is the second
-// line of defence behind dieWithParent.
+// dieWithLifeline kills this process when the launcher ends. The launcher has the only write end of
+// the lifeline and never writes to it, so an end of file means that the launcher has ended. This is
+// a fallback for systems on which dieWithParent does nothing.
 func dieWithLifeline() {
 	if os.Getenv(lifelineVariable) == "" {
 		return
@@ -34,11 +34,11 @@ type process struct {
 	component *component
 	cmd       *exec.Cmd
 	done      chan struct{} // closed when the process has ended
-	stopping  bool          // it was told to end
+	stopping  bool          // true if stop or kill was called
 }
 
-// startProcess starts the component and sends the process to ended when it has
-// ended. It must be called from the main goroutine (see runMain).
+// startProcess starts the component and returns its process. When the process has ended, it is sent
+// to the channel ended. startProcess must be called from the main goroutine (see runMain).
 func startProcess(c *component, lifeline *os.File, ended chan<- *process) (*process, error) {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -49,15 +49,15 @@ func startProcess(c *component, lifeline *os.File, ended chan<- *process) (*proc
 	cmd := exec.Command(c.command[0], append(c.command[1:len(c.command):len(c.command)], c.flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lifeline}
-	// Nothing else of the caller's environment: proxies and the variables that
-	// etcd and client-go read would change what is tested.
+	// Other variables of the caller are not passed on. Proxy settings, and variables that etcd and
+	// client-go read, would change the behaviour under test.
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
 		"TMPDIR=" + os.TempDir(),
 		lifelineVariable + "=3",
 	}
-	// A group of its own keeps an interrupt at the terminal from ending the
-	// component before the launcher, which would take it for a crash.
+	// The component gets its own process group, so that Ctrl-C in a terminal reaches the launcher
+	// only. Otherwise the component would end first, and the launcher would report a crash.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
@@ -72,7 +72,7 @@ func startProcess(c *component, lifeline *os.File, ended chan<- *process) (*proc
 	return p, nil
 }
 
-// alive says whether the process still runs.
+// alive returns true if the process still runs.
 func (p *process) alive() bool {
 	select {
 	case <-p.done:
@@ -82,8 +82,8 @@ func (p *process) alive() bool {
 	}
 }
 
-// stop asks the process to end and waits until it has. It kills the process when
-// that takes too long, or ctx ends.
+// stop sends SIGTERM and waits until the process has ended. If stopTimeout passes first or ctx ends
+// first, stop kills the process and returns an error.
 func (p *process) stop(ctx context.Context) error {
 	if !p.alive() {
 		return p.notRunning()
@@ -91,7 +91,7 @@ func (p *process) stop(ctx context.Context) error {
 	p.stopping = true
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only when it has just ended
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if the process has just ended
 	select {
 	case <-p.done:
 		return nil
@@ -101,13 +101,13 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-// kill ends the process at once.
+// kill sends SIGKILL and waits until the process has ended.
 func (p *process) kill() error {
 	if !p.alive() {
 		return p.notRunning()
 	}
 	p.stopping = true
-	_ = p.cmd.Process.Kill() // fails only when it has just ended
+	_ = p.cmd.Process.Kill() // fails only if the process has just ended
 	<-p.done
 	return nil
 }
@@ -116,7 +116,7 @@ func (p *process) notRunning() error {
 	return fmt.Errorf("%s does not run", p.component.name)
 }
 
-// failure describes the end of a process that should have lasted.
+// failure returns the error for a process that ended although it was not stopped.
 func (p *process) failure() error {
 	return fmt.Errorf("%s ended by itself (%s); its log ends with:\n%s",
 		p.component.name, p.cmd.ProcessState, tail(p.component.log))

@@ -2,8 +2,9 @@ package main
 
 import "syscall"
 
-// dieWithParent has the kernel kill the process when the thread that starts it
-// ends, which happens with the launcher however that ends (see runMain).
+// dieWithParent makes the kernel kill the new process when the thread that started it ends. That
+// thread is the main thread of the launcher, so it ends with the launcher in every case (see
+// runMain).
 func dieWithParent(attr *syscall.SysProcAttr) {
 	attr.Pdeathsig = syscall.SIGKILL
 }

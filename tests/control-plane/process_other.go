@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// dieWithParent does nothing: only Linux ends a process with its parent.
-// Embedded components still notice by their lifeline.
+// dieWithParent does nothing, because only Linux can kill a process when its parent ends. Embedded
+// components still end with the launcher, because they watch the lifeline (see dieWithLifeline).
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -9,35 +9,35 @@ import (
 	"path/filepath"
 )
 
-// state says where everything of a control plane is. As one line of JSON it is
-// what run prints, and the content of state.json.
+// state has the addresses and files of a control plane. The command run prints it as one line of
+// JSON. The file state.json has the same content.
 type state struct {
-	Kubeconfig string `json:"kubeconfig"` // of a member of system:masters, self-contained
+	Kubeconfig string `json:"kubeconfig"` // for a member of system:masters; refers to no other file
 	Server     string `json:"server"`
 	Dir        string `json:"dir"`
-	Kubectl    string `json:"kubectl"`  // speaks to this control plane by default
+	Kubectl    string `json:"kubectl"`  // always uses Kubeconfig
 	AuditLog   string `json:"auditLog"` // empty without --audit
 
-	ControllerManager bool `json:"controllerManager"` // there is one
+	ControllerManager bool `json:"controllerManager"` // true if one runs
 
-	// The certificate by which kube-apiserver is known to aggregated API
-	// servers: tests may speak to these as kube-apiserver does.
+	// The certificate with which kube-apiserver authenticates to aggregated API servers, as the
+	// front proxy. With this certificate, tests can send the same requests as kube-apiserver.
 	RequestHeaderClientCertificate string `json:"requestHeaderClientCertificate"`
 	RequestHeaderClientKey         string `json:"requestHeaderClientKey"`
 	RequestHeaderCA                string `json:"requestHeaderCA"`
 
-	// The authority of users, with its key: tests may make users. It has
-	// signed the API server's certificate too.
+	// The CA for client certificates, with its key, so that tests can create users. The same CA
+	// has signed the serving certificate of kube-apiserver.
 	ClientCA    string `json:"clientCA"`
 	ClientCAKey string `json:"clientCAKey"`
 
-	PID int `json:"pid"` // of the launcher
+	PID int `json:"pid"` // process id of the launcher
 }
 
 func (s *state) port() string {
 	server, err := url.Parse(s.Server)
 	if err != nil {
-		panic(err) // we have made it
+		panic(err) // cannot happen: reservePorts made the URL
 	}
 	return server.Port()
 }
@@ -46,17 +46,17 @@ func (s *state) port() string {
 func (s *state) line() []byte {
 	line, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // strings, a number and a boolean
+		panic(err) // cannot happen: the fields are strings, a number and a boolean
 	}
 	return append(line, '\n')
 }
 
-// stateFile is where a control plane with this folder leaves its state.
+// stateFile returns the path of the state file of the control plane in dir.
 func stateFile(dir string) string {
 	return filepath.Join(dir, "state.json")
 }
 
-// save writes the state to its file, whole or not at all.
+// save writes the state file atomically.
 func (s *state) save() error {
 	path := stateFile(s.Dir)
 	if err := os.WriteFile(path+".new", s.line(), 0o600); err != nil {
@@ -65,8 +65,8 @@ func (s *state) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// kubeconfig returns a kubeconfig with everything in it, so that it may be
-// copied elsewhere.
+// kubeconfig returns a kubeconfig that contains the certificates and the key, so that the file can
+// be copied to another place.
 func kubeconfig(server string, ca *authority, user pair) []byte {
 	encode := base64.StdEncoding.EncodeToString
 	return fmt.Appendf(nil, `apiVersion: v1

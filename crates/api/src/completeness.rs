@@ -1,42 +1,46 @@
-//! Tells if a list of operations is complete. The server sends this as the text of the `Warning`
-//! header (RFC 7234, section 5.5), and the plugin parses it.
+//! Reports whether a list of operations is complete, or which rule sets may miss operations. The
+//! server sends the reason as the text of a `Warning` header (RFC 7234, section 5.5). The plugin
+//! parses this text.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Largest number of rule sets that the text names. Further ones are only counted. kubectl prints
-/// the text on one line, and proxies limit the size of headers.
+/// Maximum number of rule sets that the warning names. Further rule sets are only counted, because
+/// kubectl prints the warning on one line, and proxies limit the size of headers.
 const MAX_NAMED: usize = 10;
 
 const NONE_INSTALLED: &str = "no rule set is installed, so no operation can be detected";
 const NOT_CURRENT: &str = "this server has not been up to date for more than 15 s, operations may \
                            be missing or over";
+const NOT_RECORDED: &str = "it was not recorded whether all operations were listed and all rule \
+                            sets worked, operations may be missing";
 const NOT_READ: &str = "the rule sets have not been read yet, operations may be missing";
 
-/// The header of a complete list or watch of operations. If an answer has neither this header nor a
-/// warning, its completeness is unknown, because an older server sends neither.
+/// Name of the header that marks a list or watch of operations as complete. If an answer has
+/// neither this header nor a warning, it may be incomplete: it comes from an older server, which
+/// sends neither.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
 
-/// Returns the rule sets that may miss operations at present.
+/// A source of the rule sets that currently may miss operations.
 pub trait Completeness: Send + Sync + 'static {
-    /// Returns the rule sets that may miss operations in `namespace`. It is empty for all
-    /// namespaces.
+    /// Returns the rule sets that may miss operations in `namespace`. An empty `namespace` stands
+    /// for all namespaces.
     fn gaps(&self, namespace: &str) -> Gaps;
 }
 
-/// The answer of [`Completeness::gaps`].
+/// The rule sets that may miss operations.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
-    /// True if the rule sets of the cluster are known.
+    /// True if the server has read the rule sets of the cluster.
     pub read: bool,
-    /// Number of rule sets.
+    /// Number of all rule sets.
     pub total: usize,
-    /// The rule sets that may miss operations, by name.
+    /// Rule sets that may miss operations, sorted by name.
     pub rule_sets: Vec<Gap>,
 }
 
-/// A constant answer for every namespace.
+/// Returns the same answer for every namespace.
 impl Completeness for Gaps {
     fn gaps(&self, _namespace: &str) -> Gaps {
         self.clone()
@@ -46,28 +50,32 @@ impl Completeness for Gaps {
 /// A rule set that may miss operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Its name.
+    /// Name of the rule set.
     pub rule_set: Arc<str>,
-    /// The reason, as in [`Named::reason`].
+    /// Reason in a few words, in the format of [`Named::reason`].
     pub reason: String,
-    /// The component of the operations; empty if it is not known.
+    /// Component of the operations. Empty if it is unknown.
     pub component: Arc<str>,
-    /// Kind of the subjects, if it is known.
+    /// Kind of the objects that the rule set watches. None if it is unknown.
     pub kind: Option<Arc<str>>,
-    /// The operations that may be missing; empty if they are not known.
+    /// Names of the operations that may be missing. Empty if they are unknown.
     pub operations: Vec<Arc<str>>,
 }
 
-/// The reason for which operations may be missing from a list.
+/// The reason why operations may be missing from a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incomplete {
     /// The cluster has no rule set.
     NoRuleSets,
-    /// The server does not know the rule sets of the cluster yet.
+    /// The server has not read the rule sets of the cluster yet.
     NotRead,
-    /// No server detects operations, or the answering server does not reach the server that does.
+    /// No server detects operations, or the server that answers cannot reach the server that
+    /// detects operations.
     NotCurrent,
-    /// Some rule sets do not work.
+    /// The list comes from a file that does not state whether the list was complete. No server
+    /// sends this.
+    NotRecorded,
+    /// Some rule sets do not work. Contains their number and names.
     NotWorking(NotWorking),
 }
 
@@ -78,22 +86,23 @@ pub struct NotWorking {
     pub count: usize,
     /// Number of all rule sets.
     pub total: usize,
-    /// Their names, each with the reason. Empty for users who may not list rule sets. A parsed text
-    /// can have fewer names than [`NotWorking::count`].
+    /// Names and reasons of the rule sets that do not work. Empty for users who may not list rule
+    /// sets. After parsing a warning, the list can be shorter than `count`, because a warning names
+    /// at most ten rule sets.
     pub named: Vec<Named>,
 }
 
-/// A rule set that does not work.
+/// A rule set that does not work, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Named {
-    /// Its name.
+    /// Name of the rule set.
     pub name: String,
-    /// The reason in a few words, without a comma or a parenthesis.
+    /// Reason in a few words, without commas and parentheses.
     pub reason: String,
 }
 
 impl NotWorking {
-    /// Formats `2 of 61 rule sets are not working`.
+    /// Returns a text such as `2 of 61 rule sets are not working`.
     pub fn summary(&self) -> String {
         let (sets, are) = match (self.total, self.count) {
             (1, _) => ("set", "is"),
@@ -106,7 +115,8 @@ impl NotWorking {
         )
     }
 
-    /// Formats `: tekton-rules (does not compile), …`. Empty if no name is known.
+    /// Returns a text such as `: tekton-rules (does not compile), …`. The text is empty if no names
+    /// are known.
     pub fn names(&self) -> String {
         if self.named.is_empty() {
             return String::new();
@@ -123,13 +133,14 @@ impl NotWorking {
     }
 }
 
-/// Formats the text of the header.
+/// Formats the text of the `Warning` header.
 impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRuleSets => f.write_str(NONE_INSTALLED),
             Self::NotRead => f.write_str(NOT_READ),
             Self::NotCurrent => f.write_str(NOT_CURRENT),
+            Self::NotRecorded => f.write_str(NOT_RECORDED),
             Self::NotWorking(sets) => {
                 let (summary, names) = (sets.summary(), sets.names());
                 write!(f, "{summary}, operations may be missing{names}")
@@ -138,9 +149,9 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// The text of a header that another server wrote.
+/// The error for a warning that is not about rule sets, such as a warning of the kube-apiserver.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("this is no text about rule sets")]
+#[error("the warning is not about rule sets")]
 pub struct AnotherText;
 
 impl FromStr for Incomplete {
@@ -151,6 +162,7 @@ impl FromStr for Incomplete {
             NONE_INSTALLED => return Ok(Self::NoRuleSets),
             NOT_READ => return Ok(Self::NotRead),
             NOT_CURRENT => return Ok(Self::NotCurrent),
+            NOT_RECORDED => return Ok(Self::NotRecorded),
             _ => {}
         }
         let (summary, names) = text
@@ -221,6 +233,7 @@ mod tests {
             Incomplete::NoRuleSets,
             Incomplete::NotRead,
             Incomplete::NotCurrent,
+            Incomplete::NotRecorded,
             not_working(2, 61, 2),
             not_working(2, 61, 0),
             not_working(10, 10, 10),
@@ -228,7 +241,7 @@ mod tests {
             let text = incomplete.to_string();
             assert_eq!(text.parse::<Incomplete>().unwrap(), incomplete, "{text}");
         }
-        // At most ten are named, and all are counted.
+        // The text names at most ten rule sets, and counts the others.
         let text = not_working(12, 61, 12).to_string();
         assert!(text.ends_with("set-9 (does not compile), 2 more"), "{text}");
         let Ok(Incomplete::NotWorking(read)) = text.parse() else {

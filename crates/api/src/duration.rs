@@ -1,9 +1,10 @@
-//! Parses and formats durations in flags, variables, rule sets and messages.
+//! Parses durations in flags, environment variables and rule sets, and formats durations for
+//! people.
 
 use std::time::Duration;
 
-/// Parses `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, or bare seconds. The format is that of Go's
-/// `time.ParseDuration`, with days in addition.
+/// Parses a duration such as `30s`, `1h30m`, `1.5h`, `500ms` or `2d`. A number without a unit
+/// stands for seconds. The format is similar to the format of Go's `time.ParseDuration`.
 pub fn parse(text: &str) -> Option<Duration> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok().map(Duration::from_secs);
@@ -32,8 +33,8 @@ pub fn parse(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// Formats a duration of `seconds` as kubectl does (`duration.HumanDuration` of apimachinery): with
-/// at most two units, which are coarser for longer durations.
+/// Formats a duration with at most two units, such as `5m28s`. The units are coarser for longer
+/// durations. The result is the same as in kubectl (`duration.HumanDuration` in apimachinery).
 pub fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -49,7 +50,7 @@ pub fn human(seconds: i64) -> String {
         }
     };
     match seconds {
-        // Clocks differ slightly, so a start in one second counts as now.
+        // A start can be up to one second in the future, because clocks differ slightly.
         ..-1 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),

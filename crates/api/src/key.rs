@@ -1,16 +1,16 @@
-//! The identity of an object: its namespace and name.
+//! The key of an object, which consists of namespace and name, and the order of keys.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The identity of an object. Keys are sorted by the bytes of `namespace/name`, like the keys of
-/// etcd. So the namespace `a-b` comes before `a`.
+/// The namespace and name of an object. Keys are sorted by the bytes of `namespace/name`, like the
+/// keys of etcd. So all keys in the namespace `a-b` come before the keys in `a`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Namespace; empty for a cluster-scoped object.
+    /// Namespace. Empty for a cluster-scoped object.
     pub namespace: Arc<str>,
-    /// Name.
+    /// Name of the object.
     pub name: Arc<str>,
 }
 
@@ -23,19 +23,19 @@ impl Key {
         }
     }
 
-    /// Returns the bytes by which keys are sorted.
+    /// Returns the bytes of `namespace/name`, by which keys are sorted.
     fn path(&self) -> impl Iterator<Item = u8> {
         prefix(&self.namespace).chain(self.name.bytes())
     }
 }
 
-/// Returns the prefix of the keys in a namespace: `namespace/`, or nothing.
+/// Returns the bytes of `namespace/`, or nothing if `namespace` is empty.
 fn prefix(namespace: &str) -> impl Iterator<Item = u8> {
     let slash: &[u8] = if namespace.is_empty() { b"" } else { b"/" };
     namespace.bytes().chain(slash.iter().copied())
 }
 
-/// Compares namespaces in the order of their keys.
+/// Compares two namespaces in the order in which their keys are sorted.
 pub fn compare_namespaces(a: &str, b: &str) -> Ordering {
     prefix(a).cmp(prefix(b))
 }
@@ -45,8 +45,8 @@ impl Ord for Key {
         if self.namespace == other.namespace {
             return self.name.cmp(&other.name);
         }
-        // Two different keys can have the same bytes only if a name contains a slash, which
-        // Kubernetes forbids. The second comparison keeps the order total anyway.
+        // The second comparison distinguishes keys with the same bytes. Such keys do not occur,
+        // because a name would have to contain a slash, which Kubernetes forbids.
         self.path()
             .cmp(other.path())
             .then_with(|| self.namespace.cmp(&other.namespace))
@@ -59,7 +59,7 @@ impl PartialOrd for Key {
     }
 }
 
-/// `namespace/name`, or the name alone.
+/// Formats the key as `namespace/name`, or only as the name of a cluster-scoped object.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.namespace.is_empty() {

@@ -1,12 +1,12 @@
-//! The labels of an operation, and the syntax of Kubernetes labels.
+//! The keys of the labels that operations have, and functions that check and create label values.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
-/// Prefix of every label that the server sets itself.
+/// Prefix of the label keys that the server sets.
 pub const PREFIX: &str = "ifo.kubevirt.io/";
 
-/// Suffixes under [`PREFIX`] of the labels that the server sets.
+/// Label keys that the server sets, without [`PREFIX`].
 pub const SERVER_SUFFIXES: [&str; 12] = [
     "component",
     "operation",
@@ -22,10 +22,10 @@ pub const SERVER_SUFFIXES: [&str; 12] = [
     "subject-uid",
 ];
 
-/// Suffixes under [`PREFIX`] that rule authors may use.
+/// Label keys with [`PREFIX`] that rule sets may set, without the prefix.
 pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
 
-/// Longest label value, in bytes (Kubernetes' validation.LabelValueMaxLength).
+/// Maximum length of a label value, in bytes (`validation.LabelValueMaxLength` in apimachinery).
 pub const MAX_VALUE: usize = 63;
 
 /// Returns true if `value` is a valid label value: empty, or at most 63 characters of
@@ -56,7 +56,8 @@ pub fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// Returns true if `text` can follow the slash of a key. Its length is not checked.
+/// Returns true if `text` is valid as the name in a label key, which is the part after the slash.
+/// The length is not checked.
 pub fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
@@ -71,9 +72,9 @@ fn is_value_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// Converts `text` to a label value. A valid text is kept. Otherwise, the text is cut or its
-/// invalid characters are replaced, and a hash of the whole text is appended. So different texts
-/// have different values.
+/// Converts `text` to a label value. A text that is a valid label value stays the same. Otherwise,
+/// invalid characters are replaced, a long text is truncated, and a hash of the whole text is
+/// appended. So different texts become different values.
 pub fn to_value(text: &str) -> String {
     if is_value(text) {
         return text.to_owned();

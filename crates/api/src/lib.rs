@@ -1,4 +1,6 @@
-//! Wire types of our API groups, with their names, labels and schemas. This crate has no logic.
+//! The types of this project's API groups: `OperationRuleSet` and `InFlightOperation`, with the
+//! names, labels and schemas that belong to them. The server, the plugin and the engine use this
+//! crate.
 
 pub mod completeness;
 pub mod duration;
@@ -15,26 +17,26 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// The group of the CRDs: `OperationRuleSet`, and the persisted operations.
+/// API group of the CRDs: `OperationRuleSet`, and operations that are stored as custom resources.
 pub const GROUP: &str = "ifo.kubevirt.io";
-/// The group that this server serves through API aggregation.
+/// API group that the server serves through API aggregation.
 pub const LIVE_GROUP: &str = "live.ifo.kubevirt.io";
-/// The version of both groups.
+/// API version of both groups.
 pub const VERSION: &str = "v1alpha1";
 
-/// A resource in discovery: group (`""` is the core group), version and lower-case plural.
+/// The identity of a resource in discovery: group, version and plural.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gvr {
-    /// API group; empty for the core group.
+    /// API group, such as `kubevirt.io`. Empty for the core group.
     pub group: String,
     /// API version, such as `v1`.
     pub version: String,
-    /// Plural resource name, such as `virtualmachines`.
+    /// Plural of the resource in lower case, such as `virtualmachines`.
     pub resource: String,
 }
 
 impl Gvr {
-    /// Formats `group/version`, or `version` in the core group.
+    /// Returns `group/version`, or only `version` for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.clone()
@@ -44,7 +46,7 @@ impl Gvr {
     }
 }
 
-/// Formats `group/version/resource`, or `version/resource` in the core group.
+/// Formats the resource as `group/version/resource`, or `version/resource` for the core group.
 impl fmt::Display for Gvr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.group.is_empty() {
@@ -54,18 +56,19 @@ impl fmt::Display for Gvr {
     }
 }
 
-/// The scope of one feed: a target in all namespaces or in one.
+/// The identity of one feed. A feed is the watch of a resource in all namespaces or in one
+/// namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// The resource.
+    /// Resource that the feed watches.
     pub target: Arc<Gvr>,
-    /// The namespace. None means all namespaces.
+    /// Namespace that the feed watches. None for all namespaces.
     pub namespace: Option<Arc<str>>,
 }
 
 impl Source {
-    /// Returns true if this feed reports objects of `target` in `namespace`, which is None for
-    /// cluster-scoped objects.
+    /// Returns true if this feed reports the objects of `target` in `namespace`. `namespace` is
+    /// None for cluster-scoped objects.
     pub fn covers(&self, target: &Gvr, namespace: Option<&str>) -> bool {
         *self.target == *target
             && self
@@ -75,7 +78,7 @@ impl Source {
     }
 }
 
-/// Formats `group/version/resource`, followed by ` in namespace` if there is one.
+/// Formats the feed as `group/version/resource`, or `group/version/resource in namespace`.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
@@ -85,28 +88,28 @@ impl fmt::Display for Source {
     }
 }
 
-/// The result of discovery for a target.
+/// The result of discovery for the target of a rule set, which is the resource that it watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// The target exists, and can be listed and watched.
     Served {
-        /// Kind of its objects.
+        /// Kind of the target's objects.
         kind: String,
-        /// True if the objects are namespaced.
+        /// True if the target's objects are namespaced.
         namespaced: bool,
     },
-    /// Discovery was complete, and the target does not exist.
+    /// Discovery succeeded, and the cluster does not serve the target.
     NotServed {
-        /// The missing part.
+        /// Explanation which part of the target is missing: group, version or resource.
         message: String,
-        /// True if the cluster serves the target's API group. If it does not, the product that
-        /// defines the resource is not installed. If it does, the rule set probably has a typing
-        /// error in the version or the resource.
+        /// True if the cluster serves the target's API group. Then the version or the resource in
+        /// the rule set is probably misspelt. If false, the product that defines the resource is
+        /// probably not installed.
         group_served: bool,
     },
-    /// Discovery was not complete, so the target may exist.
+    /// Discovery failed, so it is unknown whether the target exists.
     Unknown {
-        /// The error.
+        /// Error of discovery.
         message: String,
     },
 }

@@ -1,13 +1,14 @@
-//! `live.ifo.kubevirt.io/v1alpha1` `InFlightOperation`: one operation in flight on one subject, as
-//! this server shows it. `kubectl explain` prints the descriptions of the fields below.
+//! The type `live.ifo.kubevirt.io/v1alpha1` `InFlightOperation`: an operation in flight on one
+//! object, which the server serves from memory. `kubectl explain` prints the descriptions of its
+//! fields.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Kind of the live resource.
+/// Kind of the resource that the server serves.
 pub const KIND: &str = "InFlightOperation";
-/// Plural of the live resource.
+/// Plural of the resource that the server serves.
 pub const PLURAL: &str = "inflightoperations";
 
 /// An operation that is in flight on one subject. It was detected by the rules of an
@@ -77,7 +78,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the value as it is written in the object.
+    /// Returns the value in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "Active",
@@ -108,7 +109,7 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the value as it is written in the object.
+    /// Returns the value in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Progressing => "Progressing",
@@ -180,8 +181,8 @@ pub struct Status {
     /// subject.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// A field that no release has. A test uses it to build a release that has one field more than
-    /// its neighbour.
+    /// A field that no release has. A test builds a server with this field, to check that releases
+    /// with different fields can run together.
     #[cfg(feature = "neighbour-release")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour_field: Option<String>,

@@ -1,10 +1,11 @@
-//! `ifo.kubevirt.io/v1alpha1` `InFlightOperation`: an operation as a custom resource, which
-//! persistence mode writes. Its CRD in `deploy/crd-persistence/` is generated from these types
-//! (`make manifests`).
+//! The type `ifo.kubevirt.io/v1alpha1` `InFlightOperation`: an operation that persistence mode
+//! stores as a custom resource. `make manifests` generates the CRD in `deploy/crd-persistence/`
+//! from this type.
 //!
-//! It has the content of the live object, except for three fields that a custom resource cannot
-//! set: the namespace (it is cluster-scoped), the uid and the creationTimestamp. An annotation and
-//! the status have the values of the live object.
+//! The custom resource has the same content as the live object, which the server serves from
+//! memory. There are three exceptions: namespace, UID and creationTimestamp of the live object are
+//! stored in an annotation and in the status. The custom resource is cluster-scoped, and the
+//! kube-apiserver sets its UID and creationTimestamp.
 
 use crate::live::{Phase, StartTimeSource, State, SubjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -12,12 +13,12 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Kind of the persisted operations.
+/// Kind of the custom resources.
 pub const KIND: &str = "InFlightOperation";
-/// Plural of the persisted operations.
+/// Plural of the custom resources.
 pub const PLURAL: &str = "inflightoperations";
 
-/// Annotation with the identity of the live object: `namespace/name`.
+/// Annotation with `namespace/name` of the live object.
 pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
 
 /// The operation and its subject.
@@ -132,7 +133,7 @@ pub struct InFlightOperationStatus {
     pub message: String,
     /// Progress in whole percent from 0 to 100. Absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    // Kubernetes has no smaller integer format, and warns about unknown formats.
+    // Kubernetes knows no smaller integer format than `int32`, and warns about unknown formats.
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
     /// Source of the start time.

@@ -1,10 +1,10 @@
-//! `ifo.kubevirt.io/v1alpha1` `OperationRuleSet`: the rules that detect operations on one resource.
+//! The type `ifo.kubevirt.io/v1alpha1` `OperationRuleSet`: rules that detect operations on the
+//! objects of one resource. `make manifests` generates the CRD in `deploy/crd/` from this type.
 //!
-//! The CRD in `deploy/crd/` is generated from these types (`make manifests`). Its schema refuses
-//! all errors that can be found without compiling an expression or reading discovery. Other errors
-//! are reported in [`OperationRuleSetStatus::conditions`]. Limits on sizes have two reasons. They
-//! limit the cost of one rule set for the server, and they keep the validation rules within the
-//! cost budget that the kube-apiserver estimates for them.
+//! The schema refuses all errors that can be found without compiling expressions and without
+//! discovery. The server reports other errors in [`OperationRuleSetStatus::conditions`]. The size
+//! limits bound the work that one rule set can cause in the server. They also keep the validation
+//! rules of the schema below the cost limit of the kube-apiserver.
 
 mod constraints;
 
@@ -19,34 +19,38 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Kind of the rule sets.
+/// Kind of rule sets.
 pub const KIND: &str = "OperationRuleSet";
-/// Reason of `InvalidTarget` if the cluster serves the target's API group, but not the version or
-/// the resource.
+/// Reason of the condition `InvalidTarget` if the cluster serves the API group of the target, but
+/// not the version or the resource. The target is the resource that the rule set watches.
 pub const NOT_SERVED: &str = "NotServed";
-/// Reason of `InvalidTarget` if the cluster does not serve the target's API group.
+/// Reason of the condition `InvalidTarget` if the cluster does not serve the target's API group.
 pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
-/// Reason of `Ready=False` if the detection of an operation is unknown on an object.
+/// Reason of the condition `Ready=False` if an evaluation failed, so that it is unknown whether an
+/// operation is in flight on an object.
 pub const EVALUATION_FAILED: &str = "EvaluationFailed";
-/// Plural of the rule sets.
+/// Plural of rule sets.
 pub const PLURAL: &str = "operationrulesets";
-/// The label of `ClusterRole`s that let the server watch targets. If its value is `true`,
-/// `deploy/rbac/targets.yaml` adds their rules to the rights of the server.
+/// Label of the `ClusterRole` objects that allow the server to watch targets. The aggregated
+/// ClusterRole in `deploy/rbac/targets.yaml` selects those in which this label has the value
+/// `true`.
 pub const AGGREGATE_LABEL: &str = "ifo.kubevirt.io/aggregate-to-targets";
 
-/// Largest number of rules in one rule set. Each is evaluated on every event of the target.
+/// Maximum number of rules in one rule set. Every rule is evaluated on every change of an object.
 pub const MAX_RULES: usize = 64;
-/// Largest number of characters in one expression. The longest shipped expression has about 700.
+/// Maximum number of characters in one expression. The longest expression in the shipped rule sets
+/// has about 700 characters.
 pub const MAX_EXPRESSION: usize = 4096;
-/// Largest number of namespaces in one rule set. Each can need a separate watch.
+/// Maximum number of namespaces in one rule set. Each namespace can need its own watch.
 pub const MAX_NAMESPACES: usize = 64;
-/// Largest number of static labels, and of computed labels. Every operation has all of them.
+/// Maximum number of fixed labels in one rule set, and maximum number of computed labels. Each
+/// operation of the rule set has all these labels.
 pub const MAX_LABELS: usize = 32;
 
-/// Largest number of variables in one rule set.
+/// Maximum number of variables in one rule set.
 pub const MAX_VARIABLES: usize = 32;
-/// Longest `debounce`, `appearAfter` and `stateAfter`, in seconds. The state during these times is
-/// kept in memory.
+/// Maximum of `debounce`, `appearAfter` and `stateAfter`, in seconds. The server keeps waiting
+/// operations and states in memory for these times.
 pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 
 /// Rules that detect operations on one resource. The server watches the resource and evaluates the
@@ -192,7 +196,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The resource.
+    /// Returns the resource as a [`Gvr`](crate::Gvr).
     pub fn gvr(&self) -> crate::Gvr {
         crate::Gvr {
             group: self.group.clone(),
@@ -306,8 +310,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the rule's expressions except `forEach`, each with its field. With `forEach`, these
-    /// expressions can read `item`.
+    /// Returns field name and source of each expression of the rule, except `forEach`. In a rule
+    /// with `forEach`, the returned expressions can read `item`.
     pub fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let optional = [
             ("itemKey", &self.item_key),

@@ -1,7 +1,7 @@
 //! Stops an expression whose cost grows with the square of the length of a list.
 //!
-//! A user of a controller can write such an expression by mistake or on purpose. It is short, and
-//! its types are correct. The budget stops it on a long list.
+//! A user can write such an expression by mistake or on purpose. It is short and its types are
+//! correct, so it compiles. On a long list, the evaluation exceeds the budget.
 
 use std::error::Error;
 use std::time::Instant;
@@ -12,7 +12,8 @@ use ifo_cel::{
 };
 use jiff::Timestamp;
 
-/// Two loops visit each pair: cheap for ten elements, and a million steps for a thousand.
+/// An expression whose nested loops visit every pair of elements. This takes about a hundred steps
+/// for ten elements, and a million steps for a thousand elements.
 const PAIRS: &str = "object.list.all(a, object.list.all(b, a == b || a != b))";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let elapsed = started.elapsed();
         match outcome {
             Ok(answer) => println!("{length}: {answer} after {spent} steps, {elapsed:?}"),
-            // Not `false`: the answer is unknown.
+            // The result is unknown, which is not the same as `false`.
             Err(EvaluationFault::Budget) => {
                 println!("{length}: stopped after {spent} steps, {elapsed:?}");
             }
@@ -32,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the answer for a list of this many numbers, and its cost.
+/// Evaluates the expression on a list of `length` numbers. Returns the result and the number of
+/// steps.
 fn evaluate(length: u32) -> Result<(Result<bool, EvaluationFault>, u64), Box<dyn Error>> {
     let program = compile(PAIRS, ResultKind::Bool, &Environment::default())?;
     let list: Vec<_> = (0..length).collect();

@@ -7,7 +7,7 @@
 //! 1 of 100000 steps
 //! ```
 //!
-//! Without a file it evaluates on a small Deployment.
+//! Without a file, the object is a small Deployment.
 
 use std::error::Error;
 use std::{env, fs};
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the value, its type and its cost, or the error.
+/// Returns the type and value of the expression and the number of steps, or the error.
 fn evaluate(expression: &str, json: &str) -> Result<String, Box<dyn Error>> {
     let program = compile(expression, ResultKind::Any, &Environment::default())?;
     let doc = Doc::parse(json.as_bytes(), program.projection())?;
@@ -46,7 +46,7 @@ fn evaluate(expression: &str, json: &str) -> Result<String, Box<dyn Error>> {
     #[expect(clippy::disallowed_methods, reason = "a program of its own")]
     let now = Timestamp::now();
     let answer = program.value(&mut EvaluationScope::new(&doc, now, &mut budget));
-    // A failed evaluation has a cost, too.
+    // A failed evaluation also takes steps.
     let spent = STEPS_PER_OBJECT - budget.left;
     match answer {
         Ok(answer) => Ok(format!(

@@ -1,8 +1,8 @@
-//! Decodes only the fields of a large object that a set of expressions reads.
+//! Decodes only those fields of a large object that some expressions can read.
 //!
-//! A controller that watches thousands of objects compiles its expressions once, merges
-//! their projections, and decodes every object with the result. It can keep the decoded
-//! fields in place of the object.
+//! A controller that watches thousands of objects compiles its expressions once and merges their
+//! projections. It decodes every object with the merged projection, and can store the decoded
+//! fields instead of the object.
 
 use std::error::Error;
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut programs = Vec::new();
     let mut projection = Projection::default();
-    // The program itself needs this field in addition to the fields of the expressions.
+    // A controller adds the fields that its own code needs.
     projection.add(&["metadata", "name"]);
     for source in EXPRESSIONS {
         let program = compile(source, ResultKind::Bool, &Environment::default())?;
@@ -37,10 +37,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         programs.push(program);
     }
     let doc = Doc::parse(json.as_bytes(), &projection)?;
-    let kept = doc.to_json();
+    let decoded = doc.to_json();
     println!("object: {} bytes", json.len());
-    println!("decoded: {} bytes", kept.len());
-    assert!(kept.len() * 40 < json.len());
+    println!("decoded: {} bytes", decoded.len());
+    assert!(decoded.len() * 40 < json.len());
 
     let mut budget = Budget { left: 1_000 };
     #[expect(clippy::disallowed_methods, reason = "a program of its own")]
@@ -52,8 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the fields that the expressions name. The projection also follows them through variables
-/// and comprehensions, but cannot be printed.
+/// Returns the fields that the expressions name. A projection cannot be printed.
 fn paths() -> Result<Vec<String>, Box<dyn Error>> {
     let mut paths = Vec::new();
     for source in EXPRESSIONS {
@@ -73,7 +72,8 @@ fn paths() -> Result<Vec<String>, Box<dyn Error>> {
     Ok(paths)
 }
 
-/// A pod as an API server sends it: most of it is environment, volumes and managed fields.
+/// Returns a Pod as an API server sends it. Environment variables and managed fields are most of
+/// it.
 fn pod() -> Value {
     let environment: Vec<_> = (0..100)
         .map(|index| json!({"name": format!("VARIABLE_{index}"), "value": "x".repeat(40)}))

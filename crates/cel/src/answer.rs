@@ -1,4 +1,5 @@
-//! Converts the value of an expression to a number, a time, a key or JSON, or returns an error.
+//! Converts the result of an evaluation to the kind that the caller requires: a percentage, a time,
+//! a key or JSON.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -9,16 +10,17 @@ use super::failure::FixedText;
 use super::value::{Fault, V, charge, steps};
 use super::{Budget, EvaluationFault, ResultKind};
 
-/// A value of any type, for tools that show what an expression yields.
+/// A value of any type, for tools that show the result of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypedValue {
-    /// The name of its CEL type, such as `int` or `google.protobuf.Timestamp`.
+    /// The name of the value's CEL type, such as `int` or `google.protobuf.Timestamp`.
     pub type_name: String,
-    /// The value as JSON: bytes in base64, what JSON has no type for as `string(..)`
-    /// prints it.
+    /// The value as JSON. Bytes are encoded in base64. A value of another type that JSON does not
+    /// have, such as a timestamp, is the string that CEL's function `string` returns.
     pub value: Value,
 }
 
+/// Returns the error for a value that is not of the required kind.
 pub(super) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
     let (wanted, found) = (wanted.name(), value.type_name());
     EvaluationFault::Error(FixedText::joined(&[
@@ -30,10 +32,10 @@ pub(super) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
     ]))
 }
 
-/// Converts to whole percent from 0 to 100, rounded down. None for text without a number, and for
-/// null.
+/// Converts a value to whole percent from 0 to 100, rounded down. Returns None for text without a
+/// number, and for null.
 pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
-    #[allow(clippy::cast_precision_loss)] // Beyond 2^53 it is more than 100.
+    #[allow(clippy::cast_precision_loss)] // Clamped beyond 2^53.
     let number = match value {
         V::Null => return Ok(None),
         V::Int(number) => *number as f64,
@@ -49,15 +51,15 @@ pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
         let infinite = FixedText::of("progress is not a finite number");
         return Err(EvaluationFault::Error(infinite));
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Inside the range.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 0 to 100.
     Ok(Some(number.clamp(0.0, 100.0) as u8))
 }
 
-/// Parses the number of `45.20%` or `45.20`.
+/// Parses a text such as `45.20%` or `45.20`.
 fn percentage(text: &str) -> Option<f64> {
     let text = text.trim();
     let digits = text.strip_suffix('%').unwrap_or(text).trim_end();
-    // Rust also parses infinities, NaN and powers of ten, which are not accepted here.
+    // Rust would also parse infinities, NaN and exponents. These are not accepted here.
     let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-');
     if !digits.chars().all(plain) {
         return None;
@@ -68,7 +70,7 @@ fn percentage(text: &str) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
-/// Converts to a point in time. None for empty text and for null.
+/// Converts a value to a point in time. Returns None for empty text and for null.
 pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> {
     let instant = match value {
         V::Null => return Ok(None),
@@ -83,7 +85,7 @@ pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> 
         .ok_or_else(|| EvaluationFault::Error(FixedText::of("not a time in RFC 3339")))
 }
 
-/// Returns the text of a string or an integer.
+/// Converts a string or an integer to text.
 pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     match value {
         V::Str(text) => Ok(text.to_string()),
@@ -93,8 +95,8 @@ pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     }
 }
 
-/// Encodes the value as JSON. Each value costs a step, and so do the bytes of texts. A shared value
-/// is written at each place where it occurs.
+/// Converts a value to JSON. Each value costs one step, and 64 bytes of text cost one step. A value
+/// that occurs more than once in a list or map is copied each time.
 pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
     charge(budget, 1)?;
     Ok(match value {

@@ -1,11 +1,14 @@
-//! Static types: the parameters and results of each function, and cel-go's errors for wrong
-//! arguments. `dyn` matches every type, and the document has the type `dyn`.
+//! The type checker: the static types, the overloads of each function and operator, and cel-go's
+//! errors for wrong arguments. The type `dyn` matches every type. `object` has the type `dyn`,
+//! because there is no schema.
 
 use std::fmt;
 
+/// A static type of CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ty {
-    /// The type after a reported error. It matches every type.
+    /// The type of an expression for which an error was reported. It matches every type, so that
+    /// one mistake is reported only once.
     Error,
     /// An unknown type, such as that of the elements of `[]`. It matches every type.
     Free,
@@ -56,7 +59,8 @@ impl Ty {
         Self::Map(Box::new(key), Box::new(value))
     }
 
-    /// Returns the name of the type, as `type(..)` of a value has it.
+    /// Returns the name that a value of this type has at evaluation, such as `list` for
+    /// `list(int)`.
     pub(super) fn runtime_name(&self) -> String {
         match self {
             Self::Null => "null_type".to_owned(),
@@ -69,11 +73,12 @@ impl Ty {
         }
     }
 
+    /// Returns true if the type matches every type.
     pub(super) fn is_dynamic(&self) -> bool {
         matches!(self, Self::Error | Self::Free | Self::Dyn)
     }
 
-    /// Returns true if a value of this type can be used for the wanted type.
+    /// Returns true if a value of this type can be used where `other` is expected.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
             (a, b) if a.is_dynamic() || b.is_dynamic() => true,
@@ -89,7 +94,7 @@ impl Ty {
         }
     }
 
-    /// Returns true if this type contains all values of `other`.
+    /// Returns true if every value of the type `other` also has this type.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Error, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
@@ -102,7 +107,8 @@ impl Ty {
         }
     }
 
-    /// Returns the type of a literal's elements after one more element.
+    /// Returns the common type of the elements of a list or map literal. `self` is the common type
+    /// of the previous elements, and `other` is the type of the next element.
     pub(super) fn join(self, other: &Self) -> Self {
         match self {
             Self::Free => other.clone(),
@@ -118,7 +124,7 @@ impl Ty {
     }
 }
 
-/// A type in a declaration. `A` and `B` are type parameters.
+/// A type in the declaration of an overload. `A` and `B` are type parameters.
 #[derive(Clone, Copy)]
 enum P {
     A,
@@ -141,11 +147,14 @@ enum P {
 }
 
 struct Overload {
+    /// True for `receiver.name(..)`, and false for `name(..)`.
     member: bool,
+    /// The types of the arguments. The receiver of a member call is the first argument.
     args: &'static [P],
     result: P,
 }
 
+/// Declares an overload of the form `name(..)`.
 const fn f(args: &'static [P], result: P) -> Overload {
     Overload {
         member: false,
@@ -154,6 +163,7 @@ const fn f(args: &'static [P], result: P) -> Overload {
     }
 }
 
+/// Declares an overload of the form `receiver.name(..)`.
 const fn m(args: &'static [P], result: P) -> Overload {
     Overload {
         member: true,
@@ -196,8 +206,8 @@ static NEGATE: [Overload; 2] = [f(&[Double], Double), f(&[Int], Int)];
 static NOT: [Overload; 1] = [f(&[Bool], Bool)];
 static EQUAL: [Overload; 1] = [f(&[A, A], Bool)];
 static CONDITION: [Overload; 1] = [f(&[Bool, A, A], A)];
-// Literals of different numeric types cannot be compared, because a plain environment has no
-// cross-type overloads.
+// cel-go's standard environment has no overloads for two different numeric types. So `1 < 1.5` is
+// an error. Values of the type `dyn` can be compared.
 static ORDER: [Overload; 8] = [
     f(&[Bool, Bool], Bool),
     f(&[Int, Int], Bool),
@@ -279,7 +289,7 @@ static SUBSTRING: [Overload; 2] = [m(&[Str, Int], Str), m(&[Str, Int, Int], Str)
 static OF_STRING: [Overload; 1] = [m(&[Str], Str)];
 static QUANTITY: [Overload; 1] = [f(&[Str], Quantity)];
 static IS_QUANTITY: [Overload; 1] = [f(&[Str], Bool)];
-// This is a function, although Kubernetes' documentation describes a field.
+// `sign` is a function, although Kubernetes' documentation describes it as a field.
 static SIGN: [Overload; 1] = [f(&[Quantity], Int)];
 static IS_INTEGER: [Overload; 1] = [m(&[Quantity], Bool)];
 static AS_INTEGER: [Overload; 1] = [m(&[Quantity], Int)];
@@ -291,6 +301,7 @@ static ADD_QUANTITY: [Overload; 2] = [
 static COMPARE: [Overload; 1] = [m(&[Quantity, Quantity], Int)];
 static IS_BEYOND: [Overload; 1] = [m(&[Quantity, Quantity], Bool)];
 
+/// Returns the overloads of a function or operator. The parser uses these names.
 fn overloads(name: &str) -> &'static [Overload] {
     match name {
         "_+_" => &ADD,
@@ -341,8 +352,8 @@ fn overloads(name: &str) -> &'static [Overload] {
     }
 }
 
-/// Returns the type of the call `name(args)`, or cel-go's error if no overload matches. In a member
-/// call, the receiver is the first of `args`.
+/// Returns the result type of a call, or cel-go's error if no overload matches. In a member call,
+/// the first of `args` is the type of the receiver.
 pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
     let mut result: Option<Ty> = None;
     for overload in overloads(name) {
@@ -375,7 +386,7 @@ pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
     })
 }
 
-/// The types of `A` and `B` in one call.
+/// The types that replace the type parameters `A` and `B` in one call.
 #[derive(Default)]
 struct Bound {
     a: Option<Ty>,
@@ -383,6 +394,8 @@ struct Bound {
 }
 
 impl Bound {
+    /// Returns true if an argument of the type `arg` matches `wanted`. Sets `A` and `B` if `wanted`
+    /// contains them.
     fn takes(&mut self, arg: &Ty, wanted: P) -> bool {
         match (wanted, arg) {
             (P::A, _) => bind(&mut self.a, arg),
@@ -421,6 +434,7 @@ impl Bound {
     }
 }
 
+/// Sets a type parameter to `ty`. Returns false if it has another type that does not fit.
 fn bind(bound: &mut Option<Ty>, ty: &Ty) -> bool {
     match bound {
         None => {

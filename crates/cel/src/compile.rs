@@ -1,6 +1,8 @@
-//! Compiles expressions on a separate thread, whose stack is large enough for every expression of
-//! [`MAX_SOURCE`] bytes. The parser recurses for each operator of a chain, and a stack overflow
-//! would end the process.
+//! Compiles the text of an expression to an op tree.
+//!
+//! The compiler runs on a separate thread. The parser recurses for each operator in a chain of
+//! operators, and a stack overflow would end the process. So the stack of that thread is large
+//! enough for every expression of up to [`MAX_SOURCE`] bytes.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -14,20 +16,21 @@ use super::op::Op;
 use super::project::NeededPart;
 use super::{CompileError, Environment, Projection, ResultKind};
 
-/// Largest size of an expression in bytes. The stack below is sized for it.
+/// Largest size of an expression in bytes. [`STACK_BYTES`] depends on this limit.
 pub(super) const MAX_SOURCE: usize = 4096;
 
-/// Largest nesting depth of an expression, as in cel-go. The evaluation recurses once for each
-/// level.
+/// Largest nesting depth of an expression. cel-go has the same limit. The evaluation recurses once
+/// for each level.
 pub(super) const MAX_DEPTH: usize = 250;
 
-/// Stack size of the compiling thread in bytes. In a debug build, the parser needs up to 25 KB for
-/// each level. An expression of [`MAX_SOURCE`] bytes can have 2,048 levels, such as `!!…!!a`, until
-/// it is refused because of [`MAX_DEPTH`]. Unused pages need no memory.
+/// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] bytes, such as
+/// `!!…!!a`, can have 2,048 levels. The parser visits all of them before the expression is refused
+/// because of [`MAX_DEPTH`]. In a debug build, it needs up to 25 KB of stack for each level. Unused
+/// pages of the stack need no memory.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
-/// Allows one compilation at a time, which limits the memory. Each has a new thread: expressions
-/// change rarely, and the end of the thread frees its stack.
+/// The lock that allows only one compilation at a time, which limits the memory. Each compilation
+/// has a new thread, because expressions change rarely and the end of the thread frees the stack.
 static COMPILE_LOCK: Mutex<()> = Mutex::new(());
 
 /// The result of a compilation.
@@ -36,13 +39,14 @@ pub(super) struct Compiled {
     pub source: String,
     pub op: Op,
     pub ty: Ty,
+    /// Steps of one evaluation, without the iterations of comprehensions.
     pub weight: u64,
-    /// Nesting depth. The expressions of the variables that it uses are included.
+    /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
     pub reads_now: bool,
     pub reads_item: bool,
     pub projection: Projection,
-    /// The parts of the variable `item` that the expression can read.
+    /// The parts of `item` that the expression can read.
     pub item: NeededPart,
 }
 
@@ -55,7 +59,7 @@ pub(super) fn compile(
     with_stack(|| compile_on_this_thread(source, kind, environment))
 }
 
-/// Runs `work` on a stack for the deepest accepted expression.
+/// Runs `work` on a new thread that has a stack of [`STACK_BYTES`] bytes.
 pub(super) fn with_stack<T: Send>(
     work: impl FnOnce() -> Result<T, CompileError> + Send,
 ) -> Result<T, CompileError> {
@@ -66,7 +70,7 @@ pub(super) fn with_stack<T: Send>(
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, work);
         match compiling {
-            // No panic of the parser is known. It would be reported here.
+            // A panic of the parser becomes this error. No such panic is known.
             Ok(compiling) => compiling
                 .join()
                 .unwrap_or_else(|_| Err(error("the compiler failed".to_owned()))),
@@ -98,14 +102,14 @@ pub(super) fn compile_on_this_thread(
             message,
         });
     }
-    // Only errors of the most serious kind are reported.
-    let complaints = [lowered.misused, lowered.mistyped, lowered.misformatted]
+    // Only errors of the first list that has any are reported.
+    let errors = [lowered.misused, lowered.mistyped, lowered.misformatted]
         .into_iter()
-        .find(|complaints| !complaints.is_empty())
+        .find(|errors| !errors.is_empty())
         .unwrap_or_default();
-    let first = complaints
+    let first = errors
         .into_iter()
-        .map(|complaint| located(complaint, &info))
+        .map(|error| located(error, &info))
         .min_by_key(|error| (error.line, error.column));
     if let Some(error) = first {
         return Err(error);
@@ -127,7 +131,7 @@ pub(super) fn compile_on_this_thread(
     })
 }
 
-/// Parses a source within the limits of length and depth.
+/// Parses `source`. Returns an error if it exceeds [`MAX_SOURCE`] or [`MAX_DEPTH`].
 pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
     if source.len() > MAX_SOURCE {
         return Err(error(format!(
@@ -135,8 +139,8 @@ pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError
             source.len()
         )));
     }
-    // The optional syntax (`a.?b`) is off, as in cel-go's plain environment. The parser does not
-    // expand macros, because lowering handles them as calls.
+    // The syntax of optional fields (`a.?b`) is off, as in cel-go's standard environment. The
+    // parser does not expand macros. The module `lower` receives them as calls.
     let parser = Env::default()
         .with_optional_support(false)
         .parser()
@@ -154,31 +158,32 @@ fn too_deep() -> CompileError {
     error(format!("expression recursion limit exceeded: {MAX_DEPTH}"))
 }
 
-pub(super) fn located(complaint: NodeError, info: &SourceInfo) -> CompileError {
+/// Adds the line and column of the node to its error.
+pub(super) fn located(error: NodeError, info: &SourceInfo) -> CompileError {
     let offset = info
-        .offset_for(complaint.node)
+        .offset_for(error.node)
         .and_then(|(start, _)| usize::try_from(start).ok())
         .unwrap_or_default();
     let before = info.source.get(..offset).unwrap_or_default();
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     CompileError {
-        message: complaint.message,
+        message: error.message,
         line: before.matches('\n').count() + 1,
         column: before[line_start..].chars().count() + 1,
     }
 }
 
 fn first_syntax_error(errors: &ParseErrors) -> CompileError {
-    // A syntax error makes the tree incomplete. The parser also reports the incomplete places, and
-    // they can come before the syntax error in the list.
+    // After a syntax error, the parser also reports each incomplete node of the tree. Such a report
+    // can be in the list before the syntax error.
     let is_syntax = |error: &&ParseError| error.msg.starts_with("Syntax error");
     let mut all = errors.errors.iter();
     let Some(first) = all.clone().find(is_syntax).or_else(|| all.next()) else {
         return error("syntax error".to_owned());
     };
     let message = match &first.source {
-        // This message means that the expression exceeds the parser's limit of depth. The text for
-        // the author is in the source of the error.
+        // The parser uses this message for an expression that is nested too deeply. The useful text
+        // is in the source of its error.
         Some(cause) if first.msg == "UNKNOWN" => cause.to_string(),
         _ => first.msg.clone(),
     };
@@ -190,7 +195,7 @@ fn first_syntax_error(errors: &ParseErrors) -> CompileError {
     }
 }
 
-/// Returns true if `node` is at most `levels` deep.
+/// Returns true if the tree below `node` has at most `levels` levels.
 fn fits_depth(node: &IdedExpr, levels: usize) -> bool {
     let Some(levels) = levels.checked_sub(1) else {
         return false;

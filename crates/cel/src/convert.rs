@@ -1,14 +1,14 @@
-//! Conversions and arithmetic, with the results and errors of cel-go.
+//! The conversion functions and arithmetic operators of CEL, with the results and errors of cel-go.
 
 use std::rc::Rc;
 
 use super::Budget;
 use super::op::{Arith, Function};
-use super::time::{Instant, ParseTime, format_duration, parse_duration};
+use super::time::{Instant, ParseTimeError, format_duration, parse_duration};
 use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
 
-/// Bytes that are copied in one step. One step then creates at most the memory of one list element,
-/// so the budget limits the memory.
+/// Number of bytes that are copied in one step. So a step never allocates more memory than the step
+/// that creates one element of a list, and the budget also limits the memory.
 pub(super) const COPY_BYTES_PER_STEP: usize = 64;
 
 type ConversionOutcome<'e> = Result<V<'e>, Fault<'e>>;
@@ -32,6 +32,7 @@ pub(super) fn convert<'e>(
     }
 }
 
+/// Returns the error for a value that cannot be converted to the type `to`.
 fn unconvertible<'e>(value: &V<'_>, to: &'static str) -> Fault<'e> {
     let from = value.type_name();
     Fault::words(&["type conversion error from '", from, "' to '", to, "'"])
@@ -61,14 +62,14 @@ fn to_bytes<'e>(value: V<'e>, budget: &mut Budget) -> ConversionOutcome<'e> {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // What converting to a double means.
+#[allow(clippy::cast_precision_loss)] // The conversion rounds.
 fn to_double(value: V<'_>) -> ConversionOutcome<'_> {
     match &value {
         V::Double(_) => Ok(value),
         V::Int(int) => Ok(V::Double(*int as f64)),
         V::Uint(uint) => Ok(V::Double(*uint as f64)),
         V::Str(text) => match text.parse::<f64>() {
-            // In Go, a number that is too large is an error.
+            // In Go, a number that is too large is an error. In Rust, it is infinity.
             Ok(double) if double.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 Err(unconvertible(&value, "double"))
             }
@@ -111,7 +112,7 @@ fn to_uint(value: V<'_>) -> ConversionOutcome<'_> {
         V::Uint(_) => Ok(value),
         V::Int(int) => u64::try_from(*int).map(V::Uint).map_err(|_| overflow()),
         V::Double(double) => truncate_uint(*double).map(V::Uint).ok_or_else(overflow),
-        // Go accepts no sign here, but Rust does.
+        // Go accepts no `+` here, but Rust does.
         V::Str(text) if text.starts_with('+') => Err(unconvertible(&value, "uint")),
         V::Str(text) => text
             .parse()
@@ -128,8 +129,8 @@ fn to_timestamp(value: V<'_>) -> ConversionOutcome<'_> {
         V::Int(second) => Instant::at(*second).map(V::Time).ok_or_else(overflow),
         V::Str(text) => match Instant::parse(text) {
             Ok(time) => Ok(V::Time(time)),
-            Err(ParseTime::Range) => Err(overflow()),
-            Err(ParseTime::Syntax) => Err(unconvertible(&value, "google.protobuf.Timestamp")),
+            Err(ParseTimeError::Range) => Err(overflow()),
+            Err(ParseTimeError::Syntax) => Err(unconvertible(&value, "google.protobuf.Timestamp")),
         },
         _ => Err(Fault::no_overload()),
     }
@@ -165,13 +166,14 @@ pub(super) fn format_double(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    // For the shortest representation, Go uses a precision of 6.
+    // Go uses an exponent if it is less than -4, or not less than the precision. In the shortest
+    // format, the precision for this decision is 6.
     if (-4..6).contains(&exponent) {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    // Of two shortest texts with the same distance, Go takes the even one. Rounding to the same
-    // number of digits does that, too.
+    // If two shortest texts are equally near to the value, Go returns the one whose last digit is
+    // even. Rust does so only if it rounds to a given number of digits.
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     let rounded = format!("{value:.*e}", digits.saturating_sub(1));
     let mantissa = match rounded.split_once('e') {
@@ -181,7 +183,7 @@ pub(super) fn format_double(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// Evaluates `+ - * / %`.
+/// Evaluates one of the operators `+`, `-`, `*`, `/` and `%`.
 pub(super) fn arithmetic<'e>(
     op: Arith,
     left: V<'e>,

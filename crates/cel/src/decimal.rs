@@ -1,28 +1,31 @@
-//! Decimal numbers of a limited length, for quantities that do not fit 64 bits.
-//!
-//! Input: digits and a power of ten. Output: exact sums and comparisons.
+//! Decimal numbers with a limited number of digits, for quantities that do not fit 64 bits. Sums
+//! and comparisons are exact.
 
 use std::cmp::Ordering;
 
-/// Largest number of digits of a quantity. The largest that Kubernetes supports has 19.
+/// Largest number of digits of a quantity. The largest quantity that Kubernetes supports has 19
+/// digits.
 pub(super) const MAX_DIGITS: usize = 1024;
 
-/// Finer powers of ten are rounded up.
+/// Exponent of the smallest fraction of a quantity, 10^-9. Smaller fractions are rounded away from
+/// zero.
 pub(super) const NANO: i64 = -9;
 
-/// The error for a quantity with too many digits.
+/// The error for a number with more than [`MAX_DIGITS`] digits.
 pub(super) struct TooLarge;
 
-/// Digits without leading zeros, the most significant first.
+/// The number `digits` times 10^`exponent`.
 #[derive(Clone, Debug)]
 pub(super) struct Decimal {
     pub negative: bool,
+    /// Digits from 0 to 9 without leading zeros, the most significant one first. Zero has no
+    /// digits.
     pub digits: Vec<u8>,
     pub exponent: i64,
 }
 
-/// Creates the digits without leading zeros.
-pub(super) fn digits(whole: &str, fraction: &str) -> Vec<u8> {
+/// Converts the text before and after the point to digits without leading zeros.
+pub(super) fn parse_digits(whole: &str, fraction: &str) -> Vec<u8> {
     whole
         .bytes()
         .chain(fraction.bytes())
@@ -36,18 +39,19 @@ impl Decimal {
         let printed = value.unsigned_abs().to_string();
         Self {
             negative: value < 0,
-            digits: digits(&printed, ""),
+            digits: parse_digits(&printed, ""),
             exponent,
         }
     }
 
-    /// Returns the power of ten that is above the number, which must not be zero.
+    /// Returns the exponent of the smallest power of ten that is larger than the absolute value.
+    /// The number must not be zero.
     fn top(&self) -> i64 {
         self.exponent
             .saturating_add(i64::try_from(self.digits.len()).unwrap_or(i64::MAX))
     }
 
-    /// Multiplies with a power of two, of which the exponent is at most 60.
+    /// Multiplies the number by 2^`shift`. `shift` is at most 60.
     pub(super) fn shift(&mut self, shift: u32) {
         let mut carry: u128 = 0;
         for digit in self.digits.iter_mut().rev() {
@@ -56,12 +60,12 @@ impl Decimal {
             carry = product / 10;
         }
         let printed = carry.to_string();
-        let head = digits(&printed, "");
+        let head = parse_digits(&printed, "");
         self.digits.splice(0..0, head);
     }
 
-    /// Rounds away from zero to billionths. As in Kubernetes, a rounded number other than zero is
-    /// then counted in billionths.
+    /// Rounds the number away from zero to a multiple of 10^-9. As in Kubernetes, the exponent is
+    /// then -9, unless the number is zero.
     pub(super) fn round(&mut self) -> Result<(), TooLarge> {
         if self.digits.is_empty() {
             return Ok(());
@@ -87,7 +91,7 @@ impl Decimal {
         Ok(())
     }
 
-    /// Converts to a smaller power of ten.
+    /// Sets a smaller exponent and adds digits, so that the number stays the same.
     fn rescale(&mut self, exponent: i64) -> Result<(), TooLarge> {
         let zeros = usize::try_from(self.exponent - exponent).unwrap_or_default();
         if !self.digits.is_empty() {
@@ -100,6 +104,7 @@ impl Decimal {
         Ok(())
     }
 
+    /// Compares the absolute values.
     pub(super) fn magnitude_cmp(&self, other: &Self) -> Ordering {
         match (self.digits.is_empty(), other.digits.is_empty()) {
             (true, true) => return Ordering::Equal,
@@ -107,7 +112,8 @@ impl Decimal {
             (false, true) => return Ordering::Greater,
             (false, false) => {}
         }
-        // With the same length, the digits decide. Missing digits are zeros.
+        // If the first digits have the same power of ten, the digits are compared. Zeros are added
+        // to the shorter number.
         let len = self.digits.len().max(other.digits.len());
         let padded = |number: &Self| {
             let zeros = std::iter::repeat_n(0, len - number.digits.len());
@@ -139,7 +145,7 @@ impl Decimal {
         if a.magnitude_cmp(&b).is_lt() {
             std::mem::swap(&mut a, &mut b);
         }
-        // The larger number decides the sign.
+        // The number with the larger absolute value determines the sign.
         let subtract = a.negative != b.negative;
         let mut carry = 0;
         let smaller = b.digits.iter().rev().chain(std::iter::repeat(&0));
@@ -164,7 +170,7 @@ impl Decimal {
         Ok(a)
     }
 
-    /// Converts the digits to a double, rounded once.
+    /// Returns the number without its power of ten, as the nearest double.
     pub(super) fn mantissa(&self) -> f64 {
         let text: String = self.digits.iter().map(|d| char::from(b'0' + d)).collect();
         let value: f64 = text.parse().unwrap_or_default();

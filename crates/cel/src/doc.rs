@@ -1,8 +1,8 @@
-//! The decoded fields of one object.
+//! Decodes the fields of an object that a projection selects, and skips all other fields.
 //!
-//! Input: its JSON and a projection. Output: a tree in one arena. Strings without escapes are
-//! borrowed from the JSON. Fields outside the projection are skipped. Numbers are integers if they
-//! fit `i64`, else doubles. If a key is repeated, the last value counts.
+//! The decoded values are a tree whose nodes are in one vector. Strings without escapes are
+//! borrowed from the JSON text. A number is an integer if it fits `i64`, and otherwise a double. If
+//! a key is repeated, the last value counts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,33 +14,35 @@ use serde_json::error::Category;
 use super::project::{NeededPart, Projection};
 use crate::JsonFault;
 
-/// Largest size of the JSON in bytes. It is twenty times etcd's default limit for an object.
+/// Largest size of the JSON text in bytes, which is about twenty times etcd's default limit for an
+/// object.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Largest number of decoded values of one object. Each takes 56 bytes, or twice as many during
-/// decoding. All expressions together may take as many steps ([`super::STEPS_PER_OBJECT`]), so they
-/// could not read more values.
+/// Largest number of decoded values of one object. A value takes 56 bytes, and up to twice as many
+/// during decoding. The limit equals [`super::STEPS_PER_OBJECT`], because expressions cannot visit
+/// more values within that budget.
 const MAX_VALUES: usize = 100_000;
 
-/// Up to this number of members, a linear search is faster than a binary search.
+/// Largest number of members that are searched linearly. For more members, a binary search is
+/// faster.
 const MAX_LINEAR_SEARCH: usize = 8;
 
-/// The projected fields of one object, borrowed from its JSON where possible.
+/// The decoded fields of one object, borrowed from its JSON where possible.
 pub struct Doc<'a> {
     entries: Vec<DocMember<'a>>,
     root: DocItem<'a>,
 }
 
-/// The error of a text that cannot be decoded as an object. It quotes no part of the text.
+/// The reason why a text cannot be decoded as an object. The error contains no part of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocError {
-    /// It is JSON, but not an object.
+    /// The text is valid JSON, but not an object.
     #[error("not a JSON object")]
     NotAnObject,
     /// The text is longer than 32 MiB.
     #[error("larger than {MAX_BYTES} bytes")]
     TooLong,
-    /// The projection selects more than 100,000 values of the text.
+    /// The projection selects more than 100,000 values.
     #[error("more than {MAX_VALUES} values")]
     TooManyValues,
     /// The text is not JSON, or is nested deeper than 127 levels.
@@ -48,8 +50,9 @@ pub enum DocError {
     NoJson(JsonFault),
 }
 
+/// A member of an object or an element of a list.
 struct DocMember<'a> {
-    /// The key. Empty in a list.
+    /// The key of a member. Empty for an element.
     key: Cow<'a, str>,
     item: DocItem<'a>,
 }
@@ -65,6 +68,7 @@ pub(super) enum DocItem<'a> {
     Map(MemberSpan),
 }
 
+/// The range of the members or elements of one object or list in `Doc::entries`.
 #[derive(Clone, Copy)]
 pub(super) struct MemberSpan {
     start: usize,
@@ -72,7 +76,7 @@ pub(super) struct MemberSpan {
 }
 
 impl<'a> Doc<'a> {
-    /// Decodes the fields that `projection` selects. The rest is skipped.
+    /// Decodes the fields that `projection` selects, and skips all other fields.
     ///
     /// # Errors
     /// `json` is not the JSON of an object, is nested deeper than 127 levels, or has more than 32
@@ -85,7 +89,7 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// The same as [`Self::parse`], for any JSON value.
+    /// Decodes a JSON value of any type.
     pub(super) fn parse_value(
         json: &'a [u8],
         projection: &Projection,
@@ -94,7 +98,8 @@ impl<'a> Doc<'a> {
             return Err(DocError::TooLong);
         }
         decode(json, &projection.root).or_else(|error| match repair(json) {
-            // Go replaces invalid text, but serde_json refuses it.
+            // Go's JSON decoder replaces invalid Unicode, but serde_json refuses it. So the text is
+            // repaired and decoded again.
             Some(repaired) => decode(repaired.as_bytes(), &projection.root)
                 .map(Doc::into_owned)
                 .map_err(|_| error),
@@ -102,7 +107,7 @@ impl<'a> Doc<'a> {
         })
     }
 
-    /// Returns the root.
+    /// Returns the object, for reading its fields.
     pub fn root(&self) -> Node<'_> {
         Node {
             entries: &self.entries,
@@ -191,7 +196,7 @@ impl<'d> Node<'d> {
         entry.map(|entry| self.at(entry))
     }
 
-    /// Returns a string.
+    /// Returns the string. None if the value has another type.
     pub fn as_str(self) -> Option<&'d str> {
         match self.item {
             DocItem::Str(value) => Some(value),
@@ -199,7 +204,7 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// Returns an integer.
+    /// Returns the integer. None if the value has another type.
     pub fn as_i64(self) -> Option<i64> {
         match self.item {
             DocItem::Int(value) => Some(*value),
@@ -207,7 +212,7 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// Returns a boolean.
+    /// Returns the boolean. None if the value has another type.
     pub fn as_bool(self) -> Option<bool> {
         match self.item {
             DocItem::Bool(value) => Some(*value),
@@ -215,7 +220,7 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// Returns the elements of a list. Empty for other values.
+    /// Returns the elements of a list. There are none if the value has another type.
     pub fn elements(self) -> impl Iterator<Item = Node<'d>> {
         let elements = match self.item {
             DocItem::List(span) => self.span(*span),
@@ -224,7 +229,8 @@ impl<'d> Node<'d> {
         elements.iter().map(move |entry| self.at(entry))
     }
 
-    /// Returns the members of an object. Empty for other values.
+    /// Returns the members of an object, sorted by key. There are none if the value has another
+    /// type.
     pub fn members(self) -> impl Iterator<Item = (&'d str, Node<'d>)> {
         let members = match self.item {
             DocItem::Map(span) => self.span(*span),
@@ -239,7 +245,7 @@ impl<'d> Node<'d> {
         self.item
     }
 
-    /// Number of members or elements.
+    /// Returns the number of members or elements.
     pub(super) fn len(self) -> usize {
         match self.item {
             DocItem::List(span) | DocItem::Map(span) => span.len,
@@ -271,7 +277,7 @@ impl<'d> Node<'d> {
 }
 
 fn decode<'a>(json: &'a [u8], need: &NeededPart) -> Result<Doc<'a>, DocError> {
-    // Typical capacities for the fields that expressions read, so each needs one allocation.
+    // These capacities are enough for typical projections, so each vector is allocated once.
     let mut arena = Arena {
         closed: Vec::with_capacity(32),
         open: Vec::with_capacity(16),
@@ -284,7 +290,8 @@ fn decode<'a>(json: &'a [u8], need: &NeededPart) -> Result<Doc<'a>, DocError> {
         })
         .and_then(|root| input.end().map(|()| root))
         .map_err(|error| match error.classify() {
-            // The visitor accepts every type, so an error of this kind is our own.
+            // `Value` accepts every JSON type, so only `Arena::push` returns an error of this
+            // category.
             Category::Data => DocError::TooManyValues,
             _ => DocError::NoJson(JsonFault::from(&error)),
         })?;
@@ -294,10 +301,12 @@ fn decode<'a>(json: &'a [u8], need: &NeededPart) -> Result<Doc<'a>, DocError> {
     })
 }
 
+/// The decoded members and elements during decoding.
 struct Arena<'a> {
-    /// The contents of complete containers, each contiguous.
+    /// The members and elements of objects and lists that are complete. Those of one object or list
+    /// are contiguous.
     closed: Vec<DocMember<'a>>,
-    /// The contents so far of the containers around the current value.
+    /// The members and elements of the objects and lists around the current value.
     open: Vec<DocMember<'a>>,
 }
 
@@ -310,7 +319,8 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Completes the container whose contents begin at `from`.
+    /// Completes the innermost object or list. Its members or elements begin at `from` in `open`,
+    /// and are moved to `closed`.
     fn close(&mut self, from: usize) -> MemberSpan {
         let start = self.closed.len();
         self.closed.extend(self.open.drain(from..));
@@ -320,28 +330,30 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Sorts the members from `from` on, and keeps the last of equal keys.
+    /// Sorts the members of the innermost object, which begin at `from` in `open`. If a key is
+    /// repeated, the last member with this key stays.
     fn sort(&mut self, from: usize) {
         let members = self.open.get_mut(from..).unwrap_or_default();
         if members.is_sorted_by(|a, b| a.key < b.key) {
             return;
         }
         members.sort_by(|a, b| a.key.cmp(&b.key));
-        let mut kept = from;
+        let mut end = from;
         for at in from..self.open.len() {
             let repeated = self
                 .open
                 .get(at + 1)
                 .is_some_and(|next| next.key == self.open[at].key);
             if !repeated {
-                self.open.swap(kept, at);
-                kept += 1;
+                self.open.swap(end, at);
+                end += 1;
             }
         }
-        self.open.truncate(kept);
+        self.open.truncate(end);
     }
 }
 
+/// Decodes one value to the arena, as far as `need` requires it.
 struct Value<'b, 'a, 'p> {
     arena: &'b mut Arena<'a>,
     need: &'p NeededPart,
@@ -378,7 +390,7 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
         Ok(DocItem::Int(value))
     }
 
-    #[allow(clippy::cast_precision_loss)] // What Go's JSON decoder does.
+    #[allow(clippy::cast_precision_loss)] // Go's JSON decoder also rounds here.
     fn visit_u64<E>(self, value: u64) -> Result<DocItem<'a>, E> {
         Ok(i64::try_from(value).map_or(DocItem::Double(value as f64), DocItem::Int))
     }
@@ -428,7 +440,8 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
     }
 }
 
-/// Decodes a key. Returns the key with the needed part below it.
+/// Decodes a key of an object. Returns the key and the needed part of the member, or None if the
+/// member is not needed. The field is the needed part of the object.
 struct NeededKey<'p>(&'p NeededPart);
 
 impl<'a, 'p> DeserializeSeed<'a> for NeededKey<'p> {
@@ -458,8 +471,8 @@ impl<'a, 'p> Visitor<'a> for NeededKey<'p> {
     }
 }
 
-/// Replaces every invalid UTF-8 byte and every escaped lone surrogate of `json` by U+FFFD. None if
-/// the text is valid.
+/// Replaces invalid UTF-8 and escaped lone surrogates in `json` by U+FFFD. Returns None if there
+/// are none.
 fn repair(json: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(json);
     let mut out = String::with_capacity(text.len());
@@ -476,7 +489,7 @@ fn repair(json: &[u8]) -> Option<String> {
                 changed = true;
                 continue;
             }
-            // The escaped character can be a backslash.
+            // The backslash is copied with the next character, which can be another backslash.
             _ => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
         };
         out.push_str(&rest[..len]);
@@ -486,7 +499,7 @@ fn repair(json: &[u8]) -> Option<String> {
     changed.then_some(out)
 }
 
-/// Returns the UTF-16 unit of a leading `\uXXXX`.
+/// Returns the UTF-16 code unit if `text` begins with an escape `\uXXXX`.
 fn escaped_unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -507,10 +520,10 @@ mod tests {
         projection.add(&["b", "*", "c"]);
         let json = br#"{"z":1,"b":[{"c":-7,"d":1},{"c":null}],"a":{"x":[1.0,"\u00e9\n",true,{}]}}"#;
         let doc = Doc::parse(json, &projection).unwrap();
-        let kept = doc.to_json();
+        let encoded = doc.to_json();
         let text = r#"{"a":{"x":[1.0,"é\n",true,{}]},"b":[{"c":-7},{"c":null}]}"#;
-        assert_eq!(String::from_utf8(kept.clone()).unwrap(), text);
-        let again = Doc::parse(&kept, &projection).unwrap();
-        assert_eq!(again.to_json(), kept);
+        assert_eq!(String::from_utf8(encoded.clone()).unwrap(), text);
+        let again = Doc::parse(&encoded, &projection).unwrap();
+        assert_eq!(again.to_json(), encoded);
     }
 }

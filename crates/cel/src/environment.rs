@@ -1,7 +1,6 @@
-//! The names that expressions may use.
-//!
-//! Input: variables, each compiled with the variables before it. Output: the lookup for compilation
-//! and evaluation.
+//! The names that expressions can use, and the programs of the variables among them. The compiler
+//! and the evaluation look up variables here. A variable can use the variables that were declared
+//! before it.
 
 use super::op::Op;
 use super::project::NeededPart;
@@ -32,17 +31,19 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The names that an expression may use in addition to `object` and `now`.
+/// The names that an expression can use in addition to `object` and `now`.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Box<str>, Program)>,
-    /// True if there is an `item`: one element of a list that another expression yields.
+    /// True if expressions can use `item`, which is an element of a list. Another expression has
+    /// returned that list.
     pub item: bool,
 }
 
 impl PartialEq for Environment {
-    /// Returns true if a program that was compiled with one environment has the same results in the
-    /// other. Programs refer to variables by index, so the names make no difference.
+    /// Returns true if programs that were compiled with one environment have the same results with
+    /// the other environment. Programs refer to variables by index, so the names make no
+    /// difference.
     fn eq(&self, other: &Self) -> bool {
         self.item == other.item
             && self.variables.len() == other.variables.len()
@@ -50,13 +51,13 @@ impl PartialEq for Environment {
     }
 }
 
-/// The reason for which a variable cannot be declared.
+/// The reason why a variable cannot be declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeclareError {
-    /// The name is not a CEL identifier.
+    /// The name is not a CEL identifier, or it is a reserved word.
     #[error("{0:?} is not a CEL identifier")]
     Name(String),
-    /// Another variable has the name.
+    /// Another variable already has the name.
     #[error("variable {0:?} is declared twice")]
     Twice(String),
     /// The expression reads `item`, so it has no single value for an object.
@@ -66,11 +67,11 @@ pub enum DeclareError {
 
 impl Environment {
     /// Declares `variables.name` for programs that are compiled later, including later variables.
-    /// `program` was compiled with this environment.
+    /// `program` must have been compiled with this environment.
     ///
     /// # Errors
     /// `name` is not an identifier or is already declared, or `program` reads `item`. A variable is
-    /// evaluated once for an object, so it cannot depend on the item.
+    /// evaluated once for each object, so it cannot depend on the item.
     pub fn declare(&mut self, name: &str, program: Program) -> Result<(), DeclareError> {
         if !is_identifier(name) {
             return Err(DeclareError::Name(name.to_owned()));
@@ -106,19 +107,21 @@ impl Environment {
         Some((slot, self.at(slot)?))
     }
 
+    /// Returns the program of the variable with the index `slot`.
     pub(super) fn at(&self, slot: usize) -> Option<&Program> {
         self.variables.get(slot).map(|(_, program)| program)
     }
 
-    /// Returns the paths that `op` can read of `object`, also through variables, and of `item`.
-    /// `want` is the needed part of its result.
+    /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
+    /// read. See [`Projection::of`].
     pub(super) fn projection(&self, op: &Op, want: NeededPart) -> (Projection, NeededPart) {
         let variables: Vec<_> = self.variables.iter().map(|(_, var)| &var.0.op).collect();
         Projection::of(op, want, &variables)
     }
 }
 
-/// As Kubernetes does for the variables of a `ValidatingAdmissionPolicy`.
+/// Returns true if `name` can be the name of a variable. Kubernetes has the same rule for the
+/// variables of a `ValidatingAdmissionPolicy`.
 fn is_identifier(name: &str) -> bool {
     let letter = |c: char| c == '_' || c.is_ascii_alphabetic();
     name.starts_with(letter)

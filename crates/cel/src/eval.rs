@@ -7,25 +7,26 @@ use super::EvaluationScope;
 use super::convert::{arithmetic, convert};
 use super::failure::FixedText;
 use super::op::{Comprehension, ComprehensionKind, Const, Function, Op, Order, TimePart};
-use super::pattern::{Pattern, remembered};
+use super::pattern::{Pattern, cached_pattern};
 use super::quantity;
 use super::strings;
 use super::time::duration_part;
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
 
-/// Bytes that are compared or searched in one step.
+/// Number of bytes that are compared or searched in one step.
 pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
 
-/// Bytes that are matched in one step. A regular expression is slower than a search.
+/// Number of bytes that are matched with a regular expression in one step. Matching is slower than
+/// searching for a text.
 const MATCH_BYTES_PER_STEP: usize = 64;
 
-/// Steps for compiling a regular expression, which takes at most about one millisecond.
+/// Number of steps for compiling a regular expression, which takes at most about one millisecond.
 const PATTERN_COMPILE_STEPS: u64 = 5_000;
 
-/// One evaluation of ops with the lifetime `'e`.
+/// The state of one evaluation. `'e` is the lifetime of the op tree.
 pub(super) struct Context<'e, 's, 'a> {
     scope: &'s mut EvaluationScope<'a>,
-    /// The variables of the comprehensions around the current op.
+    /// The values of the variables of the comprehensions around the current op.
     vars: Vec<V<'e>>,
 }
 
@@ -39,8 +40,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    // Most arms call a separate function. So the stack frame of this recursive function is small,
-    // and deep trees can be evaluated on stacks of 2 MiB.
+    // Most arms call a function that is not inlined. So this recursive function has a small stack
+    // frame, and the deepest tree can be evaluated on a stack of 2 MiB.
     pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),
@@ -81,7 +82,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn item(&self) -> Outcome<'e> {
-        // Missing only if a caller sets no item for a program that reads it.
+        // The item is missing only if the caller set none for a program that uses `item`.
         self.scope
             .item
             .as_ref()
@@ -89,11 +90,12 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             .ok_or(Fault::error("no such attribute"))
     }
 
-    /// Returns the value of `variables.NAME`. Its expression is evaluated at the first read.
+    /// Returns the value of a variable of the environment. Its expression is evaluated at the first
+    /// read, and later reads return the cached result.
     #[inline(never)]
     fn variable(&mut self, slot: usize) -> Outcome<'e> {
-        if let Some(known) = self.scope.known(slot) {
-            return known;
+        if let Some(cached) = self.scope.cached_result(slot) {
+            return cached;
         }
         let Some(program) = self.scope.variable(slot) else {
             return Err(Fault::error("no such attribute"));
@@ -102,16 +104,15 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let outcome = charge(self.scope.budget, program.0.weight)
             .and_then(|()| Context::new(self.scope).eval(&program.0.op));
         let read_now = std::mem::replace(&mut self.scope.read_now, before);
-        self.scope.learn(slot, outcome, read_now);
+        self.scope.cache_result(slot, outcome, read_now);
         self.scope
-            .known(slot)
+            .cached_result(slot)
             .unwrap_or(Err(Fault::error("no such attribute")))
     }
 
     #[inline(never)]
     fn comprehension_variable(&self, slot: usize) -> Outcome<'e> {
-        // The variable of a comprehension always exists here, because its number was assigned when
-        // the expression was compiled.
+        // The variable always exists, because the compiler assigned the index.
         self.vars
             .get(slot)
             .cloned()
@@ -130,7 +131,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     fn path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
         let mut value = self.eval(base)?;
         if let V::Node(mut node) = value {
-            // Usually the path stays in the document, and only its end becomes a value.
+            // Usually all fields of the path are in the document. Then only the last node is
+            // converted to a value.
             for field in fields {
                 match node.get(field) {
                     Some(member) => node = member,
@@ -203,7 +205,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn map(&mut self, entries: &'e [(Op, Op)]) -> Outcome<'e> {
-        // Each key is compared with the keys before it.
+        // Each key is compared with all previous keys, so the cost is quadratic.
         charge(self.scope.budget, steps(entries.len() * entries.len(), 256))?;
         let mut map: Vec<(V<'e>, V<'e>)> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
@@ -235,7 +237,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    /// Evaluates `&&`, decided by the first false term, or `||`, decided by the first true term.
+    /// Evaluates `&&` if `decides` is false, or `||` if it is true. The first term that equals
+    /// `decides` is the result. Errors of other terms are ignored then.
     #[inline(never)]
     fn logic(&mut self, terms: &'e [Op], decides: bool) -> Outcome<'e> {
         let mut failed = None;
@@ -332,7 +335,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         if function.is_of_strings() || function.is_of_quantities() {
             return self.extension(function, args);
         }
-        // The type check allows one or two arguments.
+        // The type checker allows only one or two arguments.
         let first = args
             .first()
             .map_or(Err(Fault::no_overload()), |op| self.eval(op))?;
@@ -404,13 +407,13 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
                     self.scope.budget,
                     steps(argument.len(), MATCH_BYTES_PER_STEP),
                 )?;
-                let (pattern, compiled) = remembered(argument);
+                let (pattern, compiled) = cached_pattern(argument);
                 charge(
                     self.scope.budget,
                     if compiled { PATTERN_COMPILE_STEPS } else { 1 },
                 )?;
-                // The original error would quote the pattern, which can be a value of the object.
-                // So a fixed text replaces it.
+                // cel-go's error contains the pattern. A computed pattern can be a value of the
+                // object, so this error does not contain it.
                 let pattern = pattern.ok_or(Fault::error("error parsing regexp"))?;
                 self.match_pattern(&pattern, text)?
             }
@@ -436,7 +439,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         result
     }
 
-    /// Sets the comprehension variable `depth` to item `index` of `range`, and charges for it.
+    /// Charges the steps of one iteration, and sets the variable of a comprehension to the element
+    /// or key at `index` of `range`. `depth` is the number of comprehensions around it.
     fn bind(
         &mut self,
         fold: &Comprehension,
@@ -450,7 +454,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         Ok(())
     }
 
-    /// Evaluates `exists`, decided by the first true, or `all`, decided by the first false.
+    /// Evaluates `all` if `decides` is false, or `exists` if it is true. The first iteration whose
+    /// result equals `decides` decides the result. Errors of other iterations are ignored then.
     #[inline(never)]
     fn quantify(&mut self, fold: &'e Comprehension, range: &V<'e>, decides: bool) -> Outcome<'e> {
         let depth = self.vars.len();
@@ -468,6 +473,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         failed.map_or(Ok(V::Bool(!decides)), Err)
     }
 
+    /// Evaluates a condition, which must be a bool.
     fn test(&mut self, op: &'e Op) -> Result<bool, Fault<'e>> {
         match self.eval(op)? {
             V::Bool(value) => Ok(value),
@@ -507,7 +513,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 }
 
-/// Returns a field of a map. For a scalar the field is missing, as in cel-go.
+/// Returns a field of a map. If `value` is a scalar, the error is a missing field, as in cel-go.
 fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
     match value.field(field) {
         Some(value) => Ok(value),
@@ -516,6 +522,7 @@ fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
     }
 }
 
+/// Evaluates a getter of a timestamp or duration.
 fn get<'e>(part: TimePart, value: &V<'e>, zone: Option<&str>) -> Outcome<'e> {
     match value {
         V::Time(time) => time

@@ -1,18 +1,17 @@
-//! The failure of an evaluation.
-//!
-//! Input: the error. Output: an [`EvaluationFault`], which contains fixed words and texts of the
-//! expression. It never contains a value of the object, because users without the right to read the
-//! object can see the failure.
+//! The errors of an evaluation. An [`EvaluationFault`] contains only fixed words and texts of the
+//! expression. It never contains a value of the object, because users who cannot read the object
+//! may see the error.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::op::Const;
 
-/// The reason for which an evaluation has no answer.
+/// The reason why an evaluation has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationFault {
-    /// A field, key or index does not exist. Most callers treat this as "does not match".
+    /// A field, key or index does not exist. Most callers treat this error like the
+    /// result false.
     #[error("no such key{0}")]
     Missing(MissingKey),
     /// Another error, such as a wrong type, an overflow or a failed conversion.
@@ -23,18 +22,18 @@ pub enum EvaluationFault {
     Budget,
 }
 
-/// The missing key or index, if the expression contains it. A computed key is a value and is not
-/// kept.
+/// The missing key or index, if it is a name or a literal in the expression. A computed key can be
+/// a value of the object, so it is not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingKey(Option<Box<str>>);
 
 impl MissingKey {
-    /// A name in the expression.
+    /// Stores a field name of the expression.
     pub(super) fn spelled(name: &str) -> Self {
         Self(Some(name.into()))
     }
 
-    /// A literal of the expression.
+    /// Stores a literal of the expression.
     pub(super) fn literal(literal: &Const) -> Self {
         let key = match literal {
             Const::Str(text) => text.to_string(),
@@ -74,7 +73,7 @@ impl FixedText {
         Self(Words::One(text))
     }
 
-    /// Joins words.
+    /// Returns the concatenation of `words`.
     pub(super) fn joined(words: &[&'static str]) -> Self {
         Self(Words::Several(words.into()))
     }
@@ -84,12 +83,12 @@ impl FixedText {
         Self(Words::Source(text.into()))
     }
 
-    /// Adds `before` in front of the text.
-    pub(super) fn behind(self, before: &'static str) -> Self {
+    /// Adds `prefix` before fixed words. A text of the expression stays unchanged.
+    pub(super) fn with_prefix(self, prefix: &'static str) -> Self {
         match self.0 {
-            Words::One(word) => Self::joined(&[before, word]),
+            Words::One(word) => Self::joined(&[prefix, word]),
             Words::Several(words) => {
-                let all = std::iter::once(before).chain(words);
+                let all = std::iter::once(prefix).chain(words);
                 Self(Words::Several(all.collect()))
             }
             Words::Source(_) => self,

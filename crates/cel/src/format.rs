@@ -1,7 +1,8 @@
-//! The function `format`, which formats a list of values by clauses such as `%s` and `%.2f`.
+//! The function `format`, which replaces clauses such as `%s` and `%.2f` in a string by the values
+//! of a list.
 //!
-//! The output equals that of the cel-go library version in Kubernetes. It uses the locale `en_US`,
-//! with `,` between thousands and written-out powers of ten.
+//! The output equals the output of the cel-go version in Kubernetes. It has the locale `en_US`: a
+//! `,` separates thousands, and an exponent is formatted as in `1.5×10⁰³`.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -13,13 +14,14 @@ use super::convert::{COPY_BYTES_PER_STEP, to_string};
 use super::format_clause::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
 use super::value::{Fault, V, charge, steps};
 
-/// Largest number of decimals, or of columns of `%e`. cel-go's output is not useful beyond it.
+/// Largest number of decimals of `%f`, and largest width of `%e`. cel-go has no such limit, but
+/// longer texts are not useful.
 const MAX_PRECISION: usize = 60;
 
-/// The error for a larger number.
+/// The error for a larger precision.
 const TOO_PRECISE: &str = "error during formatting: the precision is more than 60";
 
-/// Default number of decimals.
+/// Number of decimals of a clause without a precision.
 const DEFAULT_PRECISION: usize = 6;
 
 /// Evaluates `text.format(list)`.
@@ -32,13 +34,13 @@ pub(super) fn format<'e>(
         text: String::new(),
         budget,
     };
-    let mut pieces = FormatParts::of(text, list.len(), true);
-    while let Some(piece) = pieces.next() {
-        match piece.map_err(|wrong| Fault::error(wrong.kind()))? {
+    let mut parts = FormatParts::of(text, list.len(), true);
+    while let Some(part) = parts.next() {
+        match part.map_err(|wrong| Fault::error(wrong.kind()))? {
             FormatPart::Text(text) => out.push(text)?,
             FormatPart::Clause(clause) => {
                 let value = list
-                    .element(pieces.seen - 1)
+                    .element(parts.seen - 1)
                     .ok_or(Fault::error("index out of range"))?;
                 out.clause(clause, &value)?;
             }
@@ -47,14 +49,15 @@ pub(super) fn format<'e>(
     Ok(V::text(&out.text))
 }
 
-/// The text under construction.
+/// The formatted text so far, and the budget for it.
 struct Output<'b> {
     text: String,
     budget: &'b mut Budget,
 }
 
 impl Output<'_> {
-    /// Appends text. The cost is its number of bytes, counted over the whole text.
+    /// Appends text and charges the steps for its bytes. The bytes are counted over the whole
+    /// output, so that many short texts cost as much as a long one.
     fn push<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
         let before = steps(self.text.len(), COPY_BYTES_PER_STEP);
         let after = steps(self.text.len() + text.len(), COPY_BYTES_PER_STEP);
@@ -63,6 +66,7 @@ impl Output<'_> {
         Ok(())
     }
 
+    /// Formats a value for one clause.
     fn clause<'e>(&mut self, clause: Clause, value: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, 1)?;
         let refused = || {
@@ -73,7 +77,7 @@ impl Output<'_> {
             (Clause::String, V::Quantity(_)) => return Err(refused()),
             (Clause::String, _) => {
                 return self.string(value).map_err(|fault| match fault {
-                    Fault::Error(message) => Fault::Error(message.behind(FORMATTING)),
+                    Fault::Error(message) => Fault::Error(message.with_prefix(FORMATTING)),
                     other => other,
                 });
             }
@@ -118,7 +122,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Formats a value outside lists and maps.
+    /// Formats a value for `%s`. A string is not quoted.
     fn string<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
         if value.is_list() {
             return self.list(value);
@@ -137,8 +141,8 @@ impl Output<'_> {
         }
     }
 
-    /// Formats a value inside lists and maps, where texts are quoted.
-    fn literal<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
+    /// Formats a value in a list or map. A string is quoted.
+    fn element<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, 1)?;
         match value {
             V::Str(text) => self.quoted(text),
@@ -185,13 +189,13 @@ impl Output<'_> {
                 self.push(", ")?;
             }
             if let Some(element) = list.element(index) {
-                self.literal(&element)?;
+                self.element(&element)?;
             }
         }
         self.push("]")
     }
 
-    /// Entries are sorted by their formatted keys.
+    /// Formats a map. The entries are sorted by their formatted keys.
     fn map<'e>(&mut self, map: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, steps(map.len(), 1))?;
         let mut entries = Vec::with_capacity(map.len());
@@ -208,7 +212,7 @@ impl Output<'_> {
                 text: String::new(),
                 budget: self.budget,
             };
-            printed.literal(&key)?;
+            printed.element(&key)?;
             entries.push((printed.text, value));
         }
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -219,7 +223,7 @@ impl Output<'_> {
             }
             self.push(key)?;
             self.push(":")?;
-            self.literal(value)?;
+            self.element(value)?;
         }
         self.push("}")
     }
@@ -255,20 +259,22 @@ impl Output<'_> {
     }
 }
 
-/// Returns true if Go treats a character as printable: letters, marks, numbers, punctuation and
-/// symbols.
+/// Returns true if Go treats `char` as printable: if it is a letter, mark, number, punctuation
+/// character or symbol.
 fn is_printable(char: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the classes are Unicode's own")
+        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is valid")
     });
     PRINTABLE.is_match(char.encode_utf8(&mut [0; 4]))
 }
 
+/// Formats the absolute value with `print`, and adds the sign.
 fn signed(value: i64, print: impl Fn(u64) -> String) -> String {
     let sign = if value < 0 { "-" } else { "" };
     format!("{sign}{}", print(value.unsigned_abs()))
 }
 
+/// Returns the precision of a clause or the default, or an error if the precision is too large.
 fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
     let precision = precision.unwrap_or(DEFAULT_PRECISION);
     if precision > MAX_PRECISION {
@@ -277,8 +283,8 @@ fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
     Ok(precision)
 }
 
-/// The number for `%f` and `%e`. They also accept the names of infinities and NaN, which have no
-/// literals.
+/// Returns the number that `%f` and `%e` format. They also accept the names of infinities and NaN,
+/// because CEL has no literals for these numbers.
 fn double(value: &V<'_>) -> Option<f64> {
     match value {
         V::Double(number) => Some(*number),
@@ -292,7 +298,7 @@ fn double(value: &V<'_>) -> Option<f64> {
     }
 }
 
-/// Formats infinities and NaN for `en_US`.
+/// Formats infinities and NaN. Returns None for other numbers.
 fn special(number: f64) -> Option<&'static str> {
     if number.is_nan() {
         Some("NaN")
@@ -303,7 +309,7 @@ fn special(number: f64) -> Option<&'static str> {
     }
 }
 
-/// Adds the separators of thousands.
+/// Formats a number for `%f`, with `,` between thousands.
 fn fixed(number: f64, precision: usize) -> String {
     if let Some(name) = special(number) {
         return name.to_owned();
@@ -323,7 +329,8 @@ fn fixed(number: f64, precision: usize) -> String {
     out
 }
 
-/// Formats as in `1.234500×10⁰³`. The number before the `e` is a width.
+/// Formats a number for `%e`, such as `1.234500×10⁰³`. As in cel-go, the number in the clause is
+/// not a precision, but the width of the text.
 fn scientific(number: f64, width: usize) -> String {
     if let Some(name) = special(number) {
         return format!("{name:>width$}");

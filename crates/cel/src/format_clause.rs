@@ -1,34 +1,33 @@
-//! The clauses of a format string, such as `%s` and `%.2f`.
-//!
-//! Input: the string. Output: its parts, or cel-go's error.
+//! Parses the format strings of the function `format`. A format string consists of texts and of
+//! clauses such as `%s` and `%.2f`. The errors equal cel-go's errors.
 
 use std::fmt;
 
 use super::check::Ty;
 
-/// The text before errors of `format` about values.
+/// The beginning of an error about a value that cannot be formatted.
 pub(super) const FORMATTING: &str = "error during formatting: ";
 
-/// The text before the type of the value.
+/// The text before the type of the value in such an error.
 pub(super) const GIVEN: &str = ", was given ";
 
-/// An error in a format string. Its `Display` text quotes the string, so only the compiler uses it.
-/// During an evaluation the string can be a value of the object, and errors must not contain such
-/// values.
+/// An error in a format string. Its `Display` text quotes the format string. Only the compiler may
+/// use this text. During an evaluation, the format string can be a value of the object, which an
+/// error must not contain.
 #[derive(Debug)]
 pub(super) enum FormatError {
-    /// There are not enough values.
+    /// There is no value with this index.
     Index(usize),
     /// The string ends within a clause.
     End,
-    /// The text after the point of a precision is invalid.
+    /// The precision is invalid. The text describes the error.
     Precision(String),
-    /// The character does not begin a clause.
+    /// There is no clause with this letter.
     Unrecognized(u8),
 }
 
 impl FormatError {
-    /// Formats the error without a quotation.
+    /// Returns a text that does not quote the format string.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Index(_) => "index out of range",
@@ -67,20 +66,22 @@ pub(super) enum Clause {
     Octal,
 }
 
-/// A piece of a format string.
+/// A part of a format string.
 pub(super) enum FormatPart<'t> {
     Text(&'t str),
     Clause(Clause),
 }
 
-/// Parses a format string up to its first error. `args` is the number of values, and `seen` counts
-/// the values that the clauses use.
+/// Iterates over the parts of a format string. The caller must stop at the first error.
 pub(super) struct FormatParts<'t> {
     rest: &'t str,
+    /// Number of values.
     args: usize,
+    /// Number of clauses so far.
     pub seen: usize,
-    /// True during an evaluation. Then a missing value is reported even if the clause ends too
-    /// early.
+    /// True during an evaluation, and false during compilation. If an incomplete clause has no
+    /// value, the evaluation reports the missing value, and the compiler reports the incomplete
+    /// clause. cel-go does the same.
     evaluating: bool,
 }
 
@@ -111,7 +112,7 @@ impl<'t> FormatParts<'t> {
         let (precision, spec) = match spec.strip_prefix('.') {
             None => (None, spec),
             Some(digits) => {
-                let (precision, spec) = precision(digits).map_err(FormatError::Precision)?;
+                let (precision, spec) = parse_precision(digits).map_err(FormatError::Precision)?;
                 (Some(precision), spec)
             }
         };
@@ -156,8 +157,8 @@ impl<'t> Iterator for FormatParts<'t> {
     }
 }
 
-/// Splits `digits` into its leading number and the rest.
-fn precision(digits: &str) -> Result<(usize, &str), String> {
+/// Parses the number at the beginning of `digits`. Returns the number and the rest of the text.
+fn parse_precision(digits: &str) -> Result<(usize, &str), String> {
     let end = digits
         .find(|c: char| !c.is_ascii_digit())
         .ok_or("could not find end of precision specifier")?;
@@ -175,8 +176,8 @@ fn precision(digits: &str) -> Result<(usize, &str), String> {
 }
 
 impl Clause {
-    /// Returns true if a value of this type can be formatted. The elements of a list or map are not
-    /// checked.
+    /// Returns true if this clause can format a value of the type `ty`. The elements of a list or
+    /// map are not checked.
     pub(super) fn takes(self, ty: &Ty) -> bool {
         ty.is_dynamic()
             || match self {
@@ -188,12 +189,12 @@ impl Clause {
             }
     }
 
-    /// Returns cel-go's error for a value of the wrong type.
+    /// Returns cel-go's complete error for a value of the type `found`.
     pub(super) fn refusal(self, found: &str) -> String {
         [FORMATTING, self.type_error_text(), GIVEN, found].concat()
     }
 
-    /// Returns cel-go's error text about a value of a wrong type.
+    /// Returns the part of the error that names the types which the clause can format.
     pub(super) fn type_error_text(self) -> &'static str {
         match self {
             Self::String => {

@@ -1,6 +1,6 @@
-//! Checks the guarantees of this crate with one expression. Input: any bytes. Output: a panic that
-//! names the violated guarantee, if there is one. It is compiled for the fuzz targets in `fuzz/`
-//! and for the tests, which check their corpus.
+//! Compiles and evaluates one arbitrary expression, and panics if the crate violates one of its
+//! guarantees. The fuzz targets in `fuzz/` call [`expression`] with generated texts. The tests call
+//! it with the texts of the fuzz corpus.
 
 use super::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, NameOrigins, Program, Projection,
@@ -8,7 +8,7 @@ use super::{
 };
 use jiff::Timestamp;
 
-/// The value of `object`. It has a value of every JSON type that expressions read.
+/// The JSON of `object`. It contains values of all JSON types.
 const OBJECT: &[u8] = br#"{
     "metadata": {
         "name": "vm", "namespace": "ns", "uid": "u", "generation": 3,
@@ -35,11 +35,11 @@ thread_local! {
     static NAMES: Names = Names::new();
 }
 
-/// The environments of an expression.
+/// The names that the expression can use in addition to `object` and `now`.
 struct Names {
-    /// Two variables, one of which uses the other, and `item`.
+    /// The variables `conditions` and `ready`, and `item`.
     environment: Environment,
-    /// The list of which `item` is the first element.
+    /// An expression for a list. Its first element is the value of `item`.
     list: Program,
 }
 
@@ -53,18 +53,19 @@ impl Names {
                 "variables.conditions.filter(c, c.type == 'Ready')[0]",
             ),
         ] {
-            let program = compile(source, ResultKind::Any, &environment).expect("it is valid");
+            let program = compile(source, ResultKind::Any, &environment);
+            let program = program.expect("the sources above are valid");
             let declared = environment.declare(name, program);
-            declared.expect("both are identifiers");
+            declared.expect("the names above are different identifiers");
         }
         let list = compile("variables.conditions", ResultKind::List, &environment);
         Self {
-            list: list.expect("it is valid"),
+            list: list.expect("the source above is valid"),
             environment: environment.with_item(),
         }
     }
 
-    /// Returns the fields that `program` can read.
+    /// Returns the fields of the object that `program` can read, also through `item`.
     fn projection(&self, program: &Program) -> Projection {
         let items = self.list.items_projection(&self.environment, [program]);
         let mut projection = program.projection().clone();
@@ -73,20 +74,27 @@ impl Names {
     }
 }
 
-/// Checks an expression that compiles. It has an answer or a failure within its budget, and always
-/// the same. The answer equals the answer for the whole object, although only the projected fields
-/// are decoded. `now` matters only for an expression that reads it.
+/// Compiles `input` and evaluates it several times.
+///
+/// # Panics
+/// One of these guarantees is violated:
+///
+/// - An evaluation ends within its budget, with a result or an error.
+/// - Repeated evaluations have the same result and the same cost.
+/// - The result is the same if only the fields of the projection are decoded.
+/// - The result depends on the time only if the program reports that it reads `now`.
+/// - The required kind of result causes only type errors.
 pub fn expression(input: &[u8]) {
     let Ok(source) = std::str::from_utf8(input) else {
         return;
     };
-    NAMES.with(|names| check(source, names));
+    NAMES.with(|names| check_guarantees(source, names));
 }
 
-fn check(source: &str, names: &Names) {
+fn check_guarantees(source: &str, names: &Names) {
     let environment = &names.environment;
-    // The search for names also works on a text that does not compile.
-    let mentioned = fields(source, &NameOrigins::default());
+    // This is called first, because it must not panic for a text that does not compile.
+    let selections = fields(source, &NameOrigins::default());
     let any = match compile(source, ResultKind::Any, environment) {
         Ok(any) => any,
         Err(error) => {
@@ -96,34 +104,48 @@ fn check(source: &str, names: &Names) {
             return;
         }
     };
-    assert!(mentioned.is_ok(), "{source:?}");
+    assert!(
+        selections.is_ok(),
+        "{source:?} compiles, so `fields` must accept it"
+    );
     assert_eq!(any.source(), source);
 
-    // The cost of an answer depends on the cache of patterns.
-    let (first, _) = run(&any, names, &whole(), 0, STEPS_PER_OBJECT);
-    let (answer, spent) = run(&any, names, &whole(), 0, STEPS_PER_OBJECT);
+    // The first evaluation can cost more than later ones, because it compiles the regular
+    // expressions that are not in the cache.
+    let (first, _) = evaluate(&any, names, &whole(), 0, STEPS_PER_OBJECT);
+    let (answer, spent) = evaluate(&any, names, &whole(), 0, STEPS_PER_OBJECT);
     assert!(
         first == answer || first == Err(EvaluationFault::Budget),
-        "{source:?}"
+        "{source:?} must have the same result again"
     );
-    let (projected, cost) = run(&any, names, &names.projection(&any), 0, STEPS_PER_OBJECT);
+    let (projected, cost) = evaluate(&any, names, &names.projection(&any), 0, STEPS_PER_OBJECT);
     assert_eq!(
         projected, answer,
-        "{source:?} of the fields that it can read"
+        "{source:?} must have the same result on the projected fields"
     );
     if answer != Err(EvaluationFault::Budget) && !source.contains("matches") {
-        assert_eq!(cost, spent, "{source:?} of the fields that it can read");
-        let enough = run(&any, names, &whole(), 0, spent);
-        assert_eq!(enough, (answer.clone(), spent), "{source:?}");
-        let (short, _) = run(&any, names, &whole(), 0, spent.saturating_sub(1));
+        assert_eq!(
+            cost, spent,
+            "{source:?} must have the same cost on the projected fields"
+        );
+        let enough = evaluate(&any, names, &whole(), 0, spent);
+        assert_eq!(
+            enough,
+            (answer.clone(), spent),
+            "{source:?} must have the same result with a budget of {spent} steps"
+        );
+        let (short, _) = evaluate(&any, names, &whole(), 0, spent.saturating_sub(1));
         assert!(
             spent == 0 || short == Err(EvaluationFault::Budget),
-            "{source:?}"
+            "{source:?} must fail with a budget of less than {spent} steps"
         );
     }
     if !any.reads_now() {
-        let (later, _) = run(&any, names, &whole(), 86_400, STEPS_PER_OBJECT);
-        assert_eq!(later, answer, "{source:?} reads the time");
+        let (later, _) = evaluate(&any, names, &whole(), 86_400, STEPS_PER_OBJECT);
+        assert_eq!(
+            later, answer,
+            "{source:?} must have the same result a day later"
+        );
     }
     if let Some(text) = any.literal() {
         assert_eq!(answer.expect("a literal has a value").value, text);
@@ -136,22 +158,24 @@ fn check(source: &str, names: &Names) {
         ResultKind::Key,
         ResultKind::List,
     ] {
-        // Only the type of the result may be the cause.
+        // The source compiles, so the only possible error is the type of the result.
         match compile(source, kind, environment) {
-            Ok(program) => of_kind(&program, kind, names),
+            Ok(program) => evaluate_as(&program, kind, names),
             Err(error) => assert!(error.message.starts_with("expected type"), "{error}"),
         }
     }
 }
 
+/// Returns the projection of the whole object.
 fn whole() -> Projection {
-    let mut whole = Projection::default();
-    whole.add(&[]);
-    whole
+    let mut projection = Projection::default();
+    projection.add(&[]);
+    projection
 }
 
-/// Returns the answer and the number of steps.
-fn run(
+/// Evaluates `program` on the projected fields of [`OBJECT`], `seconds` after a fixed time. Returns
+/// the result and the number of steps that it cost. `steps` is the budget.
+fn evaluate(
     program: &Program,
     names: &Names,
     projection: &Projection,
@@ -163,6 +187,7 @@ fn run(
     })
 }
 
+/// Calls `work` with a scope that has all names. Returns its result and its number of steps.
 fn in_scope<T>(
     names: &Names,
     projection: &Projection,
@@ -170,14 +195,15 @@ fn in_scope<T>(
     steps: u64,
     work: impl FnOnce(&mut EvaluationScope<'_>) -> T,
 ) -> (T, u64) {
-    let doc = Doc::parse(OBJECT, projection).expect("it is an object");
-    let now = Timestamp::from_second(1_709_294_400 + seconds).expect("it is in 2024");
+    let doc = Doc::parse(OBJECT, projection).expect("OBJECT is a JSON object");
+    let now = Timestamp::from_second(1_709_294_400 + seconds).expect("the time is in 2024");
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
     let mut scope = EvaluationScope::new(&doc, now, &mut budget);
     scope.set_variables(&names.environment);
-    let items = names.list.items(&mut scope).expect("it is a list");
+    let items = names.list.items(&mut scope);
+    let items = items.expect("`conditions` is a list");
     scope.set_item(items.into_iter().next());
     scope.budget.left = steps;
     let outcome = work(&mut scope);
@@ -185,8 +211,9 @@ fn in_scope<T>(
     (outcome, steps - budget.left)
 }
 
-/// The conversions of answers accept any value.
-fn of_kind(program: &Program, kind: ResultKind, names: &Names) {
+/// Evaluates `program` and converts the result to `kind`. The conversion must not panic for any
+/// value.
+fn evaluate_as(program: &Program, kind: ResultKind, names: &Names) {
     in_scope(
         names,
         &names.projection(program),

@@ -1,7 +1,5 @@
-//! Describes JSON errors.
-//!
-//! Input: an error of `serde_json`, which can quote the text. Output: the kind and position of the
-//! error, without any part of the text.
+//! The kind and position of a JSON error, without any part of the JSON text. Errors of `serde_json`
+//! can quote the text, which can contain values that a user must not see.
 
 use std::fmt;
 

@@ -1,12 +1,11 @@
-//! The type of result that an expression must yield.
-//!
-//! Input: the type that the checker computed. Output: true if it is allowed.
+//! The kinds of results that a caller can require of an expression. The compiler compares the
+//! required kind with the static type of the expression.
 
 use std::fmt;
 
 use super::check::Ty;
 
-/// The required type of a result.
+/// The result that a caller requires of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
     /// `true` or `false`.
@@ -21,12 +20,12 @@ pub enum ResultKind {
     List,
     /// The key of an element of a list: a string or an integer.
     Key,
-    /// Anything.
+    /// A value of any type.
     Any,
 }
 
 impl ResultKind {
-    /// Returns true if an expression of the type `ty` can yield it.
+    /// Returns true if an expression of the static type `ty` can have a result of this kind.
     pub(super) fn takes(self, ty: &Ty) -> bool {
         ty.is_dynamic()
             || match self {
@@ -42,7 +41,7 @@ impl ResultKind {
             }
     }
 
-    /// Returns the description of the accepted types.
+    /// Returns the description of the accepted types, for error texts.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",

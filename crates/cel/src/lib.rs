@@ -1,11 +1,12 @@
-//! Kubernetes-flavoured CEL for controllers whose users write the expressions. The README
-//! has an introduction, the limits, and what differs from cel-go and Kubernetes.
+//! CEL with the functions of Kubernetes, for controllers whose users write expressions. The README
+//! has an introduction, the limits, and the differences from cel-go and Kubernetes.
 //!
 //! 1. [`compile`] parses and type-checks a text. It returns a [`Program`].
 //! 2. [`Program::projection`] has the field paths that the program can read.
-//!    [`Doc::parse`] decodes only those from the JSON of an object.
-//! 3. The methods of [`Program`] evaluate it in an [`EvaluationScope`], within a [`Budget`]. The
-//!    answers equal those of cel-go. An [`EvaluationFault`] quotes no value of the object.
+//!    [`Doc::parse`] decodes only these fields from the JSON of an object.
+//! 3. The methods of [`Program`] evaluate the program in an [`EvaluationScope`], within a
+//!    [`Budget`]. The results equal those of cel-go. An [`EvaluationFault`] never contains a value
+//!    of the object.
 //!
 //! ```
 //! use ifo_cel::{Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, compile};
@@ -21,9 +22,9 @@
 //! # }
 //! ```
 //!
-//! The crate `cel` parses expressions. None of its types is public here. This crate evaluates its
-//! own tree of ops. The interpreter of `cel` is not used. It differs from cel-go in many details,
-//! allocates for every selected field, and has no limit on its steps.
+//! The crate `cel` parses expressions, but its types are not part of this crate's public API. Its
+//! interpreter is not used. That interpreter differs from cel-go in many details, allocates for
+//! every selected field, and has no limit on its steps. This crate evaluates a tree of its own.
 
 mod answer;
 mod check;
@@ -56,7 +57,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-/// The examples of the README, compiled and run as tests.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -84,12 +85,13 @@ use self::op::{Const, Op};
 use self::project::NeededPart;
 use self::value::{V, charge, steps};
 
-/// A compiled expression. Cheap to clone.
+/// A compiled expression. A clone shares the expression and is cheap.
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Compiled>);
 
-/// Compiles and type-checks `source`, which can have 4,096 bytes and 250 levels. It can use the
-/// names in `environment`. The [`EvaluationScope`] of an evaluation needs the same names.
+/// Compiles and type-checks `source`. An expression has at most 4,096 bytes and 250 nesting levels.
+/// It can use `object`, `now` and the names in `environment`. An [`EvaluationScope`] for the
+/// program must have values for the same names.
 ///
 /// # Errors
 /// Returns the first error in `source`: its syntax, an unknown name or function, arguments of the
@@ -122,9 +124,12 @@ impl Program {
         &self.0.projection
     }
 
-    /// Returns the field paths that an evaluation of a [`ResultKind::List`] program can read, if
-    /// only `readers` read its items. [`Self::projection`] contains the whole items and so more
-    /// paths. `environment` must be the one with which the program was compiled.
+    /// Returns the field paths of `object` that are needed to evaluate this program, which must be
+    /// of [`ResultKind::List`], and then `readers` on each element of the list. `readers` are
+    /// programs that use `item`. `environment` must be the one with which this program was
+    /// compiled.
+    ///
+    /// In contrast, [`Self::projection`] contains all fields of the elements.
     pub fn items_projection<'p>(
         &self,
         environment: &Environment,
@@ -166,7 +171,7 @@ impl Program {
     /// Evaluates a [`ResultKind::String`] program.
     ///
     /// # Errors
-    /// As [`Self::test`].
+    /// The errors of [`Self::test`].
     pub fn text(&self, scope: &mut EvaluationScope<'_>) -> Result<String, EvaluationFault> {
         match self.run(scope)? {
             V::Str(text) => Ok(text.to_string()),
@@ -174,20 +179,20 @@ impl Program {
         }
     }
 
-    /// Evaluates a [`ResultKind::Progress`] program to whole percent, rounded down. A number below
-    /// 0 becomes 0, and a number above 100 becomes 100. None for null and for text without a
-    /// number, such as `N/A`.
+    /// Evaluates a [`ResultKind::Progress`] program. Returns whole percent, rounded down. A number
+    /// below 0 becomes 0, and a number above 100 becomes 100. Returns None for null and for text
+    /// without a number, such as `N/A`.
     ///
     /// # Errors
-    /// As [`Self::test`], and for a double that is not finite.
+    /// The errors of [`Self::test`], and in addition a double that is not finite.
     pub fn progress(&self, scope: &mut EvaluationScope<'_>) -> Result<Option<u8>, EvaluationFault> {
         answer::progress(&self.run(scope)?)
     }
 
-    /// Evaluates a [`ResultKind::Time`] program. None for null and for empty text.
+    /// Evaluates a [`ResultKind::Time`] program. Returns None for null and for empty text.
     ///
     /// # Errors
-    /// As [`Self::test`], and for other text that is not RFC 3339.
+    /// The errors of [`Self::test`], and in addition a text that is not empty and not RFC 3339.
     pub fn time(
         &self,
         scope: &mut EvaluationScope<'_>,
@@ -198,15 +203,16 @@ impl Program {
     /// Evaluates a [`ResultKind::Key`] program. An integer is formatted as text.
     ///
     /// # Errors
-    /// As [`Self::test`].
+    /// The errors of [`Self::test`].
     pub fn key(&self, scope: &mut EvaluationScope<'_>) -> Result<String, EvaluationFault> {
         answer::key(&self.run(scope)?)
     }
 
-    /// Evaluates a [`ResultKind::List`] program to its elements. Each costs one step.
+    /// Evaluates a [`ResultKind::List`] program. Returns the elements, each of which costs one
+    /// step.
     ///
     /// # Errors
-    /// As [`Self::test`].
+    /// The errors of [`Self::test`].
     pub fn items<'a>(
         &'a self,
         scope: &mut EvaluationScope<'a>,
@@ -223,7 +229,7 @@ impl Program {
     /// Evaluates a program of any kind.
     ///
     /// # Errors
-    /// As [`Self::test`].
+    /// The errors of [`Self::test`].
     pub fn value(&self, scope: &mut EvaluationScope<'_>) -> Result<TypedValue, EvaluationFault> {
         let value = self.run(scope)?;
         Ok(TypedValue {
@@ -241,11 +247,11 @@ impl Program {
     }
 }
 
-/// The error of a text that is not a valid expression, in the words of cel-go.
+/// The error for a text that is not a valid expression. Its text equals cel-go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CompileError {
-    /// The message.
+    /// The message, without the position.
     pub message: String,
     /// Line, from 1.
     pub line: usize,
@@ -253,14 +259,15 @@ pub struct CompileError {
     pub column: usize,
 }
 
-/// The steps that evaluations may still take. One step is the visit of an element by a
-/// comprehension, or a similar amount of other work. In a release build, a step takes at most about
-/// 300 ns.
+/// The number of steps that evaluations may still take. A comprehension takes one step to visit an
+/// element, and a similar amount of other work is also one step. In a release build, a step takes
+/// at most about 300 ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Remaining steps.
+    /// Number of remaining steps.
     pub left: u64,
 }
 
-/// The budget for all expressions on one object together: at most about 30 ms.
+/// The recommended number of steps for all expressions on one object together. In a release build,
+/// these steps take at most about 30 ms.
 pub const STEPS_PER_OBJECT: u64 = 100_000;

@@ -1,5 +1,5 @@
-//! Converts the parser's tree to the op tree and checks it. The parser returns macros as plain
-//! calls, and this module converts them to ops.
+//! Converts the syntax tree of the parser to the op tree. It also resolves names and checks types.
+//! Macros such as `has` and `exists` are plain calls in the syntax tree.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, MapExpr, SelectExpr, operators};
@@ -12,30 +12,33 @@ use super::failure::FixedText;
 use super::op::{Arith, Comprehension, ComprehensionKind, Const, Function, Op, Order};
 use super::pattern::Pattern;
 
-/// Number of ops that cost one step. A step then takes at most about 300 ns.
+/// Number of ops that are evaluated in one step. With this number, a step takes at most about
+/// 300 ns.
 const OPS_PER_STEP: u64 = 16;
 
-/// The former names of a comprehension's accumulator.
+/// The names of the internal variable in which cel-go's comprehensions accumulate their result. An
+/// iteration variable must not have one of these names.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
-/// An error at a node of the parser's tree.
+/// An error at a node of the syntax tree.
 #[derive(Debug)]
 pub(super) struct NodeError {
     pub node: u64,
     pub message: String,
 }
 
-/// The result of lowering.
+/// The op tree of an expression, with its properties and errors.
 pub(super) struct Lowered {
     pub op: Op,
     pub ty: Ty,
-    /// Steps of one evaluation, without comprehensions.
+    /// Steps of one evaluation, without the iterations of comprehensions.
     pub weight: u64,
     /// Errors in calls of macros. They are reported before other errors, because the types of such
     /// calls are unknown.
     pub misused: Vec<NodeError>,
+    /// Wrong types and unknown names.
     pub mistyped: Vec<NodeError>,
-    /// Other errors in a text whose types are correct.
+    /// Errors in the arguments of `format`. They are reported if there are no other errors.
     pub misformatted: Vec<NodeError>,
     /// Depth, including the depth of the variables that the expression uses.
     pub depth: usize,
@@ -44,6 +47,7 @@ pub(super) struct Lowered {
     pub reads_item: bool,
 }
 
+/// Converts the syntax tree below `root`. The op tree is only valid if there are no errors.
 pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
     let mut lowering = Lowering {
         environment,
@@ -56,7 +60,7 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
         misused: Vec::new(),
         mistyped: Vec::new(),
         misformatted: Vec::new(),
-        formats: 0,
+        enclosing_formats: 0,
         types: HashMap::new(),
     };
     let (op, ty) = lowering.expr(root);
@@ -73,38 +77,43 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
     }
 }
 
+/// Returns the number of steps for an evaluation of `ops` ops.
 fn weight(ops: u64) -> u64 {
     1 + ops / OPS_PER_STEP
 }
 
+/// The state of the conversion.
 pub(super) struct Lowering<'v> {
     environment: &'v Environment,
-    /// The comprehension variables in scope. An op refers to a variable by its position.
+    /// The comprehension variables in scope, with their types. An op refers to a variable by its
+    /// index in this list.
     vars: Vec<(String, Ty)>,
+    /// Number of ops so far.
     ops: u64,
-    /// The depth of the current node, and the largest depth so far.
+    /// Depth of the current node.
     level: usize,
+    /// Largest depth so far.
     depth: usize,
     reads_now: bool,
     reads_item: bool,
     misused: Vec<NodeError>,
     mistyped: Vec<NodeError>,
     pub misformatted: Vec<NodeError>,
-    /// The number of `format` calls around the current node, and the types of the nodes inside
-    /// them.
-    formats: usize,
+    /// Number of `format` calls around the current node.
+    enclosing_formats: usize,
+    /// The types of the nodes inside of `format` calls, by node.
     pub types: HashMap<u64, Ty>,
 }
 
-/// Replaces a node for which an error was reported.
-fn nothing() -> (Op, Ty) {
+/// Returns the replacement of a node for which an error was reported.
+fn error_op() -> (Op, Ty) {
     (Op::Const(Const::Null), Ty::Error)
 }
 
 impl Lowering<'_> {
     fn mistyped(&mut self, node: u64, message: String) -> (Op, Ty) {
         self.mistyped.push(NodeError { node, message });
-        nothing()
+        error_op()
     }
 
     fn misused(&mut self, node: u64, message: &str) -> (Op, Ty) {
@@ -112,7 +121,7 @@ impl Lowering<'_> {
             node,
             message: message.to_owned(),
         });
-        nothing()
+        error_op()
     }
 
     fn undeclared(&mut self, node: u64, name: &str) -> (Op, Ty) {
@@ -128,7 +137,7 @@ impl Lowering<'_> {
         self.depth = self.depth.max(self.level);
         let lowered = self.node(node);
         self.level -= 1;
-        if self.formats > 0 {
+        if self.enclosing_formats > 0 {
             self.types.insert(node.id, lowered.1.clone());
         }
         lowered
@@ -143,7 +152,8 @@ impl Lowering<'_> {
             Expr::List(list) => self.list(&list.elements),
             Expr::Map(map) => self.map(map),
             Expr::Struct(message) => self.undeclared(node.id, &message.type_name),
-            // The parser expands no macros, and every incomplete node comes with an error.
+            // These nodes do not occur here. The parser expands no macros, and it returns an error
+            // if a node is incomplete.
             Expr::Comprehension(_) | Expr::Unspecified => {
                 self.misused(node.id, "unsupported expression")
             }
@@ -168,7 +178,8 @@ impl Lowering<'_> {
                 self.reads_item = true;
                 (Op::Item, Ty::Dyn)
             }
-            // A variable is evaluated when it is read, and an unused one never.
+            // `variables` alone has no value, because each variable is evaluated only when it is
+            // read.
             "variables" => self.mistyped(
                 node,
                 "'variables' is read by name, as in variables.name".to_owned(),
@@ -191,6 +202,8 @@ impl Lowering<'_> {
         (path(operand, &select.field), ty)
     }
 
+    /// Returns true if `node` is the name `variables`, and not a comprehension variable of that
+    /// name.
     fn is_variables(&self, node: &IdedExpr) -> bool {
         let Expr::Ident(name) = &node.expr else {
             return false;
@@ -208,7 +221,7 @@ impl Lowering<'_> {
         (Op::Variable(slot), program.0.ty.clone())
     }
 
-    /// Returns the operand of a selection, and the type of the field.
+    /// Returns the operand of a field selection, and the type of the field.
     fn field_of(&mut self, node: u64, select: &SelectExpr) -> (Op, Ty) {
         let (operand, ty) = self.expr(&select.operand);
         let field = match ty {
@@ -225,7 +238,8 @@ impl Lowering<'_> {
         (operand, field)
     }
 
-    /// `google.protobuf.Timestamp` and `.Duration` are names of types.
+    /// Returns the type if the selection is the type name `google.protobuf.Timestamp` or
+    /// `google.protobuf.Duration`.
     fn qualified_type(&self, select: &SelectExpr) -> Option<(&'static str, Ty)> {
         let Expr::Select(outer) = &select.operand.expr else {
             return None;
@@ -284,12 +298,12 @@ impl Lowering<'_> {
                 self.apply(node, name, ops, &types, false)
             }
             (Some(target), args) => {
-                if let Some(kind) = quantifier(name, args.len()) {
+                if let Some(kind) = comprehension_kind(name, args.len()) {
                     return self.fold(node, kind, target, args);
                 }
-                self.formats += usize::from(name == "format");
+                self.enclosing_formats += usize::from(name == "format");
                 let (ops, types) = self.arguments(Some(target), args);
-                self.formats -= usize::from(name == "format");
+                self.enclosing_formats -= usize::from(name == "format");
                 if name == "format" {
                     self.check_format(node, target, args);
                 }
@@ -317,7 +331,7 @@ impl Lowering<'_> {
 
     fn logic(&mut self, call: &CallExpr) -> (Op, Ty) {
         let mut terms = Vec::new();
-        self.terms(call, &mut terms);
+        self.collect_terms(call, &mut terms);
         let op = if call.func_name == operators::LOGICAL_AND {
             Op::And(terms)
         } else {
@@ -326,14 +340,15 @@ impl Lowering<'_> {
         (op, Ty::Bool)
     }
 
-    /// Flattens a chain of one operator, which the parser has balanced.
-    fn terms(&mut self, call: &CallExpr, terms: &mut Vec<Op>) {
+    /// Collects the operands of a chain of `&&` or of `||`. The parser returns such a chain as a
+    /// balanced tree.
+    fn collect_terms(&mut self, call: &CallExpr, terms: &mut Vec<Op>) {
         for arg in &call.args {
             match &arg.expr {
                 Expr::Call(inner)
                     if inner.func_name == call.func_name && inner.target.is_none() =>
                 {
-                    self.terms(inner, terms);
+                    self.collect_terms(inner, terms);
                 }
                 _ => terms.push(self.boolean(arg)),
             }
@@ -380,7 +395,7 @@ impl Lowering<'_> {
                 Err(mut args) => match args.pop() {
                     Some(operand) if name == operators::NEGATE => Op::Neg(Box::new(operand)),
                     Some(operand) => Op::Not(Box::new(operand)),
-                    None => return nothing(),
+                    None => return error_op(),
                 },
             },
         };
@@ -395,7 +410,7 @@ impl Lowering<'_> {
         args: &[IdedExpr],
     ) -> (Op, Ty) {
         let [var, tests @ .., body] = args else {
-            return nothing();
+            return error_op();
         };
         let Expr::Ident(name) = &var.expr else {
             return self.misused(var.id, "argument must be a simple name");
@@ -431,7 +446,8 @@ impl Lowering<'_> {
             self.expr(body)
         };
         self.vars.pop();
-        // `filter`, `exists_one` and the test of `map` expand to a conditional.
+        // In cel-go, `filter`, `exists_one` and `map` with three arguments expand to a conditional.
+        // Its types are checked here, so that the errors equal cel-go's.
         let (tested, result) = match kind {
             ComprehensionKind::All | ComprehensionKind::Exists => (None, Ty::Bool),
             ComprehensionKind::ExistsOne => (Some((&body_ty, Ty::Int)), Ty::Bool),
@@ -461,7 +477,8 @@ impl Lowering<'_> {
     }
 }
 
-fn quantifier(name: &str, args: usize) -> Option<ComprehensionKind> {
+/// Returns the kind of comprehension if `name` with this number of arguments is one.
+fn comprehension_kind(name: &str, args: usize) -> Option<ComprehensionKind> {
     match (name, args) {
         (operators::ALL, 2) => Some(ComprehensionKind::All),
         (operators::EXISTS, 2) => Some(ComprehensionKind::Exists),
@@ -533,7 +550,7 @@ fn binary(name: &str, left: Op, right: Op) -> Op {
         operators::DIVIDE => Op::Arith(pair(left, right), Arith::Div),
         operators::MODULO => Op::Arith(pair(left, right), Arith::Mod),
         operators::INDEX => match right {
-            // Indexing by a string is the same as selecting a field, for maps and for other values.
+            // `a['b']` is the same as `a.b` for values of all types.
             Op::Const(Const::Str(field)) => path(left, &field),
             right => Op::Index(pair(left, right)),
         },

@@ -1,11 +1,9 @@
-//! Finds the fields that an expression names, with their positions, so that they can be checked
-//! against a schema.
+//! Lists the field selections in the text of an expression, with line and column. Callers use the
+//! list to check the fields against a schema. Fields of computed values, such as the result of a
+//! function, are not in the list.
 //!
-//! Input: the text of an expression. Output: paths with line and column.
-//!
-//! A [`super::Projection`] contains all fields that an evaluation can read. In contrast, this
-//! module returns each field selection in the text separately. It leaves out fields of computed
-//! values, such as the result of a function.
+//! A [`super::Projection`] is something else: the union of all fields that an evaluation can read,
+//! for decoding.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
@@ -19,39 +17,40 @@ use super::lower::NodeError;
 pub enum PathStep {
     /// The field or key with this name.
     Field(String),
-    /// An element of a list or a member of a map, at any index that is not a field name: `list[0]`,
-    /// `map[key]`.
+    /// An element of a list or a member of a map whose index is not a string literal, such as
+    /// `list[0]` or `map[key]`.
     Index,
     /// The value that a comprehension visits: an element of a list, or a key of a map.
     Each,
 }
 
-/// A field in an expression.
+/// A field selection in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedField {
-    /// The path from the object to the field, which is the last step.
+    /// The path from `object` to the field. The last step is the field itself.
     pub path: Vec<PathStep>,
-    /// Line of the name in the text, from 1.
+    /// Line of the field's name in the text, from 1.
     pub line: usize,
-    /// Column of the name in characters, from 1.
+    /// Column of the field's name in characters, from 1.
     pub column: usize,
 }
 
-/// The places in the object from which a value can come. A conditional has the places of both
-/// branches. A computed value has none.
+/// The paths in the object from which the value of an expression can come. A conditional has the
+/// paths of both branches. A computed value has no path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueOrigins(Vec<OriginPlace>);
 
+/// One origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OriginPlace {
-    /// The value at a path.
+    /// The value comes from this path.
     At(Vec<PathStep>),
-    /// A list of such values.
+    /// The value is a list, and its elements come from these paths.
     ListOf(ValueOrigins),
 }
 
-/// Largest number of places from which one value can come. Without it, expressions with nested
-/// conditionals could have very many.
+/// Largest number of origins of one value. Further origins are ignored. Without this limit, nested
+/// conditionals could have very many origins.
 const MAX_ORIGINS: usize = 16;
 
 impl ValueOrigins {
@@ -59,7 +58,8 @@ impl ValueOrigins {
         Self(vec![OriginPlace::At(Vec::new())])
     }
 
-    /// Returns the origin of the elements of this value.
+    /// Returns the origins of the elements, if this value is a list, or of the keys, if it is a
+    /// map.
     #[must_use]
     pub fn elements(&self) -> Self {
         let mut elements = Self::default();
@@ -72,7 +72,7 @@ impl ValueOrigins {
         elements
     }
 
-    /// The same as [`Self::elements`], for an element at an index.
+    /// Returns the origins of the element or member at an index.
     fn indexed(&self) -> Self {
         let mut elements = Self::default();
         for part in &self.0 {
@@ -116,25 +116,25 @@ impl OriginPlace {
     }
 }
 
-/// The fields in an expression, and the origin of its result.
+/// The field selections in an expression, and the origins of its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedFields {
-    /// The fields, in the order of the text.
+    /// The field selections, in the order of the text.
     pub named: Vec<NamedField>,
-    /// The origin of the result.
+    /// The origins of the result.
     pub origin: ValueOrigins,
 }
 
 /// The origins of the names that an expression can use in addition to `object`.
 #[derive(Clone, Debug, Default)]
 pub struct NameOrigins {
-    /// The origin of `item`.
+    /// The origins of `item`.
     pub item: ValueOrigins,
     /// The origins of the variables, by name.
     pub variables: Vec<(String, ValueOrigins)>,
 }
 
-/// Returns the fields in `source`.
+/// Returns the field selections in `source`. `origins` has the origins of `item` and the variables.
 ///
 /// # Errors
 /// The syntax of `source` is wrong.
@@ -166,6 +166,7 @@ struct FieldReader<'s> {
 }
 
 impl FieldReader<'_> {
+    /// Records the field selections below `node`, and returns the origins of its value.
     fn read(&mut self, node: &IdedExpr) -> ValueOrigins {
         match &node.expr {
             Expr::Ident(name) => self.ident(name),
@@ -179,7 +180,7 @@ impl FieldReader<'_> {
                     return known.map(|(_, origin)| origin.clone()).unwrap_or_default();
                 }
                 let operand = self.read(&select.operand);
-                self.name(node.id, &operand, &select.field)
+                self.select_field(node.id, &operand, &select.field)
             }
             Expr::Call(call) => self.call(node.id, call),
             Expr::List(list) => {
@@ -220,11 +221,11 @@ impl FieldReader<'_> {
         }
     }
 
-    /// Records the selection of the field `name` with its position, and returns the origin of the
+    /// Records the selection of the field `name` with its position, and returns the origins of the
     /// field's value.
-    fn name(&mut self, node: u64, operand: &ValueOrigins, name: &str) -> ValueOrigins {
+    fn select_field(&mut self, node: u64, operand: &ValueOrigins, name: &str) -> ValueOrigins {
         let origin = operand.field(name);
-        let (line, column) = self.place(node, name);
+        let (line, column) = self.position_of(node, name);
         for part in &origin.0 {
             if let OriginPlace::At(path) = part {
                 self.named.push(NamedField {
@@ -237,9 +238,9 @@ impl FieldReader<'_> {
         origin
     }
 
-    /// Returns the position of `name` in the text. The parser only gives the position of the dot,
-    /// or of the beginning of the operand.
-    fn place(&self, node: u64, name: &str) -> (usize, usize) {
+    /// Returns the line and column of `name` in the text. The parser only reports the position of
+    /// the dot before it, or of the beginning of the operand.
+    fn position_of(&self, node: u64, name: &str) -> (usize, usize) {
         let start = self.info.offset_for(node).map(|(start, _)| start);
         let start = start.and_then(|start| usize::try_from(start).ok());
         let at = start.and_then(|start| {
@@ -253,8 +254,8 @@ impl FieldReader<'_> {
         });
         let Some(at) = at else {
             let message = String::new();
-            let place = located(NodeError { node, message }, self.info);
-            return (place.line, place.column);
+            let start = located(NodeError { node, message }, self.info);
+            return (start.line, start.column);
         };
         let before = &self.source[..at];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -271,7 +272,7 @@ impl FieldReader<'_> {
             (None, [operand, index]) if name == operators::INDEX => {
                 let operand = self.read(operand);
                 if let Expr::Literal(LiteralValue::String(key)) = &index.expr {
-                    return self.name(node, &operand, key.inner());
+                    return self.select_field(node, &operand, key.inner());
                 }
                 self.read(index);
                 operand.indexed()
@@ -283,7 +284,7 @@ impl FieldReader<'_> {
                 origin
             }
             (None, [left, right]) if name == operators::ADD => {
-                // `+` joins lists.
+                // `+` can concatenate two lists.
                 let mut origin = self.read(left);
                 origin.join(self.read(right));
                 origin
@@ -338,9 +339,10 @@ fn is_comprehension(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn told(source: &str, origins: &NameOrigins) -> Vec<String> {
-        let fields = fields(source, origins).expect("it has no syntax error");
-        let tell = |field: &NamedField| {
+    /// Returns the position and path of each field selection, as text.
+    fn selections(source: &str, origins: &NameOrigins) -> Vec<String> {
+        let fields = fields(source, origins).expect("the test has no syntax error");
+        let describe = |field: &NamedField| {
             let path: String = field
                 .path
                 .iter()
@@ -352,18 +354,18 @@ mod tests {
                 .collect();
             format!("{}:{} {path}", field.line, field.column)
         };
-        fields.named.iter().map(tell).collect()
+        fields.named.iter().map(describe).collect()
     }
 
     #[test]
     fn each_field_selection_is_reported_with_its_position() {
         let none = NameOrigins::default();
         assert_eq!(
-            told("has(object.a.b) &&\n  object.a['c'] == 'a'", &none),
+            selections("has(object.a.b) &&\n  object.a['c'] == 'a'", &none),
             ["1:12 .a", "1:14 .a.b", "2:10 .a", "2:13 .a.c"]
         );
         assert_eq!(
-            told("object.list[0].x + object.map[object.key].y", &none),
+            selections("object.list[0].x + object.map[object.key].y", &none),
             [
                 "1:8 .list",
                 "1:16 .list[].x",
@@ -373,7 +375,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            told("{'a': 1}.a == [1].size()", &none),
+            selections("{'a': 1}.a == [1].size()", &none),
             Vec::<String>::new()
         );
     }
@@ -382,20 +384,20 @@ mod tests {
     fn field_selections_are_followed_through_variables() {
         let none = NameOrigins::default();
         assert_eq!(
-            told("object.l.filter(e, e.a).map(e, e.b).exists(b, b.c)", &none),
+            selections("object.l.filter(e, e.a).map(e, e.b).exists(b, b.c)", &none),
             ["1:8 .l", "1:22 .l[*].a", "1:34 .l[*].b", "1:49 .l[*].b.c"]
         );
         assert_eq!(
-            told("object.a.exists(object, object.b) && object.c", &none),
+            selections("object.a.exists(object, object.b) && object.c", &none),
             ["1:8 .a", "1:32 .a[*].b", "1:45 .c"]
         );
-        let list = fields("[object.a] + object.b", &none).expect("it has no syntax error");
+        let list = fields("[object.a] + object.b", &none).expect("the test has no syntax error");
         let origins = NameOrigins {
             item: list.origin.elements(),
             variables: vec![("v".to_owned(), list.origin)],
         };
         assert_eq!(
-            told("item.x == variables.v[0].y", &origins),
+            selections("item.x == variables.v[0].y", &origins),
             ["1:6 .a.x", "1:6 .b[*].x", "1:26 .a.y", "1:26 .b[].y"]
         );
     }

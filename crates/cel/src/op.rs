@@ -1,5 +1,6 @@
-//! The op tree that compilation creates and evaluation reads. It is immutable, shared between
-//! threads, and at most [`super::compile::MAX_DEPTH`] deep.
+//! The op tree, which is the compiled form of an expression. The compiler creates it, and the
+//! module `eval` evaluates it. It is immutable, can be shared between threads, and has at most
+//! [`super::compile::MAX_DEPTH`] levels.
 
 use super::failure::FixedText;
 use super::pattern::Pattern;
@@ -10,13 +11,15 @@ pub(super) enum Op {
     Const(Const),
     Object,
     Now,
-    /// One element of a list that another expression yielded.
+    /// `item`, which is an element of a list that another expression returned.
     Item,
-    /// A variable, by its index in the environment.
+    /// A variable of the environment, by its index.
     Variable(usize),
-    /// A comprehension variable, by the number of comprehensions around it.
+    /// The variable of a comprehension. The number counts the comprehensions around that
+    /// comprehension.
     Var(usize),
-    /// Field selections, combined so that a long chain is a loop.
+    /// A chain of field selections, such as `a.b.c`. It is one op, so that the evaluation does not
+    /// recurse for each field.
     Path(Box<Op>, Vec<Box<str>>),
     Has(Box<Op>, Box<str>),
     Index(Box<(Op, Op)>),
@@ -32,9 +35,10 @@ pub(super) enum Op {
     Order(Box<(Op, Op)>, Order),
     Arith(Box<(Op, Op)>, Arith),
     In(Box<(Op, Op)>),
-    /// `in` a list of literals.
+    /// The operator `in` with a list of literals.
     InSet(Box<Op>, Vec<Const>),
-    /// `matches` with a literal pattern. An invalid pattern is an error at evaluation.
+    /// `matches` with a pattern that is a string literal. If the pattern is invalid, each
+    /// evaluation returns the error.
     Matches(Box<Op>, Result<Pattern, FixedText>),
     Call(Function, Vec<Op>),
     Fold(Box<Comprehension>),
@@ -53,7 +57,8 @@ pub(super) enum Const {
 }
 
 impl PartialEq for Const {
-    /// Returns true if no expression can distinguish them. `1.0 / 0.0` differs from `1.0 / -0.0`.
+    /// Returns true if no expression can distinguish the two constants. So `0.0` and `-0.0` differ,
+    /// because `1.0 / 0.0` and `1.0 / -0.0` differ.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -101,15 +106,17 @@ pub(super) enum Arith {
     Mod,
 }
 
-/// A comprehension.
+/// A comprehension, such as `list.exists(x, x > 1)`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Comprehension {
     pub kind: ComprehensionKind,
+    /// The list or map whose elements or keys are visited.
     pub range: Op,
-    /// The filter of `map` with three arguments.
+    /// The condition of a `map` with three arguments.
     pub test: Option<Op>,
+    /// The last argument, which is evaluated for each element or key.
     pub body: Op,
-    /// Steps for one element.
+    /// Number of steps for one element or key.
     pub weight: u64,
 }
 
@@ -164,7 +171,7 @@ pub(super) enum Function {
     CompareTo,
 }
 
-/// Results of the getters of timestamps and durations.
+/// The component of a timestamp or duration that a getter such as `getHours` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimePart {
     FullYear,
@@ -233,7 +240,8 @@ impl Function {
         })
     }
 
-    /// Name of a function of the extension libraries, for errors.
+    /// Returns the name of a function of the extension libraries, for error texts. The result is
+    /// empty for other functions, because their errors do not contain the name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::CharAt => "charAt",
@@ -258,7 +266,6 @@ impl Function {
             Self::IsGreaterThan => "isGreaterThan",
             Self::IsLessThan => "isLessThan",
             Self::CompareTo => "compareTo",
-            // The errors of other functions do not name the function.
             _ => "",
         }
     }

@@ -1,19 +1,18 @@
-//! Computes the fields that a program reads.
-//!
-//! Input: an op tree, or paths. Output: the [`Projection`] for decoding. It contains at least all
-//! fields that an evaluation can read.
+//! Computes which fields of the object an expression can read. [`super::Doc::parse`] decodes only
+//! these fields. A [`Projection`] can contain more fields than an evaluation reads, but never
+//! fewer.
 
 use super::op::{Comprehension, ComprehensionKind, Function, Op};
 
-/// A union of field paths.
+/// A set of field paths of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Projection {
     pub(super) root: NeededPart,
 }
 
 impl Projection {
-    /// Adds a path of field names with the whole subtree below it. `"*"` means every element of a
-    /// list and every member of an object.
+    /// Adds a path of field names. It includes everything below the last field. The name `"*"`
+    /// stands for every element of a list and every member of an object.
     pub fn add(&mut self, path: &[&str]) {
         let need = path.iter().rev().fold(NeededPart::whole(), |need, name| {
             if *name == "*" {
@@ -30,32 +29,38 @@ impl Projection {
         self.root.merge(other.root.clone());
     }
 
-    /// Returns the paths that `op` can read of `object`, also through variables, and of `item`.
-    /// `want` is the needed part of the result.
+    /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
+    /// read. The expressions of the variables that `op` uses are included. `want` is the part of
+    /// the result of `op` that its caller needs.
     pub(super) fn of(op: &Op, want: NeededPart, variables: &[&Op]) -> (Self, NeededPart) {
-        let mut reader = NeedCollector {
+        let mut collector = NeedCollector {
             variables: vec![None; variables.len()],
             ..NeedCollector::default()
         };
-        reader.read(op, want);
-        // A variable reads only earlier variables. So each is processed once, for all its readers.
+        collector.visit(op, want);
+        // A variable can use only variables with a lower index. In reverse order, all uses of a
+        // variable are known before its own expression is visited, so one visit is enough.
         for (slot, op) in variables.iter().enumerate().rev() {
-            if let Some(need) = reader.variables.get_mut(slot).and_then(Option::take) {
-                reader.read(op, need);
+            if let Some(need) = collector.variables.get_mut(slot).and_then(Option::take) {
+                collector.visit(op, need);
             }
         }
         let object = Self {
-            root: reader.object,
+            root: collector.object,
         };
-        (object, reader.item)
+        (object, collector.item)
     }
 }
 
-/// The needed part of one value. Without any part, only its existence is needed.
+/// The part of one value that an evaluation needs. The default means that the evaluation only needs
+/// to know whether the value exists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NeededPart {
+    /// True if the evaluation needs the whole value.
     whole: bool,
+    /// The needed parts of some members, by their names.
     named: Vec<(Box<str>, NeededPart)>,
+    /// The part that is needed of every member or element.
     every: Option<Box<NeededPart>>,
 }
 
@@ -77,6 +82,7 @@ impl NeededPart {
         }
     }
 
+    /// Returns a value in which the part `need` of every member or element is needed.
     pub(super) fn every(need: NeededPart) -> Self {
         Self {
             every: Some(Box::new(need)),
@@ -84,12 +90,12 @@ impl NeededPart {
         }
     }
 
-    /// Only the existence of the value.
+    /// Returns true if the evaluation only needs to know whether the value exists.
     pub(super) fn is_existence(&self) -> bool {
         !self.whole && self.named.is_empty() && self.every.is_none()
     }
 
-    /// Returns the needed part of the member `name`.
+    /// Returns the needed part of the member `name`, or None if the member is not needed.
     pub(super) fn member(&self, name: &str) -> Option<&NeededPart> {
         if self.whole {
             return Some(&WHOLE);
@@ -100,7 +106,7 @@ impl NeededPart {
             .or(self.every.as_deref())
     }
 
-    /// Returns the needed part of each element of a list.
+    /// Returns the needed part of each element of a list, or None if no element is needed.
     pub(super) fn element(&self) -> Option<&NeededPart> {
         if self.whole {
             Some(&WHOLE)
@@ -133,27 +139,30 @@ impl NeededPart {
         if let Some(need) = other.every {
             self.every.get_or_insert_default().merge(*need);
         }
-        // A named member also needs the part that every member needs. A copy of that part under
-        // each name would grow as 2^depth, so a value that is read in both ways is kept completely.
+        // The part that is needed of every member is also needed of the named members. Copying it
+        // to each of them could double the size of the tree at each level. Instead, the whole value
+        // is marked as needed.
         if !self.named.is_empty() && self.every.as_ref().is_some_and(|need| !need.is_existence()) {
             *self = Self::whole();
         }
     }
 }
 
-/// Collects the needed parts from the root of an op tree to its leaves.
+/// Visits an op tree from its root to its leaves, and collects the needed parts of `object`, `item`
+/// and the variables.
 #[derive(Default)]
 struct NeedCollector {
     object: NeededPart,
     item: NeededPart,
-    /// The needed part of each variable of the environment. None for a variable that is not used.
+    /// The needed part of each variable of the environment, or None if the variable is not used.
     variables: Vec<Option<NeededPart>>,
-    /// The needed part of each comprehension variable in scope.
+    /// The needed part of each comprehension variable in scope, beginning with the outermost one.
     vars: Vec<NeededPart>,
 }
 
 impl NeedCollector {
-    fn read(&mut self, op: &Op, want: NeededPart) {
+    /// Collects what an evaluation of `op` reads, if the part `want` of its result is needed.
+    fn visit(&mut self, op: &Op, want: NeededPart) {
         match op {
             Op::Const(_) | Op::Now => {}
             Op::Object => self.object.merge(want),
@@ -173,81 +182,81 @@ impl NeedCollector {
                     .iter()
                     .rev()
                     .fold(want, |need, field| NeededPart::named(field, need));
-                self.read(base, need);
+                self.visit(base, need);
             }
             Op::Has(base, field) => {
-                self.read(base, NeededPart::named(field, NeededPart::default()));
+                self.visit(base, NeededPart::named(field, NeededPart::default()));
             }
             Op::Index(pair) => {
-                self.read(&pair.0, NeededPart::every(want));
-                self.read(&pair.1, NeededPart::whole());
+                self.visit(&pair.0, NeededPart::every(want));
+                self.visit(&pair.1, NeededPart::whole());
             }
             Op::List(items) => {
                 let element = want.into_element();
                 for item in items {
-                    self.read(item, element.clone());
+                    self.visit(item, element.clone());
                 }
             }
             Op::Map(entries) => {
                 for (key, value) in entries {
-                    self.read(key, NeededPart::whole());
-                    self.read(value, NeededPart::whole());
+                    self.visit(key, NeededPart::whole());
+                    self.visit(value, NeededPart::whole());
                 }
             }
             Op::Not(operand) | Op::Neg(operand) | Op::InSet(operand, _) => {
-                self.read(operand, NeededPart::whole());
+                self.visit(operand, NeededPart::whole());
             }
-            Op::Matches(operand, _) => self.read(operand, NeededPart::whole()),
-            Op::And(terms) | Op::Or(terms) => self.all(terms),
+            Op::Matches(operand, _) => self.visit(operand, NeededPart::whole()),
+            Op::And(terms) | Op::Or(terms) => self.visit_all(terms),
             Op::Cond(parts) => {
-                self.read(&parts.0, NeededPart::whole());
-                self.read(&parts.1, want.clone());
-                self.read(&parts.2, want);
+                self.visit(&parts.0, NeededPart::whole());
+                self.visit(&parts.1, want.clone());
+                self.visit(&parts.2, want);
             }
             Op::Equal(pair, _) | Op::Order(pair, _) | Op::Arith(pair, _) | Op::In(pair) => {
-                self.read(&pair.0, NeededPart::whole());
-                self.read(&pair.1, NeededPart::whole());
+                self.visit(&pair.0, NeededPart::whole());
+                self.visit(&pair.1, NeededPart::whole());
             }
             Op::Call(Function::Size, args) => {
                 for arg in args {
-                    self.read(arg, NeededPart::every(NeededPart::default()));
+                    self.visit(arg, NeededPart::every(NeededPart::default()));
                 }
             }
             Op::Call(Function::Dyn, args) => {
                 for arg in args {
-                    self.read(arg, want.clone());
+                    self.visit(arg, want.clone());
                 }
             }
-            Op::Call(_, args) => self.all(args),
-            Op::Fold(fold) => self.fold(fold, want),
+            Op::Call(_, args) => self.visit_all(args),
+            Op::Fold(fold) => self.visit_comprehension(fold, want),
         }
     }
 
-    fn all(&mut self, ops: &[Op]) {
+    fn visit_all(&mut self, ops: &[Op]) {
         for op in ops {
-            self.read(op, NeededPart::whole());
+            self.visit(op, NeededPart::whole());
         }
     }
 
-    fn fold(&mut self, fold: &Comprehension, want: NeededPart) {
+    fn visit_comprehension(&mut self, fold: &Comprehension, want: NeededPart) {
         let element = want.into_element();
         self.vars.push(NeededPart::default());
         if let Some(test) = &fold.test {
-            self.read(test, NeededPart::whole());
+            self.visit(test, NeededPart::whole());
         }
         match fold.kind {
-            ComprehensionKind::Map => self.read(&fold.body, element),
+            ComprehensionKind::Map => self.visit(&fold.body, element),
             ComprehensionKind::Filter => {
-                self.read(&fold.body, NeededPart::whole());
+                self.visit(&fold.body, NeededPart::whole());
                 if let Some(var) = self.vars.last_mut() {
                     var.merge(element);
                 }
             }
             ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
-                self.read(&fold.body, NeededPart::whole());
+                self.visit(&fold.body, NeededPart::whole());
             }
         }
         let var = self.vars.pop().unwrap_or_default();
-        self.read(&fold.range, NeededPart::every(var));
+        self.visit(&fold.range, NeededPart::every(var));
     }
 }

@@ -1,8 +1,9 @@
 //! Quantities such as `1536Mi` and `250m`, with Kubernetes' parsing, arithmetic and comparison.
 //!
-//! They are exact. If 64 bits are not enough, decimal digits are used, and fractions below a
-//! billionth are rounded up. The number of digits is limited, because an exponent can ask for two
-//! billion.
+//! A quantity is stored as a 64-bit integer and a power of ten. If 64 bits are not enough, it is
+//! stored as a [`Decimal`] with any number of digits up to [`MAX_DIGITS`]. Without this limit, a
+//! short text with a large exponent, such as `1e2000000000`, could need two billion digits.
+//! Fractions below 10^-9 are rounded away from zero.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -11,32 +12,35 @@ use std::rc::Rc;
 
 use super::Budget;
 use super::convert::COPY_BYTES_PER_STEP;
-use super::decimal::{Decimal, MAX_DIGITS, NANO, TooLarge, digits};
+use super::decimal::{Decimal, MAX_DIGITS, NANO, TooLarge, parse_digits};
 use super::op::Function;
 use super::strings::no_overload;
 use super::value::{Fault, V, charge, steps};
 
-/// Number of digits that always fit `i64`.
+/// Largest number of decimal digits that always fit `i64`.
 const I64_DIGITS: i64 = 18;
 
-/// A number times a power of ten. As in Kubernetes, the representation is visible: `isInteger` is
-/// false for a value that does not fit 64 bits, or did not fit in an intermediate result.
+/// A quantity. As in Kubernetes, an expression can observe which variant it is, because `isInteger`
+/// is false for every large quantity. A sum stays large even if its value fits 64 bits again.
 #[derive(Clone, Debug)]
 pub(super) enum Quantity {
+    /// The number `value` times 10^`exponent`.
     Small { value: i64, exponent: i64 },
+    /// A number that is stored as decimal digits.
     Large(Decimal),
 }
 
-/// The error of a text that is no quantity, in Kubernetes' words.
+/// The error for a text that is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ParseQuantity {
+pub(super) enum ParseQuantityError {
     Format,
     Numeric,
     Suffix,
     TooLarge,
 }
 
-impl ParseQuantity {
+impl ParseQuantityError {
+    /// Returns Kubernetes' text of the error. [`Self::TooLarge`] has a text of our own.
     fn message(self) -> &'static str {
         match self {
             Self::Format => {
@@ -50,14 +54,14 @@ impl ParseQuantity {
     }
 }
 
-impl From<TooLarge> for ParseQuantity {
+impl From<TooLarge> for ParseQuantityError {
     fn from(_: TooLarge) -> Self {
         Self::TooLarge
     }
 }
 
-impl From<ParseQuantity> for Fault<'_> {
-    fn from(error: ParseQuantity) -> Self {
+impl From<ParseQuantityError> for Fault<'_> {
+    fn from(error: ParseQuantityError) -> Self {
         Self::error(error.message())
     }
 }
@@ -65,35 +69,37 @@ impl From<ParseQuantity> for Fault<'_> {
 /// The parts of a quantity's text.
 struct Parts<'t> {
     negative: bool,
+    /// The digits before the point, without leading zeros.
     whole: &'t str,
+    /// The digits after the point.
     fraction: &'t str,
     suffix: &'t str,
 }
 
-/// Splits `text` after its leading bytes for which `wanted` is true.
-fn span(text: &str, wanted: impl Fn(u8) -> bool) -> (&str, &str) {
+/// Splits `text` before the first byte for which `wanted` is false.
+fn split_leading(text: &str, wanted: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text.bytes().take_while(|byte| wanted(*byte)).count();
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-fn parts(text: &str) -> Result<Parts<'_>, ParseQuantity> {
+fn split_parts(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     let digit = |byte: u8| byte.is_ascii_digit();
     let (negative, unsigned) = match text.as_bytes().first() {
-        None => return Err(ParseQuantity::Format),
+        None => return Err(ParseQuantityError::Format),
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         Some(_) => (false, text),
     };
-    let (_, rest) = span(unsigned, |byte| byte == b'0');
-    let (whole, rest) = span(rest, digit);
+    let (_, rest) = split_leading(unsigned, |byte| byte == b'0');
+    let (whole, rest) = split_leading(rest, digit);
     let (fraction, suffix) = match rest.strip_prefix('.') {
-        Some(rest) => span(rest, digit),
+        Some(rest) => split_leading(rest, digit),
         None => ("", rest),
     };
-    let (_, rest) = span(suffix, |byte| b"eEinumkKMGTP".contains(&byte));
+    let (_, rest) = split_leading(suffix, |byte| b"eEinumkKMGTP".contains(&byte));
     let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
-    if !span(rest, digit).1.is_empty() {
-        return Err(ParseQuantity::Format);
+    if !split_leading(rest, digit).1.is_empty() {
+        return Err(ParseQuantityError::Format);
     }
     Ok(Parts {
         negative,
@@ -103,13 +109,15 @@ fn parts(text: &str) -> Result<Parts<'_>, ParseQuantity> {
     })
 }
 
-/// The factor of a suffix: a power of ten or of two.
+/// The factor of a suffix, by its exponent.
 enum Unit {
+    /// A power of ten.
     Ten(i64),
+    /// A power of two.
     Two(u32),
 }
 
-fn unit(suffix: &str) -> Option<Unit> {
+fn parse_unit(suffix: &str) -> Option<Unit> {
     Some(match suffix {
         "n" => Unit::Ten(-9),
         "u" => Unit::Ten(-6),
@@ -129,8 +137,8 @@ fn unit(suffix: &str) -> Option<Unit> {
         "Ei" => Unit::Two(60),
         _ => {
             let exponent: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Kubernetes cuts the exponent to 32 bits. Such quantities are useless and out of
-            // range.
+            // Kubernetes keeps only the lower 32 bits of a larger exponent. No real quantity has
+            // such an exponent, so it is only clamped here.
             Unit::Ten(exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)))
         }
     })
@@ -141,18 +149,18 @@ fn length(text: &str) -> i64 {
 }
 
 impl Quantity {
-    pub(super) fn parse(text: &str) -> Result<Self, ParseQuantity> {
+    pub(super) fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         if text.len() > MAX_DIGITS {
-            return Err(ParseQuantity::TooLarge);
+            return Err(ParseQuantityError::TooLarge);
         }
         let Parts {
             negative,
             whole,
             fraction,
             suffix,
-        } = parts(text)?;
-        let unit = unit(suffix).ok_or(ParseQuantity::Suffix)?;
-        // As in Kubernetes, one digit is enough.
+        } = split_parts(text)?;
+        let unit = parse_unit(suffix).ok_or(ParseQuantityError::Suffix)?;
+        // As in Kubernetes, the part before the point counts as at least one digit.
         let len = length(whole).max(1) + length(fraction);
         let (fits, exponent, factor) = match unit {
             Unit::Ten(exponent) => (len <= I64_DIGITS, exponent - length(fraction), 1),
@@ -162,21 +170,21 @@ impl Quantity {
             }
         };
         if fits && exponent >= NANO {
-            // Without digits the value is zero.
+            // The leading zero is for a text without other digits, such as `.`. Its value is zero.
             let value: i64 = format!("0{whole}{fraction}").parse().unwrap_or_default();
             if let Some(value) = value.checked_mul(factor) {
                 let value = if negative { -value } else { value };
                 return Ok(Self::Small { value, exponent });
             }
         }
-        // This form needs a digit, which can be a zero.
+        // As in Kubernetes, a text that does not fit the small representation must have a digit.
         let end = text.len() - suffix.len();
         if !text[..end].bytes().any(|byte| byte.is_ascii_digit()) {
-            return Err(ParseQuantity::Numeric);
+            return Err(ParseQuantityError::Numeric);
         }
         let mut large = Decimal {
             negative,
-            digits: digits(whole, fraction),
+            digits: parse_digits(whole, fraction),
             exponent: match unit {
                 Unit::Ten(_) => exponent,
                 Unit::Two(_) => -length(fraction),
@@ -226,11 +234,11 @@ impl Quantity {
         }
     }
 
-    /// Returns the nearest double or a neighbour of it. The value is rounded once for the number
-    /// and once for the power of ten.
+    /// Returns the nearest double, or the double before or after it. The digits and the power of
+    /// ten are rounded separately, and the product is rounded again.
     fn approximate(&self) -> f64 {
         let (base, exponent) = match self {
-            #[allow(clippy::cast_precision_loss)] // That is what it is for.
+            #[allow(clippy::cast_precision_loss)] // The result is approximate.
             Self::Small { value, exponent } => (*value as f64, *exponent),
             Self::Large(large) => (large.mantissa(), large.exponent),
         };
@@ -259,7 +267,7 @@ impl Quantity {
         }
     }
 
-    fn plus(&self, other: &Self) -> Result<Self, ParseQuantity> {
+    fn plus(&self, other: &Self) -> Result<Self, ParseQuantityError> {
         if let (
             Self::Small { value, exponent },
             Self::Small {
@@ -296,7 +304,8 @@ impl Quantity {
     }
 }
 
-/// Go's `math.Pow10`: the product of two powers, each rounded.
+/// Returns a power of ten like Go's `math.Pow10`: as the product of two powers, which are rounded
+/// separately.
 fn power_of_ten(exponent: i64) -> f64 {
     let power = |exponent: i64| format!("1e{exponent}").parse().unwrap_or(f64::NAN);
     match exponent {
@@ -307,7 +316,8 @@ fn power_of_ten(exponent: i64) -> f64 {
     }
 }
 
-/// Formats a plain decimal number, unless it is too long.
+/// Formats the number without an exponent, unless it would have more than [`MAX_DIGITS`] trailing
+/// zeros or decimals.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.decimal();
@@ -341,7 +351,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Calls a function on quantities.
+/// Calls a function of the quantity library.
 pub(super) fn call<'e>(
     function: Function,
     args: &[V<'e>],

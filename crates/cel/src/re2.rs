@@ -1,11 +1,12 @@
-//! Translates RE2 syntax to the syntax of the `regex` crate. Some constructs have another meaning
-//! in the crate: `\d` matches digits of every script, and `&&` in a class is an operator. So a
-//! pattern is parsed as Go parses it, and written with constructs that both interpret in the same
-//! way.
+//! Translates regular expressions from the syntax of RE2 to the syntax of the `regex` crate.
+//!
+//! Some constructs of RE2 have another meaning in the crate. For example, `\d` matches the digits
+//! of every script, and `&&` in a class is an operator. So a pattern is parsed like in Go. The
+//! result uses only constructs that have the same meaning in RE2 and in the crate.
 
 use std::fmt::Write;
 
-/// Go's limit on repetitions. Nested repetitions are multiplied.
+/// Largest repetition count, as in Go. The counts of nested repetitions are multiplied.
 const MAX_REPEAT: u64 = 1000;
 
 /// Translates a pattern and estimates its number of states, or returns Go's error.
@@ -23,25 +24,35 @@ pub(super) fn translate(source: &str) -> Result<(String, u64), String> {
     Ok((translator.out, states))
 }
 
+/// The state of a translation.
 struct Translator<'p> {
+    /// The text that is not translated yet.
     rest: &'p str,
+    /// The translated text.
     out: String,
+    /// The open groups. The first one is the whole pattern.
     groups: Vec<Group>,
 }
 
-/// Repetitions of an open group, multiplied if groups are nested.
+/// An open group.
 #[derive(Default)]
 struct Group {
-    most: u64,
+    /// The largest repetition count in the group. Counts of nested repetitions are multiplied.
+    max_repeats: u64,
+    /// The estimated number of automaton states, without the last atom.
     states: u64,
-    /// Repetitions of the last atom. None if there is no atom to repeat.
+    /// The last atom, to which a repetition operator applies. None if there is no atom.
     atom: Option<Atom>,
 }
 
+/// A character, a class or a group, with the repetition operator after it.
 #[derive(Clone, Copy)]
 struct Atom {
+    /// The largest repetition count in the atom, multiplied by its own.
     repeats: u64,
+    /// The estimated number of automaton states.
     states: u64,
+    /// True if the atom has a repetition operator.
     repeated: bool,
 }
 
@@ -92,15 +103,17 @@ impl Translator<'_> {
         self.groups.last_mut()
     }
 
+    /// Adds the last atom to its group. A repetition operator can no longer apply to it.
     fn finish_atom(&mut self) {
         if let Some(group) = self.group()
             && let Some(atom) = group.atom.take()
         {
-            group.most = group.most.max(atom.repeats);
+            group.max_repeats = group.max_repeats.max(atom.repeats);
             group.states = group.states.saturating_add(atom.states);
         }
     }
 
+    /// Starts a new atom.
     fn atom(&mut self, repeats: u64, states: u64) {
         self.finish_atom();
         if let Some(group) = self.group() {
@@ -129,7 +142,8 @@ impl Translator<'_> {
                 if !valid {
                     return Err(format!("invalid named capture: `{whole}`"));
                 }
-                // Matching needs no group names, and the crate has stricter rules for them.
+                // The name of the group is dropped, because `matches` does not need it and the
+                // crate accepts fewer names than Go.
                 self.out.push_str("(?:");
                 self.rest = &named[name.len() + 1..];
             } else {
@@ -166,11 +180,12 @@ impl Translator<'_> {
         let group = self.groups.pop().unwrap_or_default();
         self.skip(1);
         self.out.push(')');
-        self.atom(group.most.max(1), group.states);
+        self.atom(group.max_repeats.max(1), group.states);
         Ok(())
     }
 
-    /// Adds `operator` after the last atom, which it repeats at most `times` times.
+    /// Applies a repetition operator to the last atom. `times` is the factor by which the operator
+    /// increases the number of states.
     fn repeat(&mut self, operator: &str, times: u64) -> Result<(), String> {
         let lazy = self.rest.starts_with('?');
         let Some(atom) = self.groups.last_mut().and_then(|group| group.atom.as_mut()) else {
@@ -196,7 +211,7 @@ impl Translator<'_> {
     }
 
     fn braces(&mut self) -> Result<(), String> {
-        let Some((operator, low, high)) = counted(self.rest) else {
+        let Some((operator, low, high)) = parse_braces(self.rest) else {
             self.skip(1);
             self.literal('{');
             return Ok(());
@@ -242,7 +257,8 @@ impl Translator<'_> {
         self.atom(1, 1);
     }
 
-    /// Translates classes such as `\d` and `\pL` to the content of brackets.
+    /// Translates an escape such as `\d` or `\pL` to a text that can be used inside of brackets.
+    /// Returns None for an escape that is not a class.
     fn class_escape(&mut self) -> Result<Option<String>, String> {
         let Some(c) = self.rest.chars().nth(1) else {
             return Err(r"trailing backslash at end of expression: ``".to_owned());
@@ -281,7 +297,7 @@ impl Translator<'_> {
         Ok(format!("\\{}{{{bare}}}", if negated { 'P' } else { 'p' }))
     }
 
-    /// Translates an escape of one character.
+    /// Parses an escape that stands for one character.
     fn escaped_char(&mut self) -> Result<char, String> {
         let whole = self.rest;
         let mut ahead = whole.char_indices().skip(1);
@@ -348,6 +364,7 @@ impl Translator<'_> {
         Ok(value)
     }
 
+    /// Translates a class in brackets.
     fn class(&mut self) -> Result<(), String> {
         let whole = self.rest;
         let missing = || format!("missing closing ]: `{whole}`");
@@ -416,12 +433,14 @@ impl Translator<'_> {
     }
 }
 
+/// The names of POSIX classes, such as `[:alpha:]`.
 const POSIX: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
     "space", "upper", "word", "xdigit",
 ];
 
-/// Estimates the states of a class. A class with a part of Unicode has many.
+/// Estimates the number of automaton states of a class. A Unicode class needs many states, because
+/// its characters are encoded in up to four bytes.
 fn class_states(class: &str) -> u64 {
     if class.contains("\\p{") || class.contains("\\P{") {
         64
@@ -430,7 +449,7 @@ fn class_states(class: &str) -> u64 {
     }
 }
 
-/// Writes `c` so that it has no special meaning in any context.
+/// Writes `c`, escaped if it could have a special meaning.
 fn push_literal(out: &mut String, c: char) {
     if c.is_ascii_alphanumeric() || !c.is_ascii() {
         out.push(c);
@@ -440,14 +459,15 @@ fn push_literal(out: &mut String, c: char) {
     }
 }
 
-/// Parses a leading `{n}`, `{n,}` or `{n,m}`. Other text in braces is literal.
-fn counted(text: &str) -> Option<(&str, u64, Option<u64>)> {
+/// Parses a repetition `{n}`, `{n,}` or `{n,m}` at the beginning of `text`. Returns None for other
+/// text, because Go then treats the brace as a character.
+fn parse_braces(text: &str) -> Option<(&str, u64, Option<u64>)> {
     let (inner, _) = text.strip_prefix('{')?.split_once('}')?;
     let number = |digits: &str| {
         let decimal = !digits.is_empty()
             && digits.bytes().all(|b| b.is_ascii_digit())
             && (digits.len() == 1 || !digits.starts_with('0'));
-        // A number with too many digits is also above the limit of repetitions.
+        // A number that does not fit `u64` is also larger than `MAX_REPEAT`.
         decimal.then(|| digits.parse().unwrap_or(u64::MAX))
     };
     let (low, high) = match inner.split_once(',') {

@@ -1,41 +1,41 @@
-//! The values that expressions can read during the evaluation on one object.
-//!
-//! Input: the object, the time, and the variables of an environment. Output: their values, each
-//! computed at most once.
+//! The values that expressions can read while they are evaluated on one object: `object`, `now`,
+//! `item` and the variables. A variable is evaluated when it is first read, and its result is
+//! cached.
 
 use jiff::Timestamp;
 
 use super::value::{Fault, V};
 use super::{Budget, Doc, Environment, Program};
 
-/// The names that an expression can read, with their values for one object.
+/// The values of all names that an expression can use, for the evaluation on one object.
 pub struct EvaluationScope<'a> {
-    /// `object`.
+    /// The value of `object`.
     pub doc: &'a Doc<'a>,
-    /// `now`.
+    /// The value of `now`.
     pub now: Timestamp,
-    /// The remaining budget.
+    /// The budget from which each evaluation subtracts its steps.
     pub budget: &'a mut Budget,
-    /// True if an evaluation has read `now`.
+    /// True if an evaluation has read `now`, directly or through a variable.
     pub read_now: bool,
     pub(super) item: Option<ListElement<'a>>,
     environment: Option<&'a Environment>,
-    /// The results of the variables that were read, by index in the environment.
-    known: Vec<Option<VariableOutcome<'a>>>,
+    /// The results of the variables that were read, by their index in the environment.
+    results: Vec<Option<VariableOutcome<'a>>>,
 }
 
-/// The result of a variable.
+/// The cached result of a variable.
 struct VariableOutcome<'a> {
     outcome: Result<V<'a>, Fault<'a>>,
+    /// True if the evaluation of the variable has read `now`.
     read_now: bool,
 }
 
-/// One element of a list that an expression yielded.
+/// One element of a list that an expression returned.
 #[derive(Clone)]
 pub struct ListElement<'a>(pub(super) V<'a>);
 
 impl<'a> EvaluationScope<'a> {
-    /// Creates a scope for one object and one time, without variables and `item`.
+    /// Creates a scope for one object and one time. It has no variables and no `item`.
     pub fn new(doc: &'a Doc<'a>, now: Timestamp, budget: &'a mut Budget) -> Self {
         Self {
             doc,
@@ -44,38 +44,46 @@ impl<'a> EvaluationScope<'a> {
             read_now: false,
             item: None,
             environment: None,
-            known: Vec::new(),
+            results: Vec::new(),
         }
     }
 
-    /// Sets the variables, for programs that were compiled with `environment` or a part of it. A
-    /// variable is evaluated when it is first read. Earlier variables and their values are dropped.
+    /// Sets the variables. A program can be evaluated if it was compiled with `environment`, or
+    /// before the last variables were declared in it. The previous variables and their results are
+    /// dropped.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
-        self.known.clear();
+        self.results.clear();
     }
 
-    /// Sets `item`, for programs that were compiled with it. Returns the previous item.
+    /// Sets the value of `item` and returns the previous one. Programs that use `item` need a
+    /// value.
     pub fn set_item(&mut self, item: Option<ListElement<'a>>) -> Option<ListElement<'a>> {
         std::mem::replace(&mut self.item, item)
     }
 
+    /// Returns the program of the variable with the index `slot`.
     pub(super) fn variable(&self, slot: usize) -> Option<&'a Program> {
         self.environment?.at(slot)
     }
 
     /// Returns the result of a variable that was read before.
-    pub(super) fn known(&mut self, slot: usize) -> Option<Result<V<'a>, Fault<'a>>> {
-        let known = self.known.get(slot)?.as_ref()?;
-        self.read_now |= known.read_now;
-        Some(known.outcome.clone())
+    pub(super) fn cached_result(&mut self, slot: usize) -> Option<Result<V<'a>, Fault<'a>>> {
+        let cached = self.results.get(slot)?.as_ref()?;
+        self.read_now |= cached.read_now;
+        Some(cached.outcome.clone())
     }
 
-    pub(super) fn learn(&mut self, slot: usize, outcome: Result<V<'a>, Fault<'a>>, read_now: bool) {
+    pub(super) fn cache_result(
+        &mut self,
+        slot: usize,
+        outcome: Result<V<'a>, Fault<'a>>,
+        read_now: bool,
+    ) {
         let variables = self.environment.map_or(0, Environment::len);
-        self.known.resize_with(variables, || None);
-        if let Some(place) = self.known.get_mut(slot) {
-            *place = Some(VariableOutcome { outcome, read_now });
+        self.results.resize_with(variables, || None);
+        if let Some(cached) = self.results.get_mut(slot) {
+            *cached = Some(VariableOutcome { outcome, read_now });
         }
     }
 }

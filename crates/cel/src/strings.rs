@@ -1,7 +1,7 @@
 //! The string functions of cel-go's extension library, in the version that Kubernetes uses.
 //!
-//! Input: a function and its arguments. Output: its value. The cost is the number of bytes that are
-//! read and created. Indexes count code points.
+//! The cost of a call depends on the number of bytes that it reads and creates. Indexes count code
+//! points.
 
 use memchr::memmem;
 
@@ -14,7 +14,7 @@ use super::value::{Fault, Text, V, charge, steps};
 
 type StringOutcome<'e> = Result<V<'e>, Fault<'e>>;
 
-/// Calls a function on strings or lists of strings.
+/// Calls a function of the string library.
 pub(super) fn call<'e>(
     function: Function,
     args: &[V<'e>],
@@ -38,7 +38,7 @@ pub(super) fn call<'e>(
     let [V::Str(text), rest @ ..] = args else {
         return Err(no_overload(function, args));
     };
-    // In the worst case, each of them reads the whole text.
+    // In the worst case, each function below reads the whole text.
     charge(budget, steps(text.len(), SEARCH_BYTES_PER_STEP))?;
     match (function, rest) {
         (Function::CharAt, [V::Int(at)]) => char_at(text, *at),
@@ -71,7 +71,7 @@ pub(super) fn call<'e>(
         }
         (Function::Trim, []) => {
             let trimmed = text.trim();
-            // The part that is trimmed at the start.
+            // The number of bytes that are removed at the start.
             let start = trimmed.as_ptr().addr() - text.as_ptr().addr();
             slice(text, start, start + trimmed.len(), budget)
         }
@@ -90,12 +90,14 @@ pub(super) fn no_overload<'e>(function: Function, args: &[V<'_>]) -> Fault<'e> {
     Fault::words(&words)
 }
 
-/// cel-go's error contains the index. Here it can be a value of the object, so it is left out.
+/// Returns the error for an index outside of a text. Unlike cel-go's error, it does not contain the
+/// index, because the index can be a value of the object.
 fn out_of_range<'e>() -> Fault<'e> {
     Fault::error("index out of range")
 }
 
-/// Returns a part of `text`. It shares the bytes if possible.
+/// Returns the bytes of `text` from `start` to `end`. They are copied only if `text` is neither
+/// borrowed nor returned as a whole.
 fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> StringOutcome<'e> {
     match text {
         Text::Ref(text) => Ok(V::Str(Text::Ref(text.get(start..end).unwrap_or_default()))),
@@ -117,6 +119,7 @@ fn offset(text: &str, index: i64) -> Option<usize> {
         .nth(index)
 }
 
+/// Returns the number of code points.
 fn count(text: &str) -> i64 {
     i64::try_from(text.chars().count()).unwrap_or(i64::MAX)
 }
@@ -151,7 +154,7 @@ fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> StringOutcome
     let end = match from {
         None => text.len(),
         Some(from) if from < 0 => return Err(out_of_range()),
-        // A match can begin there and end later.
+        // The match must not begin after the code point `from`, but it can end after it.
         Some(from) => match offset(text, from) {
             Some(start) if start < text.len() => text.len().min(start + part.len()),
             _ => return Ok(V::Int(-1)),
@@ -174,7 +177,7 @@ fn replace<'e>(
     if times == 0 || old == new {
         return Ok(V::Str(text.clone()));
     }
-    // Checked before the text is created, because a short text can become a long one.
+    // The steps are charged before the text is created, because it can be much longer than `text`.
     let len = times.saturating_mul(new.len()).saturating_add(text.len());
     charge(
         budget,
@@ -198,7 +201,7 @@ fn split<'e>(
             .count()
             + 1
     };
-    // Each part is a value.
+    // Each part is a value, which costs one step.
     charge(budget, steps(parts, 1))?;
     let mut items = Vec::with_capacity(parts.min(limit));
     let mut start = 0;
@@ -252,7 +255,8 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome
         };
         let separator = if index > 0 { separator } else { "" };
         let before = out.len();
-        // The size so far is counted in whole steps.
+        // The bytes are counted over the whole text, so that many short parts cost as much as a
+        // long one.
         let made = before + separator.len() + part.len();
         charge(
             budget,

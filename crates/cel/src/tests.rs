@@ -1,4 +1,4 @@
-//! Tests of the crate with recorded answers of cel-go, and with hostile input.
+//! Tests with recorded results of cel-go, and with hostile expressions.
 
 use std::thread;
 
@@ -15,14 +15,14 @@ mod names;
 mod quoting;
 mod scope;
 
-/// Compiles `source` with any result type.
-fn any(source: &str) -> Result<Compiled, CompileError> {
+/// Compiles `source`, whose result can have any type.
+fn compile_any(source: &str) -> Result<Compiled, CompileError> {
     compile::compile(source, ResultKind::Any, &Environment::default())
 }
 
-/// Compiles each of `sources` with any result type, on one thread with the compiler's stack. A new
-/// thread for each would take more than twice as long.
-fn all(
+/// Compiles each of `sources`. The results can have any type. All of them are compiled on one
+/// thread with a large stack, because one thread for each would take more than twice as long.
+fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
@@ -36,17 +36,17 @@ fn all(
             })
             .unwrap()
             .join()
-            .expect("the compiler does not panic")
+            .expect("the compiler must not panic")
     })
 }
 
-/// Compiles `source` with only `object` and `now`.
+/// Compiles `source`, which can use only the names `object` and `now`.
 fn compile(source: &str, kind: ResultKind) -> Result<Program, CompileError> {
     super::compile(source, kind, &Environment::default())
 }
 
-/// Evaluates, and formats the value as in the golden file.
-fn answer<'a>(
+/// Evaluates an expression and returns its value in the format of the golden file.
+fn evaluate<'a>(
     compiled: &'a Compiled,
     doc: &'a Doc<'a>,
     budget: &'a mut Budget,
@@ -54,10 +54,11 @@ fn answer<'a>(
     charge(budget, compiled.weight)?;
     let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, budget);
     let value = Context::new(&mut scope).eval(&compiled.op)?;
-    Ok(print(&value))
+    Ok(format_value(&value))
 }
 
-fn print(value: &V<'_>) -> String {
+/// Formats a value as in the golden file.
+fn format_value(value: &V<'_>) -> String {
     match value {
         V::Null => "null".to_owned(),
         V::Bool(value) => format!("bool:{value}"),
@@ -78,7 +79,7 @@ fn print(value: &V<'_>) -> String {
         V::Quantity(quantity) => format!("quantity:{quantity}"),
         _ if value.is_list() => {
             let items: Vec<_> = (0..value.len())
-                .map(|index| print(&value.item(index).unwrap()))
+                .map(|index| format_value(&value.item(index).unwrap()))
                 .collect();
             format!("[{}]", items.join(","))
         }
@@ -87,7 +88,7 @@ fn print(value: &V<'_>) -> String {
                 .map(|index| {
                     let key = value.item(index).unwrap();
                     let member = value.find(&key).unwrap();
-                    format!("{}={}", print(&key), print(&member))
+                    format!("{}={}", format_value(&key), format_value(&member))
                 })
                 .collect();
             entries.sort();
@@ -96,7 +97,7 @@ fn print(value: &V<'_>) -> String {
     }
 }
 
-/// A JSON string in Go's format, which escapes HTML characters.
+/// Encodes a JSON string like Go, which escapes the HTML characters `&`, `<` and `>`.
 fn go_json(text: &str) -> String {
     serde_json::to_string(text)
         .unwrap()
@@ -105,12 +106,14 @@ fn go_json(text: &str) -> String {
         .replace('>', "\\u003e")
 }
 
-/// The golden file has no string functions in its plain environment. They are available here, and
-/// other cases compare them.
-const DECLARED_HERE: &str = "['a'].join(',')";
+/// An expression of the golden file that is not tested. There it is an error, because the file was
+/// recorded without the string library. The tests in `functions.rs` compare this library.
+const SKIPPED_EXPRESSION: &str = "['a'].join(',')";
 
+/// The golden file, which contains recorded results of cel-go.
 #[derive(Deserialize)]
 struct Golden {
+    /// JSON texts. An empty text stands for null.
     objects: Vec<String>,
     cases: Vec<Case>,
 }
@@ -118,8 +121,11 @@ struct Golden {
 #[derive(Deserialize)]
 struct Case {
     expr: String,
+    /// The index of the object.
     object: usize,
+    /// `ok`, `compile-err`, `eval-err`, or `badobj` if the object is not valid JSON.
     phase: String,
+    /// The value or the error.
     v: String,
 }
 
@@ -127,18 +133,18 @@ impl Golden {
     fn load() -> Self {
         let mut golden: Self =
             serde_json::from_str(include_str!("../../../tests/golden/cel-golden.json")).unwrap();
-        golden.cases.retain(|case| case.expr != DECLARED_HERE);
+        golden.cases.retain(|case| case.expr != SKIPPED_EXPRESSION);
         golden
     }
 
-    /// Each case, with its expression compiled.
+    /// Returns each case with its compiled expression.
     fn compiled(&self) -> Vec<(&Case, Result<Compiled, CompileError>)> {
         let sources: Vec<_> = self.cases.iter().map(|case| &case.expr).collect();
-        let compiled = all(&sources, &Environment::default());
+        let compiled = compile_all(&sources, &Environment::default());
         self.cases.iter().zip(compiled).collect()
     }
 
-    /// The JSON of a case's object; an unset one is null.
+    /// Returns the JSON of the case's object.
     fn json(&self, case: &Case) -> &[u8] {
         match self.objects[case.object].as_bytes() {
             b"" => b"null",
@@ -147,13 +153,14 @@ impl Golden {
     }
 }
 
-fn whole() -> Projection {
+/// Returns the projection of the whole object.
+fn whole_object() -> Projection {
     let mut projection = Projection::default();
     projection.add(&[]);
     projection
 }
 
-fn full() -> Budget {
+fn full_budget() -> Budget {
     Budget {
         left: STEPS_PER_OBJECT,
     }

@@ -1,25 +1,29 @@
-//! Timestamps and durations, with Go's parsing, formatting and components.
+//! Timestamps and durations. Parsing and formatting equal those of Go, and the getters equal those
+//! of cel-go.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::op::TimePart;
 
+/// Seconds of a day.
 const DAY: i64 = 86_400;
+/// Nanoseconds of a second.
 const BILLION: i64 = 1_000_000_000;
 
-/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z: the range of CEL's timestamps.
+/// The earliest timestamp of CEL, 0001-01-01T00:00:00Z, in seconds since 1970.
 const MIN_SECOND: i64 = -62_135_596_800;
+/// The latest timestamp of CEL, 9999-12-31T23:59:59Z, in seconds since 1970.
 const MAX_SECOND: i64 = 253_402_300_799;
 
-/// A point in time. jiff's type is not used, because its range ends a day before CEL's. In
-/// addition, a timestamp is formatted with the offset of its source text.
+/// A timestamp of CEL. jiff's type is not used for two reasons: its range ends one day earlier than
+/// CEL's, and a timestamp must keep the UTC offset of the text from which it was parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instant {
     /// Seconds since 1970.
     second: i64,
     nanosecond: u32,
-    /// Seconds east of UTC, used only for formatting.
+    /// The UTC offset in seconds east. It is used only for formatting.
     offset: i32,
 }
 
@@ -56,7 +60,7 @@ impl From<Timestamp> for Instant {
 }
 
 impl Instant {
-    /// Creates a timestamp from seconds since 1970. None outside CEL's range.
+    /// Creates a timestamp from seconds since 1970. Returns None outside of CEL's range.
     pub(super) fn at(second: i64) -> Option<Self> {
         (MIN_SECOND..=MAX_SECOND).contains(&second).then_some(Self {
             second,
@@ -65,7 +69,8 @@ impl Instant {
         })
     }
 
-    /// None in the last day of CEL's range, which jiff does not support.
+    /// Converts the timestamp to jiff's type. Returns None for the last day of CEL's range, which
+    /// jiff does not support.
     pub(super) fn timestamp(self) -> Option<Timestamp> {
         Timestamp::new(self.second, i32::try_from(self.nanosecond).ok()?).ok()
     }
@@ -74,7 +79,7 @@ impl Instant {
         self.second
     }
 
-    /// None outside CEL's range.
+    /// Adds a duration. Returns None if the sum is outside of CEL's range.
     pub(super) fn plus(self, nanoseconds: i64) -> Option<Self> {
         let sum = i64::from(self.nanosecond) + nanoseconds.rem_euclid(BILLION);
         let second = self.second + nanoseconds.div_euclid(BILLION) + sum / BILLION;
@@ -85,7 +90,8 @@ impl Instant {
         })
     }
 
-    /// Nanoseconds from `other` to this. None if they do not fit `i64` (292 years).
+    /// Returns the nanoseconds from `other` to this timestamp. Returns None if they do not fit
+    /// `i64`, which has nanoseconds for 292 years.
     pub(super) fn since(self, other: Self) -> Option<i64> {
         (self.second - other.second)
             .checked_mul(BILLION)?
@@ -94,9 +100,9 @@ impl Instant {
 
     /// Parses RFC 3339 like Go's `time.Parse`: `T` and `Z` must be capital letters, and there are
     /// no leap seconds, but the hour can have a single digit.
-    pub(super) fn parse(text: &str) -> Result<Self, ParseTime> {
-        let mut input = Digits(text.as_bytes());
-        let read = |input: &mut Digits| {
+    pub(super) fn parse(text: &str) -> Result<Self, ParseTimeError> {
+        let mut input = Rest(text.as_bytes());
+        let read = |input: &mut Rest| {
             let year = input.number(4)?;
             input.byte(b'-')?;
             let month = input.number(2)?;
@@ -121,15 +127,16 @@ impl Instant {
                 (local - i64::from(offset), nanosecond, offset)
             })
         };
-        let (second, nanosecond, offset) = read(&mut input).ok_or(ParseTime::Syntax)?;
+        let (second, nanosecond, offset) = read(&mut input).ok_or(ParseTimeError::Syntax)?;
         Ok(Self {
             nanosecond,
             offset,
-            ..Self::at(second).ok_or(ParseTime::Range)?
+            ..Self::at(second).ok_or(ParseTimeError::Range)?
         })
     }
 
-    /// Returns the value of a getter in `zone` or UTC. None for an invalid zone.
+    /// Returns the component `part` of the time in `zone`, or in UTC if `zone` is None. Returns
+    /// None if `zone` is invalid.
     pub(super) fn part(self, part: TimePart, zone: Option<&str>) -> Option<i64> {
         let offset = zone.map_or(Some(0), |zone| self.zone_offset(zone))?;
         let local = self.second + offset;
@@ -150,7 +157,8 @@ impl Instant {
         })
     }
 
-    /// Returns the seconds east of UTC in `zone`, which is a name, or hours and minutes.
+    /// Returns the UTC offset of `zone` in seconds east. `zone` is an IANA name, or hours and
+    /// minutes such as `-05:30`.
     fn zone_offset(self, zone: &str) -> Option<i64> {
         if let Some((hours, minutes)) = zone.split_once(':') {
             let hours: i64 = hours
@@ -200,15 +208,17 @@ impl std::fmt::Display for Instant {
     }
 }
 
-/// The error of a text that is no timestamp.
-pub(super) enum ParseTime {
+/// The error for a text that is not a timestamp.
+pub(super) enum ParseTimeError {
     Syntax,
+    /// The time is outside of CEL's range.
     Range,
 }
 
-struct Digits<'t>(&'t [u8]);
+/// The rest of a text that is being parsed. Each method removes what it parses.
+struct Rest<'t>(&'t [u8]);
 
-impl Digits<'_> {
+impl Rest<'_> {
     fn byte(&mut self, byte: u8) -> Option<()> {
         self.0 = self.0.strip_prefix(&[byte])?;
         Some(())
@@ -224,7 +234,8 @@ impl Digits<'_> {
         Some(number)
     }
 
-    /// Nanoseconds. Digits after the ninth are ignored.
+    /// Parses an optional fraction of a second and returns its nanoseconds. Digits after the ninth
+    /// are ignored.
     fn fraction(&mut self) -> u32 {
         let Some((b'.' | b',', rest)) = self.0.split_first() else {
             return 0;
@@ -242,6 +253,7 @@ impl Digits<'_> {
         nanosecond
     }
 
+    /// Parses a UTC offset and returns it in seconds east.
     fn offset(&mut self) -> Option<i32> {
         if self.byte(b'Z').is_some() {
             return Some(0);
@@ -253,25 +265,25 @@ impl Digits<'_> {
         let hours = self.number(2)?;
         self.byte(b':')?;
         let minutes = self.number(2)?;
-        // Go accepts offsets of 24 hours and of 60 minutes.
+        // Go also accepts 24 hours and 60 minutes.
         (hours <= 24 && minutes <= 60)
             .then(|| i32::try_from(sign * (hours * 60 + minutes) * 60).ok())
             .flatten()
     }
 }
 
-/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar.
+/// Returns the number of days from 1970-01-01 to a date of the proleptic Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March here, so that a leap day is the last day.
+    // In this computation, a year begins in March, so that a leap day is its last day.
     let year = if month <= 2 { year - 1 } else { year };
     let month = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     365 * year + leaps + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// Returns the date that is `days` after 1970-01-01.
+/// Returns the year, month and day of the date that is `days` after 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // The year is estimated, beginning in March, and then corrected by at most one.
+    // The year begins in March here. It is estimated, and then corrected by at most one.
     let shifted = days + 719_468;
     let mut year = shifted.div_euclid(146_097) * 400 + shifted.rem_euclid(146_097) * 400 / 146_097;
     let start =
@@ -311,7 +323,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
     if rest.is_empty() {
         return None;
     }
-    // The limit is 2^63, because the smallest duration has no positive counterpart.
+    // The limit is 2^63 and not `i64::MAX`, because the smallest duration is -2^63 nanoseconds.
     let limit = i128::from(i64::MAX) + 1;
     let mut total: i128 = 0;
     while !rest.is_empty() {
@@ -341,7 +353,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
             let whole: u64 = whole.parse().ok()?;
             total += i128::from(whole) * unit;
         }
-        // An hour has fewer nanoseconds than this, so further digits have no effect.
+        // Further digits have no effect, because an hour has less than 10^18 nanoseconds.
         let mut part: i128 = 0;
         let mut divisor: i128 = 1;
         for digit in fraction.bytes().take(18) {
@@ -357,15 +369,15 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// Formats a duration in seconds as a double, like Go.
+/// Formats a duration as seconds with a fraction, like cel-go.
 #[allow(clippy::cast_precision_loss)] // Go's `Duration.Seconds` is a double.
 pub(super) fn format_duration(nanoseconds: i64) -> String {
     let seconds = (nanoseconds / BILLION) as f64 + (nanoseconds % BILLION) as f64 / 1e9;
     format!("{seconds}s")
 }
 
-/// Returns the value of a getter of durations. It is the whole duration: `getMinutes` of `1h` is
-/// 60.
+/// Returns the whole duration in the unit of a getter, rounded towards zero. For example,
+/// `getMinutes` of `1h` is 60. Returns None for getters that durations do not have.
 pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
     Some(match part {
         TimePart::Hours => nanoseconds / (3600 * BILLION),

@@ -1,5 +1,5 @@
-//! Checks a literal format with a literal list of values at compilation, as cel-go's validator
-//! does.
+//! Checks calls of the function `format` during compilation, like cel-go's validator. A call is
+//! checked if its format string and its list of values are literals.
 
 use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue};
@@ -9,7 +9,7 @@ use super::format_clause::{Clause, FormatPart, FormatParts};
 use super::lower::{Lowering, NodeError};
 
 impl Lowering<'_> {
-    /// Checks a literal format against a literal list, as cel-go's validator does.
+    /// Adds an error to `self.misformatted` if the format string and the values do not match.
     pub(super) fn check_format(&mut self, node: u64, target: &IdedExpr, args: &[IdedExpr]) {
         let Expr::Literal(LiteralValue::String(text)) = &target.expr else {
             return;
@@ -21,31 +21,31 @@ impl Lowering<'_> {
             return;
         };
         let args = &list.elements;
-        let complaint = self
-            .misformatted(text.inner(), args)
+        let error = self
+            .format_error(text.inner(), args)
             .map(|(at, message)| (at.unwrap_or(node), message));
-        if let Some((node, message)) = complaint {
+        if let Some((node, message)) = error {
             self.misformatted.push(NodeError { node, message });
         }
     }
 
-    /// An error in a format, with the argument that causes it.
-    fn misformatted(&self, text: &str, args: &[IdedExpr]) -> Option<(Option<u64>, String)> {
-        let mut pieces = FormatParts::of(text, args.len(), false);
-        while let Some(piece) = pieces.next() {
-            let clause = match piece {
+    /// Returns the first error, with the node of the value that causes it, if there is one.
+    fn format_error(&self, text: &str, args: &[IdedExpr]) -> Option<(Option<u64>, String)> {
+        let mut parts = FormatParts::of(text, args.len(), false);
+        while let Some(part) = parts.next() {
+            let clause = match part {
                 Ok(FormatPart::Text(_)) => continue,
                 Ok(FormatPart::Clause(clause)) => clause,
                 Err(wrong) => return Some((None, wrong.to_string())),
             };
-            if let Some(arg) = args.get(pieces.seen - 1)
-                && let Some((node, ty)) = self.refused(clause, arg)
+            if let Some(arg) = args.get(parts.seen - 1)
+                && let Some((node, ty)) = self.find_refused(clause, arg)
             {
                 return Some((Some(node), clause.refusal(&ty.runtime_name())));
             }
         }
-        (pieces.seen < args.len()).then(|| {
-            let (seen, given) = (pieces.seen, args.len());
+        (parts.seen < args.len()).then(|| {
+            let (seen, given) = (parts.seen, args.len());
             let message = format!(
                 "too many arguments supplied to string.format (expected {seen}, got {given})"
             );
@@ -53,8 +53,9 @@ impl Lowering<'_> {
         })
     }
 
-    /// Returns the part of a literal that a clause does not accept, or the argument itself.
-    fn refused(&self, clause: Clause, node: &IdedExpr) -> Option<(u64, Ty)> {
+    /// Returns the first node that the clause does not accept, with its type: the argument itself,
+    /// or an element in it if it is a list or map literal.
+    fn find_refused(&self, clause: Clause, node: &IdedExpr) -> Option<(u64, Ty)> {
         let ty = self.types.get(&node.id)?;
         if !clause.takes(ty) {
             return Some((node.id, ty.clone()));
@@ -73,6 +74,6 @@ impl Lowering<'_> {
         }
         parts
             .into_iter()
-            .find_map(|part| self.refused(clause, part))
+            .find_map(|part| self.find_refused(clause, part))
     }
 }

@@ -1,5 +1,5 @@
-//! Values during an evaluation. Scalars and references to the document or the program are cheap to
-//! copy. New values are reference-counted.
+//! The values that an evaluation computes, with equality and order as in cel-go. A value either
+//! refers to the document or to the program, or is reference-counted. So a clone is cheap.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
@@ -12,6 +12,7 @@ use super::quantity::Quantity;
 use super::time::Instant;
 use super::{Budget, EvaluationFault};
 
+/// A CEL value. `'e` is the lifetime of the document and of the program.
 #[derive(Clone)]
 pub(super) enum V<'e> {
     Null,
@@ -21,7 +22,7 @@ pub(super) enum V<'e> {
     Double(f64),
     Str(Text<'e>),
     Bytes(Bytes<'e>),
-    /// Nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
     Time(Instant),
     Type(&'static str),
@@ -66,17 +67,18 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// The reason for which an evaluation has no answer. Common reasons need no allocation, because
-/// `||` ignores most of them.
+/// The reason why an evaluation has no result. Missing fields are common and often ignored by `||`,
+/// so their variants need no allocation.
 #[derive(Clone)]
 pub(super) enum Fault<'e> {
-    /// A field that the expression names does not exist.
+    /// A field does not exist. Its name is in the expression.
     MissingField(&'e str),
-    /// A literal key or index of the expression does not exist.
+    /// A key or index does not exist. It is a literal in the expression.
     MissingLiteral(&'e Const),
     /// A computed key or index does not exist.
     MissingComputed,
     Error(FixedText),
+    /// The budget is exhausted.
     Budget,
 }
 
@@ -89,7 +91,7 @@ impl Fault<'_> {
         Self::Error(FixedText::of(message))
     }
 
-    /// Returns an error of several words.
+    /// Returns an error whose text is the concatenation of `words`.
     pub(super) fn words(words: &[&'static str]) -> Self {
         Self::Error(FixedText::joined(words))
     }
@@ -107,19 +109,21 @@ impl From<Fault<'_>> for EvaluationFault {
     }
 }
 
-/// Subtracts `steps` from the budget.
+/// Subtracts `steps` from the budget. If the budget has fewer steps, it becomes zero and the result
+/// is an error.
 pub(super) fn charge<'e>(budget: &mut Budget, steps: u64) -> Result<(), Fault<'e>> {
     let left = budget.left.checked_sub(steps);
     budget.left = left.unwrap_or_default();
     left.map(|_| ()).ok_or(Fault::Budget)
 }
 
-/// Returns the steps for work on `len` units, of which `per` cost one step.
-pub(super) fn steps(len: usize, per: usize) -> u64 {
-    u64::try_from(len / per).unwrap_or(u64::MAX)
+/// Returns the number of steps for `len` units of work. One step is enough for `per_step` units.
+pub(super) fn steps(len: usize, per_step: usize) -> u64 {
+    u64::try_from(len / per_step).unwrap_or(u64::MAX)
 }
 
 impl<'e> V<'e> {
+    /// Converts a node of the document. Lists and maps stay in the document.
     pub(super) fn of(node: Node<'e>) -> Self {
         match node.item() {
             DocItem::Null => Self::Null,
@@ -170,7 +174,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Number of elements of a list or entries of a map.
+    /// Returns the number of elements of a list or entries of a map, and 0 for other values.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Node(node) => node.len(),
@@ -200,7 +204,8 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the value of a comprehension's variable at `index`: an element or a key.
+    /// Returns the value that a comprehension visits at `index`: an element of a list or a key of a
+    /// map.
     pub(super) fn item(&self, index: usize) -> Option<V<'e>> {
         if self.is_list() {
             self.element(index)
@@ -209,7 +214,7 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the value of `key` in a map. Equal numbers of different types match.
+    /// Returns the value of `key` in a map. Numbers of different types match if they are equal.
     pub(super) fn find(&self, key: &V<'e>) -> Option<V<'e>> {
         match (self, key) {
             (Self::Node(node), Self::Str(name)) => node.get(name).map(V::of),
@@ -238,7 +243,8 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the steps for [`Self::find`]. Maps that an evaluation creates are searched linearly.
+    /// Returns the number of steps for [`Self::find`]. A map that the evaluation has created is
+    /// searched linearly.
     pub(super) fn find_cost(&self) -> u64 {
         match self {
             Self::Map(entries) => steps(entries.len(), 16),
@@ -256,7 +262,7 @@ impl<'e> V<'e> {
     }
 }
 
-/// Returns true if two keys of a map literal are the same: equal and of one type.
+/// Returns true if two keys of a map literal are equal and have the same type.
 pub(super) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
     match (a, b) {
         (V::Null, V::Null) => true,
@@ -271,37 +277,38 @@ pub(super) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
     }
 }
 
-/// 2^63 and 2^64, the first doubles above the range of `i64` and `u64`.
+/// 2^63, which is the first double above the range of `i64`.
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+/// 2^64, which is the first double above the range of `u64`.
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
 /// Returns the integer that equals a double, if there is one.
-#[allow(clippy::cast_possible_truncation)] // Inside the range and without a fraction.
+#[allow(clippy::cast_possible_truncation)] // The value is in the range and has no fraction.
 pub(super) fn exact_int(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && (-TWO_63..TWO_63).contains(&value)).then_some(value as i64)
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // As above.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The value is in the range.
 fn exact_uint(value: f64) -> Option<u64> {
     (value.fract() == 0.0 && (0.0..TWO_64).contains(&value)).then_some(value as u64)
 }
 
-/// Returns the integer part of a double, as cel-go converts it.
-#[allow(clippy::cast_possible_truncation)] // Inside the range.
+/// Returns the integer part of a double. As in cel-go, -2^63 is outside of the range.
+#[allow(clippy::cast_possible_truncation)] // The value is in the range.
 pub(super) fn truncate_int(value: f64) -> Option<i64> {
     (value > -TWO_63 && value < TWO_63).then_some(value as i64)
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Inside the range.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The value is in the range.
 pub(super) fn truncate_uint(value: f64) -> Option<u64> {
     (0.0..TWO_64).contains(&value).then_some(value as u64)
 }
 
-/// NaN cannot be compared.
+/// The error for a comparison with NaN.
 struct Unordered;
 
-/// Compares numbers of any type. None if one of the values is not a number.
-#[allow(clippy::cast_precision_loss)] // As cel-go compares them: as doubles.
+/// Compares two numbers of any types. Returns None if one of the values is not a number.
+#[allow(clippy::cast_precision_loss)] // cel-go also compares an integer with a double as doubles.
 fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
     let int_double = |int: i64, double: f64| {
         if double < -TWO_63 {
@@ -338,7 +345,7 @@ fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
     Some(order.ok_or(Unordered))
 }
 
-/// Compares two values of comparable types.
+/// Compares two values. The result is an error if their types cannot be compared.
 pub(super) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ordering, Fault<'e>> {
     if let Some(order) = numeric_order(a, b) {
         return order.map_err(|Unordered| Fault::error("NaN values cannot be ordered"));
@@ -382,7 +389,7 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Time(a), V::Time(b)) => a == b,
         (V::Type(a), V::Type(b)) => a == b,
         (V::Quantity(a), V::Quantity(b)) => a.cmp(b).is_eq(),
-        // For this type, cel-go reports an error for a comparison with other types, except null.
+        // cel-go returns an error if a quantity is compared with another type, except null.
         (V::Quantity(_), b) if !matches!(b, V::Null) => return Err(Fault::no_overload()),
         _ if a.is_list() && b.is_list() => return equal_lists(a, b, budget),
         _ if a.is_map() && b.is_map() => return equal_maps(a, b, budget),

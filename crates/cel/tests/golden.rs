@@ -1,5 +1,5 @@
-//! Tests of the public functions with recorded answers of cel-go: every golden case that yields a
-//! boolean or a string, fails, or does not compile.
+//! Tests of the crate's public functions with recorded results of cel-go. They cover the cases of
+//! the golden file whose result is a bool, a string or an error.
 
 use ifo_cel::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, STEPS_PER_OBJECT,
@@ -22,7 +22,7 @@ fn cases() -> Vec<Case> {
     let cases = golden["cases"].as_array().unwrap();
     cases
         .iter()
-        // The plain environment of the golden file has no string functions.
+        // The golden file was recorded without the string library, so this case has an error there.
         .filter(|case| case["expr"] != "['a'].join(',')")
         .map(|case| Case {
             source: text(&case["expr"]),
@@ -35,8 +35,8 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Returns the result of a case in the format of the golden file.
-fn run(case: &Case, kind: ResultKind) -> Result<String, EvaluationFault> {
+/// Evaluates a case and returns its result in the format of the golden file.
+fn evaluate(case: &Case, kind: ResultKind) -> Result<String, EvaluationFault> {
     let program = compile(&case.source, kind, &Environment::default())
         .unwrap_or_else(|e| panic!("{}: {e}", case.source));
     let doc = Doc::parse(case.json.as_bytes(), program.projection()).unwrap();
@@ -61,7 +61,7 @@ fn run(case: &Case, kind: ResultKind) -> Result<String, EvaluationFault> {
 fn booleans_and_strings_equal_those_of_cel_go() {
     let mut compared = 0;
     for case in cases() {
-        // A case without an object is tested in the unit tests.
+        // The unit tests cover the cases without an object.
         if case.phase != "ok" || case.json.is_empty() {
             continue;
         }
@@ -72,10 +72,10 @@ fn booleans_and_strings_equal_those_of_cel_go() {
         };
         // Go escapes `&` in JSON.
         let expected = case.answer.replace("\\u0026", "&");
-        assert_eq!(run(&case, kind), Ok(expected), "{}", case.source);
+        assert_eq!(evaluate(&case, kind), Ok(expected), "{}", case.source);
         compared += 1;
     }
-    assert!(compared > 140, "{compared} compared");
+    assert!(compared > 140, "only {compared} results were compared");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn expressions_that_fail_in_cel_go_fail_and_a_missing_field_is_distinguished() {
         let missing = ["no such key", "index out of bounds"]
             .iter()
             .any(|start| case.answer.starts_with(start));
-        let failure = run(case, ResultKind::Bool).expect_err(&case.source);
+        let failure = evaluate(case, ResultKind::Bool).expect_err(&case.source);
         assert_eq!(
             matches!(failure, EvaluationFault::Missing(_)),
             missing,
@@ -113,5 +113,5 @@ fn expressions_that_fail_in_cel_go_fail_and_a_missing_field_is_distinguished() {
         );
         compared += 1;
     }
-    assert!(compared > 30, "{compared} compared");
+    assert!(compared > 30, "only {compared} errors were compared");
 }

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Returns the text of the error and those of its sources, joined with ": ", on one line. Many
-/// errors repeat their source, so a source is left out if the text before it contains it.
+/// Returns the texts of the error and of its sources on one line, joined with ": ". The text of a
+/// source is left out if the result already contains it, because many errors repeat their source.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -18,7 +18,7 @@ pub fn chain(error: &dyn Error) -> String {
     one_line(&text)
 }
 
-/// Replaces each run of white space, including line ends, by one space.
+/// Replaces each sequence of white space characters, including line ends, by one space.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -43,7 +43,7 @@ mod tests {
         }
     }
 
-    /// An error with this text. Its sources have the other texts.
+    /// Returns an error with the first of `texts`. The chain of its sources has the other texts.
     fn error(texts: &[&'static str]) -> Layer {
         let (first, rest) = texts.split_first().unwrap();
         let source = (!rest.is_empty()).then(|| Box::new(error(rest)));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_with_the_text_of_its_parent_is_omitted_and_its_own_source_kept() {
+    fn a_source_is_omitted_if_the_text_already_contains_it() {
         let repeats = error(&["cannot connect: refused", "refused", "os error 111"]);
         assert_eq!(chain(&repeats), "cannot connect: refused: os error 111");
     }

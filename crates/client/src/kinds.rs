@@ -1,14 +1,14 @@
-//! Resolves kinds without a cluster: plural, scope and short names. It is used by the server's demo
-//! with a folder, by the plugin's commands on files, and for kinds that discovery does not have.
+//! Finds the plural, the scope and the short names of a kind without asking a cluster. The server's
+//! demo and the plugin use this module for objects from files, and for kinds that discovery does
+//! not contain.
 //!
-//! Input: objects, and the resources that rule sets name. Output: the resource of a kind, and its
-//! scope.
+//! The first source in each row that has an answer is used:
 //!
-//! | question | first answer | else | else |
+//! | wanted | first source | second source | third source |
 //! | --- | --- | --- | --- |
-//! | plural of a kind | its CRD is among the objects | a rule set names a resource that can be the plural | the guess of apimachinery |
-//! | whether a resource is of a kind | its CRD is among the objects | English plurals | |
-//! | whether a kind is namespaced | its CRD is among the objects | the table of cluster-scoped kinds and namespaced groups | whether an object of the kind has a namespace |
+//! | plural of a kind | the CRD of the kind, if it is among the objects | a resource in a rule set that can be the plural | the algorithm of apimachinery |
+//! | whether a resource has a kind | the CRD of the kind, if it is among the objects | English plurals | |
+//! | whether a kind is namespaced | the CRD of the kind, if it is among the objects | a table of well-known kinds and groups | whether an object of the kind has a namespace |
 
 mod name;
 mod scope;
@@ -31,7 +31,7 @@ pub fn group(api_version: &str) -> &str {
     group_and_version(api_version).0
 }
 
-/// Returns the plural as guessed by apimachinery's `meta.UnsafeGuessKindToResource`.
+/// Guesses the plural of a kind like `meta.UnsafeGuessKindToResource` in apimachinery.
 pub fn plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     if singular.is_empty() || singular.ends_with("endpoints") {
@@ -45,15 +45,15 @@ pub fn plural(kind: &str) -> String {
     }
 }
 
-/// Ends of English words whose plural ends in `es`.
+/// Endings of the English words whose plural ends in `es`.
 const ES_ENDINGS: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
 
-/// Returns true if `resource` can be the plural of `kind`. There can be more than one: `gateways`
-/// and `gatewaies` for `Gateway`.
+/// Returns true if `resource` can be the plural of `kind`. More than one resource can be the plural
+/// of a kind, such as `gateways` and `gatewaies` for `Gateway`.
 pub fn is_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
     let takes_es = || ES_ENDINGS.iter().any(|end| kind.ends_with(end));
-    // Endpoints is its own plural. Pod, ingress and policy are examples of the three other rules.
+    // Examples are `endpoints` and `pods`, then `ingresses`, then `policies`.
     match resource.strip_prefix(kind.as_str()) {
         Some("" | "s") => true,
         Some("es") => takes_es(),
@@ -63,7 +63,7 @@ pub fn is_plural(resource: &str, kind: &str) -> bool {
     }
 }
 
-/// A kind without its version.
+/// A kind and its API group, without a version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKind {
     group: String,
@@ -79,7 +79,7 @@ impl GroupKind {
     }
 }
 
-/// The kind that a `CustomResourceDefinition` defines.
+/// The facts about a kind in its `CustomResourceDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Declaration {
     versions: Vec<String>,
@@ -87,8 +87,9 @@ struct Declaration {
     namespaced: Option<bool>,
 }
 
-/// Reads a `CustomResourceDefinition`. None for another object, and for one without a kind.
-fn declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
+/// Reads the kind that a `CustomResourceDefinition` defines. Returns None for other objects, and
+/// for a `CustomResourceDefinition` without a kind.
+fn read_declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
     if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
         return None;
     }
@@ -107,25 +108,25 @@ fn declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
     Some((kind, declaration))
 }
 
-/// The facts about kinds in objects and rule sets.
+/// The facts about kinds that CRDs and rule sets contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownKinds {
-    /// Kinds of the CRDs among the objects.
+    /// Kinds that CRDs define.
     declared: BTreeMap<GroupKind, Declaration>,
-    /// Plurals that rule sets name, by group.
+    /// Plurals of the resources that rule sets watch, by API group.
     targets: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl KnownKinds {
-    /// Reads the CRDs among `objects`. If two define the same kind, the later one counts.
+    /// Reads the CRDs among `objects`. If two CRDs define the same kind, the last CRD is used.
     pub fn of<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Self {
         Self {
-            declared: objects.into_iter().filter_map(declaration).collect(),
+            declared: objects.into_iter().filter_map(read_declaration).collect(),
             targets: BTreeMap::new(),
         }
     }
 
-    /// Also reads the resources that rule sets name as their targets.
+    /// Adds the targets of rule sets, which are the resources that they watch.
     #[must_use]
     pub fn with_targets<'a>(mut self, targets: impl IntoIterator<Item = &'a Gvr>) -> Self {
         for target in targets {
@@ -135,7 +136,7 @@ impl KnownKinds {
         self
     }
 
-    /// Returns `apiVersion` and kind of all versions that CRDs define.
+    /// Returns all combinations of `apiVersion` and kind that CRDs define.
     pub fn declared(&self) -> impl Iterator<Item = (String, &str)> {
         self.declared.iter().flat_map(|(kind, declaration)| {
             let versions = declaration.versions.iter();
@@ -143,7 +144,7 @@ impl KnownKinds {
         })
     }
 
-    /// Returns the resource of this `apiVersion` and kind.
+    /// Returns the resource of a kind.
     pub fn resource(&self, api_version: &str, kind: &str) -> Gvr {
         let (group, version) = group_and_version(api_version);
         let named = || {
@@ -159,7 +160,7 @@ impl KnownKinds {
         }
     }
 
-    /// Returns true if objects of `kind` belong to `resource` of `group`.
+    /// Returns true if objects of `kind` belong to the resource `resource`. Both are in `group`.
     pub fn is_resource(&self, group: &str, kind: &str, resource: &str) -> bool {
         match self.declared_plural(group, kind) {
             Some(plural) => plural == resource,
@@ -190,7 +191,8 @@ mod tests {
 
     fn object(json: Value) -> Object {
         let mut objects = Vec::new();
-        crate::manifest::append_objects(json, &mut objects).expect("it is an object");
+        crate::manifest::append_objects(json, &mut objects)
+            .expect("the JSON of the test is an object");
         objects.remove(0)
     }
 
@@ -226,7 +228,7 @@ mod tests {
         }
         for (resource, kind) in [
             ("virtualmachineinstances", "VirtualMachine"),
-            // A misspelt kind that becomes a plural by adding `es`.
+            // Adding `es` to this misspelt kind gives the plural of another kind.
             ("virtualmachines", "VirtualMachin"),
             ("pod", "Pods"),
             ("", "Pod"),
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_comes_from_the_crd_then_from_built_in_kinds_then_from_the_objects() {
+    fn the_scope_comes_from_the_crd_then_from_the_table_then_from_the_objects() {
         let none = KnownKinds::default();
         assert!(!kine().is_namespaced("x.io", "Cow", true));
         assert!(!none.is_namespaced("", "Node", true));

@@ -1,5 +1,6 @@
-//! Code that the server and the kubectl plugin share: the choice of a proxy, the pager of lists,
-//! the plural and scope of kinds, the reading of manifests and recordings, and the text of errors.
+//! Code that the server and the kubectl plugin share. It chooses the proxy for a kube-apiserver,
+//! reads lists page by page, resolves kinds to resources, reads manifests and recorded watches, and
+//! formats errors.
 
 pub mod error;
 pub mod kinds;

@@ -1,10 +1,6 @@
-//! The pager of Kubernetes lists.
-//!
-//! Input: a client, the path of a list, and the requested page. Output: that page, or a
-//! [`ListError`].
-//!
-//! Each call reads one page, and the pager keeps none, so a caller needs the memory of one page.
-//! The caller decides if it retries an error or starts the list again.
+//! Reads Kubernetes lists page by page, with `limit` and continue tokens. Each call reads one page
+//! and returns it, so that only one page needs to be in memory. The caller decides what to do after
+//! a [`ListError`]: it can request the page again, or start the list again.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -17,61 +13,62 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(test)]
 mod tests;
 
-/// The requested page of a list.
+/// The parameters of the request for one page.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListRequest<'a> {
-    /// Label selector; empty for all objects.
+    /// Label selector. Empty for all objects.
     pub label_selector: &'a str,
-    /// Field selector; empty for all objects.
+    /// Field selector. Empty for all objects.
     pub field_selector: &'a str,
-    /// Where the page begins.
+    /// Beginning of the page.
     pub start: ListStart<'a>,
 }
 
-/// The beginning of a page.
+/// The beginning of a page in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListStart<'a> {
-    /// At the first object of the newest state.
+    /// The page begins at the first object of the newest state.
     #[default]
     First,
-    /// At the first object of the state at exactly this resourceVersion.
+    /// The page begins at the first object of the state at exactly this resourceVersion.
     Exact(&'a str),
-    /// At the continue token of the previous page.
+    /// The page begins after the page that returned this continue token.
     Continue(&'a str),
 }
 
 impl<'a> ListStart<'a> {
-    /// At the continue token, or at the first object if there is none.
+    /// Returns the beginning of the page after `token`, or the beginning of the list if `token` is
+    /// None.
     pub fn after(token: Option<&'a str>) -> Self {
         token.map_or(Self::First, Self::Continue)
     }
 }
 
-/// A page as the server sent it.
+/// A page in the form in which the server sent it.
 #[derive(Clone, Debug)]
 pub struct ListPage {
-    /// Path and query of the request, for messages.
+    /// Path and query of the request, for error messages.
     pub uri: String,
-    /// The headers of the answer.
+    /// Headers of the response.
     pub headers: HeaderMap,
-    /// The body: JSON that [`ListItems::read`] decodes.
+    /// Body of the response: JSON that [`ListItems::read`] decodes.
     pub body: Bytes,
 }
 
 /// The decoded body of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListItems<T> {
-    /// The resourceVersion of the list.
+    /// resourceVersion of the list.
     pub version: Option<String>,
-    /// The continue token of the next page; `None` if this page is the last one.
+    /// Continue token for the next page. None if this page is the last page.
     pub next: Option<String>,
-    /// The objects.
+    /// Objects of the page.
     pub items: Vec<T>,
 }
 
 impl<'a, T: Deserialize<'a>> ListItems<T> {
-    /// Decodes the body of a page. An object that cannot be decoded as `T` makes the whole page
-    /// fail. With `&RawValue` for `T`, the caller decodes each object separately.
+    /// Decodes the body of a page. Returns an error if one of the objects cannot be decoded as `T`.
+    /// If `T` is `&RawValue`, the caller can decode each object separately.
     pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         #[serde(bound(deserialize = "T: Deserialize<'de>"))]
@@ -106,29 +103,29 @@ where
     Option::deserialize(items).map(Option::unwrap_or_default)
 }
 
-/// The page could not be read.
+/// The reason why a page could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// Path and query are no URI.
+    /// Path and query are not a valid URI.
     #[error("{uri}: {source}")]
     Request {
-        /// Path and query.
+        /// Path and query of the request.
         uri: String,
-        /// The reason.
+        /// Error of the URI parser.
         source: http::Error,
     },
-    /// There was no answer, or only a part of it.
+    /// The server sent no response, or the response was cut off.
     #[error(transparent)]
     Transport(#[from] kube::Error),
-    /// The server answered with a status other than 2xx. The body was not read.
+    /// The server answered with a status code other than 2xx. The body has not been read.
     #[error("answered {}", .0.status())]
     Refused(Box<Response<Body>>),
-    /// The page is larger than the limit.
+    /// The page has more bytes than allowed.
     #[error("a page of more than {max} bytes")]
     TooLarge {
-        /// The limit in bytes.
+        /// Maximum number of bytes.
         max: usize,
-        /// The error of the reader.
+        /// Error of the body reader.
         source: Box<LengthLimitError>,
     },
 }
@@ -141,13 +138,13 @@ pub struct ListPager {
     limit: Option<usize>,
     max_bytes: usize,
     reduced_limit: Option<usize>,
-    /// True if `reduced_limit` is used instead of `limit`.
+    /// True if pages are requested with `reduced_limit` in place of `limit`.
     is_reduced: AtomicBool,
 }
 
 impl ListPager {
-    /// Reads the list at `path` with at most `limit` objects per page. `None` reads all objects as
-    /// one page, without a limit of size.
+    /// Creates a pager for the list at `path`. A page has at most `limit` objects. If `limit` is
+    /// None, the whole list is one page. The size of a page in bytes is not limited.
     pub fn new(client: Client, path: impl Into<String>, limit: Option<usize>) -> Self {
         Self {
             client,
@@ -160,15 +157,16 @@ impl ListPager {
         }
     }
 
-    /// Requests this media type.
+    /// Sets the `Accept` header of the requests.
     #[must_use]
     pub fn accepting(mut self, media_type: &'static str) -> Self {
         self.accept = Some(media_type);
         self
     }
 
-    /// Limits a page to `max_bytes`. A larger page is requested again at once with at most
-    /// `reduced_limit` objects, and so are all later pages.
+    /// Limits the size of a page to `max_bytes`. If a page is larger, the pager immediately
+    /// requests the page again with at most `reduced_limit` objects. Later pages are also requested
+    /// with `reduced_limit`.
     #[must_use]
     pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
         self.max_bytes = max_bytes;
@@ -176,30 +174,30 @@ impl ListPager {
         self
     }
 
-    /// Requests the usual number of objects per page again.
+    /// Requests later pages with the usual number of objects again.
     pub fn reset_limit(&self) {
         self.is_reduced.store(false, Ordering::Relaxed);
     }
 
-    /// Requests one page, and reads all of it.
+    /// Requests one page, and reads the whole page.
     pub async fn page(&self, request: ListRequest<'_>) -> Result<ListPage, ListError> {
         if !self.is_reduced.load(Ordering::Relaxed) {
-            let page = self.page_of(self.limit, request).await;
+            let page = self.request_page(self.limit, request).await;
             let is_too_large = matches!(page, Err(ListError::TooLarge { .. }));
             if !is_too_large || self.reduced_limit.is_none() {
                 return page;
             }
             self.is_reduced.store(true, Ordering::Relaxed);
         }
-        self.page_of(self.reduced_limit, request).await
+        self.request_page(self.reduced_limit, request).await
     }
 
-    async fn page_of(
+    async fn request_page(
         &self,
         limit: Option<usize>,
         request: ListRequest<'_>,
     ) -> Result<ListPage, ListError> {
-        let uri = self.uri(limit, request);
+        let uri = self.page_uri(limit, request);
         let mut get = Request::get(&uri);
         if let Some(accept) = self.accept {
             get = get.header(header::ACCEPT, accept);
@@ -233,7 +231,7 @@ impl ListPager {
         }
     }
 
-    fn uri(&self, limit: Option<usize>, request: ListRequest<'_>) -> String {
+    fn page_uri(&self, limit: Option<usize>, request: ListRequest<'_>) -> String {
         let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
         let (exact, version, token) = match request.start {
             ListStart::First => ("", "", ""),
@@ -252,7 +250,7 @@ impl ListPager {
     }
 }
 
-/// Returns a query string of the options with a value, in this order.
+/// Encodes a query string. Options with an empty value are left out.
 pub fn query(options: &[(&str, &str)]) -> String {
     let given = options.iter().filter(|(_, value)| !value.is_empty());
     form_urlencoded::Serializer::new(String::new())

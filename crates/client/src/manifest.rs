@@ -1,52 +1,50 @@
-//! Reads the objects of a manifest.
-//!
-//! The text is YAML or JSON with one or more documents. A `List` is replaced by its items. If an
-//! object lacks `apiVersion`, `kind` or `metadata.name`, the whole file is refused, as kubectl
-//! does, and the error contains the position.
+//! Reads the Kubernetes objects in a manifest, which is YAML or JSON with one or more documents. A
+//! `List` is replaced by its items. The whole manifest is refused if an object lacks `apiVersion`,
+//! `kind` or `metadata.name`, like in kubectl. The error contains the position of the object.
 
 use serde_json::{Map, Value};
 
-/// Largest number of objects in one file, including the items of lists. It is enough for a kubectl
-/// dump of one kind from a large cluster.
+/// Maximum number of objects in one file, including the items of lists. It is enough for the output
+/// of `kubectl get` for one kind in a large cluster.
 const MAX_OBJECTS: usize = 100_000;
 
-/// Largest number of YAML nodes in one file, about 200 for each object. A node that an alias
-/// repeats is counted again, so aliases cannot expand a small file into a huge document.
+/// Maximum number of YAML nodes in one file, about 200 for each object. Nodes that an alias repeats
+/// are counted each time, so that aliases cannot expand a small file into a huge document.
 const MAX_NODES: usize = 20_000_000;
 
-/// Largest depth of a YAML document. serde_json has the same limit for JSON.
+/// Maximum depth of a YAML document. serde_json has the same limit for JSON.
 const MAX_DEPTH: usize = 128;
 
 /// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// As in the manifest.
+    /// The field `apiVersion`.
     pub api_version: String,
-    /// As in the manifest.
+    /// The field `kind`.
     pub kind: String,
-    /// `metadata.namespace`, if it is set and not empty.
+    /// The field `metadata.namespace`. None if it is missing or empty.
     pub namespace: Option<String>,
-    /// `metadata.name`.
+    /// The field `metadata.name`.
     pub name: String,
-    /// The whole object.
+    /// The whole object, including the fields above.
     pub json: Value,
 }
 
 impl Object {
-    /// The group part of `apiVersion`.
+    /// Returns the API group in `apiVersion`. It is empty for the core group.
     pub fn group(&self) -> &str {
         crate::kinds::group(&self.api_version)
     }
 
-    /// `metadata.uid`, if it is set and not empty.
+    /// Returns `metadata.uid`, or None if it is missing or empty.
     pub fn uid(&self) -> Option<&str> {
         let uid = self.json.pointer("/metadata/uid").and_then(Value::as_str);
         uid.filter(|uid| !uid.is_empty())
     }
 }
 
-/// Reads the text of a file. `json` is true if the file has the extension `json`. The error
-/// contains the line if it is known.
+/// Reads the objects in the text of a file. `json` is true if the text is JSON and not YAML. The
+/// error contains the line if it is known.
 pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     for (n, document) in documents(text, json)?.into_iter().enumerate() {
@@ -56,7 +54,7 @@ pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     Ok(objects)
 }
 
-/// Returns the documents of a file. They need not be Kubernetes objects.
+/// Splits the text of a file into documents. The documents need not be Kubernetes objects.
 pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     if json {
         // A JSON file can also contain several documents.
@@ -86,11 +84,11 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Appends the objects of one document to `objects`. After an error, `objects` also contains the
-/// objects before it.
+/// Appends the objects in one document to `objects`. If an error is returned, the objects before
+/// the error have been appended.
 pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let mut document = match document {
-        // The document is empty, for example between two separators.
+        // An empty document is allowed, for example between two separators.
         Value::Null => return Ok(()),
         Value::Object(document) => document,
         _ => return Err("not an object".into()),
@@ -100,8 +98,8 @@ pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), 
     if kind.ends_with("List")
         && let Some(Value::Array(items)) = document.get_mut("items")
     {
-        for (n, mut item) in std::mem::take(items).into_iter().enumerate() {
-            // The items of a typed list of the API server can lack these fields.
+        for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
+            // In a list from a kube-apiserver, such as a `PodList`, the items lack these fields.
             if let (Some(item), Some(of)) = (
                 item.as_object_mut(),
                 kind.strip_suffix("List").filter(|k| !k.is_empty()),
@@ -110,7 +108,7 @@ pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), 
                 item.entry("apiVersion")
                     .or_insert_with(|| api_version.clone().into());
             }
-            append_object(item, objects).map_err(|why| format!("item {n}: {why}"))?;
+            append_object(item, objects).map_err(|why| format!("item {index}: {why}"))?;
         }
         return Ok(());
     }
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_are_reported_with_file_and_position() {
+    fn errors_are_reported_with_their_position() {
         for (text, json, expected) in [
             ("a: b\nc: [", false, "line "),
             (

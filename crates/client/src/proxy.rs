@@ -1,18 +1,16 @@
-//! Chooses the proxy for a kube-apiserver.
+//! Chooses the proxy for the connection to a kube-apiserver, with the same result as client-go. The
+//! `proxy-url` in the kubeconfig overrides environment variables. Environment variables are
+//! interpreted like in Go's `golang.org/x/net/http/httpproxy`.
 //!
-//! Input: its address, the kubeconfig's `proxy-url`, and the environment. Output: the address of
-//! the proxy, or none.
-//!
-//! The rules are those of client-go: `proxy-url` overrides the environment, and the environment is
-//! read like Go's `golang.org/x/net/http/httpproxy`. kube and hyper-util have other rules and are
-//! not used. kube compares `NO_PROXY` with the address of the proxy instead of the server.
-//! hyper-util reads `NO_PROXY` like curl, without ports.
+//! The libraries kube and hyper-util interpret `NO_PROXY` in other ways, so this module does not
+//! use them. kube compares `NO_PROXY` with the address of the proxy. hyper-util ignores ports.
 
 use http::Uri;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Returns the proxy for `server`, if there is one. `environment` returns a variable by name.
+/// Returns the URL of the proxy for `server`, or None if the server must be reached directly.
+/// `environment` returns the value of an environment variable.
 pub fn proxy(
     server: &Uri,
     proxy_url: Option<&str>,
@@ -40,6 +38,7 @@ pub fn proxy(
     })
 }
 
+/// The address of a server that is compared with `NO_PROXY`.
 struct ProxiedServer {
     host: String,
     ip: Option<IpAddr>,
@@ -50,7 +49,7 @@ impl ProxiedServer {
     fn of(address: &Uri) -> Self {
         let host = address.host().unwrap_or_default();
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-        let usual = if address.scheme_str() == Some("https") {
+        let default_port = if address.scheme_str() == Some("https") {
             443
         } else {
             80
@@ -58,22 +57,28 @@ impl ProxiedServer {
         Self {
             ip: host.parse().ok(),
             host,
-            port: address.port_u16().unwrap_or(usual),
+            port: address.port_u16().unwrap_or(default_port),
         }
     }
 
-    /// Returns true if the server is reached without a proxy, because of `NO_PROXY` or because it
-    /// is on this machine.
+    /// Returns true if the server must be reached without a proxy. This is the case if an entry of
+    /// `NO_PROXY` (`list`) matches the server, or if the server is on the local host.
     fn is_exempt(&self, list: &str) -> bool {
-        let is_here = self.host == "localhost" || self.ip.is_some_and(|ip| ip.is_loopback());
+        let is_local = self.host == "localhost" || self.ip.is_some_and(|ip| ip.is_loopback());
         let mut entries = list.split(',').map(|it| it.trim().to_ascii_lowercase());
-        is_here || entries.any(|entry| self.is(&entry))
+        is_local || entries.any(|entry| self.matches_entry(&entry))
     }
 
-    /// Returns true if an entry of `NO_PROXY` matches the server. The entry is `*`, a network, an
-    /// address, or a domain name with all names below it, optionally with a port. With a leading
-    /// dot, only names below the domain match.
-    fn is(&self, entry: &str) -> bool {
+    /// Returns true if an entry of `NO_PROXY` matches the server. An entry has one of these forms:
+    ///
+    /// - `*` matches every server.
+    /// - A network such as `192.0.2.0/24` matches its addresses.
+    /// - An address matches this address.
+    /// - A domain name matches this name and all subdomains.
+    /// - A domain name with a leading dot matches only the subdomains.
+    ///
+    /// An address or a domain name can be followed by a port, which must then match, too.
+    fn matches_entry(&self, entry: &str) -> bool {
         if entry == "*" {
             return true;
         }
@@ -81,7 +86,7 @@ impl ProxiedServer {
             return self.ip.is_some_and(|ip| network.contains(&ip));
         }
         let name = match entry.rsplit_once(':') {
-            // An IPv6 address contains colons, unless it is in brackets.
+            // The text after the last colon is a port, unless the colon belongs to an IPv6 address.
             Some((name, port)) if !name.contains(':') || name.ends_with(']') => {
                 if port.parse() != Ok(self.port) {
                     return false;
@@ -99,12 +104,12 @@ impl ProxiedServer {
             .filter(|it| it.starts_with('.'))
             .unwrap_or(name);
         if let Some(domain) = name.strip_prefix('.') {
-            return self.is_below(domain);
+            return self.is_subdomain_of(domain);
         }
-        self.host == name || self.is_below(name)
+        self.host == name || self.is_subdomain_of(name)
     }
 
-    fn is_below(&self, domain: &str) -> bool {
+    fn is_subdomain_of(&self, domain: &str) -> bool {
         let below = self.host.strip_suffix(domain);
         !domain.is_empty() && below.is_some_and(|below| below.ends_with('.'))
     }
@@ -114,7 +119,7 @@ impl ProxiedServer {
 mod tests {
     use super::*;
 
-    fn of(server: &str, variables: &[(&str, &str)]) -> Option<String> {
+    fn chosen_proxy(server: &str, variables: &[(&str, &str)]) -> Option<String> {
         let server = server.parse().unwrap();
         proxy(&server, None, |name| {
             let mut found = variables.iter().filter(|(given, _)| *given == name);
@@ -125,13 +130,22 @@ mod tests {
     #[test]
     fn the_proxy_variable_depends_on_the_scheme() {
         let both = [("HTTPS_PROXY", "http://s:1"), ("http_proxy", "p:2")];
-        assert_eq!(of("https://k:6443", &both).as_deref(), Some("http://s:1"));
-        assert_eq!(of("http://k:6443", &both).as_deref(), Some("http://p:2"));
-        assert_eq!(of("https://k", &[]), None);
+        assert_eq!(
+            chosen_proxy("https://k:6443", &both).as_deref(),
+            Some("http://s:1")
+        );
+        assert_eq!(
+            chosen_proxy("http://k:6443", &both).as_deref(),
+            Some("http://p:2")
+        );
+        assert_eq!(chosen_proxy("https://k", &[]), None);
         let empty = [("HTTPS_PROXY", ""), ("https_proxy", "socks5://s")];
-        assert_eq!(of("https://k", &empty).as_deref(), Some("socks5://s"));
-        for here in ["https://localhost", "https://127.0.0.2:1", "https://[::1]"] {
-            assert_eq!(of(here, &both), None, "{here}");
+        assert_eq!(
+            chosen_proxy("https://k", &empty).as_deref(),
+            Some("socks5://s")
+        );
+        for local in ["https://localhost", "https://127.0.0.2:1", "https://[::1]"] {
+            assert_eq!(chosen_proxy(local, &both), None, "{local}");
         }
     }
 
@@ -178,7 +192,7 @@ mod tests {
             ("2001:db8::/32", "https://[2001:db8::1]", true),
         ] {
             let variables = [("HTTPS_PROXY", "http://p"), ("NO_PROXY", list)];
-            let chosen = of(server, &variables);
+            let chosen = chosen_proxy(server, &variables);
             assert_eq!(chosen.is_none(), exempt, "{list} {server}");
         }
     }

@@ -1,11 +1,11 @@
-//! Reads a recorded watch stream.
+//! Reads the events of a recorded watch, sorted by time. There are two formats:
 //!
-//! Input: its text. Output: events in order, with time and resource.
+//! - One line with a JSON object for each event: `{"t": seconds, "resource":
+//!   "group/version/plural", "type", "object"}`.
+//! - The output of `kubectl get … -w --output-watch-events -o json`. Each event has several lines,
+//!   and contains neither `t` nor `resource`.
 //!
-//! Two formats are supported. The first has one JSON object for each event: `{"t": seconds,
-//! "resource": "group/version/plural", "type", "object"}`. The second is the output of `kubectl get
-//! … -w --output-watch-events -o json`. It has neither `t` nor `resource`, and several lines for
-//! each event. An event without `t` is one second after the event before it, so only the order of
+//! The time of an event without `t` is one second after the previous event. So only the order of
 //! such events is meaningful.
 
 use crate::kinds::{KnownKinds, group_and_version};
@@ -14,7 +14,7 @@ use ifo_api::Gvr;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The type of an event.
+/// The type of a recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedChange {
     /// The object was added or modified.
@@ -23,17 +23,17 @@ pub enum RecordedChange {
     Deleted,
 }
 
-/// One event.
+/// One event of a recorded watch.
 #[derive(Clone, Debug)]
 pub struct RecordedEvent {
-    /// Time in seconds of the stream.
+    /// Time of the event in seconds, in the time scale of the recording.
     pub t: f64,
-    /// The resource of the object.
+    /// Resource that the object belongs to.
     pub resource: Gvr,
-    /// The type of the event.
+    /// Type of the event.
     pub change: RecordedChange,
-    /// The object. Its `apiVersion` is that of `resource`. Its kind is empty if the recording does
-    /// not contain it.
+    /// State of the object. `apiVersion` comes from `resource`. `kind` is empty if the recording
+    /// does not contain the kind.
     pub object: Object,
 }
 
@@ -46,11 +46,12 @@ struct RecordedLine {
     object: Value,
 }
 
-/// Largest time from the first event, in seconds: a century, which cannot overflow.
+/// Maximum absolute value of `t`, in seconds. It is about a century, so that calculations with
+/// times cannot overflow.
 const MAX_SECONDS: f64 = 3e9;
 
-/// Reads the events, sorted by time, because recordings of several resources can be concatenated.
-/// Also returns errors for the parts that are no events.
+/// Reads all events. The events are sorted by time, because a text can consist of the recordings of
+/// several resources. Also returns an error for each part of the text that is not an event.
 pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
@@ -77,8 +78,8 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
     (events, faults)
 }
 
-/// Splits a text into JSON values. A recorder can have been killed in the middle of a line. So
-/// after a broken value, reading continues with the next value that begins a line.
+/// Splits a text into JSON values. After an invalid value, the function continues at the next line
+/// that begins with `{`. A line can be incomplete, because the recording was interrupted.
 fn values(text: &str) -> Vec<Result<Value, String>> {
     let mut values = Vec::new();
     let mut rest = text;
@@ -90,10 +91,12 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
             let Some(value) = stream.next() else { break };
             begins = end;
             broken = value.is_err();
-            // Line numbers count from the beginning of the text.
+            // After an invalid value, the line numbers in errors count from the place where the
+            // function continued.
             values.push(value.map_err(|error| error.to_string()));
         }
-        // A line feed can come before the broken value.
+        // White space before the invalid value is skipped, so that the search below starts in the
+        // value.
         let value = rest.get(begins..).unwrap_or_default().trim_start();
         match value.find("\n{") {
             Some(next) if broken => rest = &value[next + 1..],
@@ -102,7 +105,7 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
     }
 }
 
-/// Reads one event. None if it is about no object.
+/// Converts one event. Returns None for a bookmark, which is not about an object.
 fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>, String> {
     let change = match line.kind.as_str() {
         "ADDED" | "MODIFIED" => RecordedChange::Applied,
@@ -123,7 +126,7 @@ fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<Record
     }))
 }
 
-/// Returns the resource and identity of the object.
+/// Returns the object with its identity, and the resource that the object belongs to.
 fn identify(
     resource: Option<&str>,
     json: Value,
@@ -141,13 +144,13 @@ fn identify(
             version: parts[1].to_owned(),
             resource: parts[2].to_owned(),
         },
-        // The core group has an empty name.
+        // `version/plural` stands for a resource of the core group.
         Some(parts) if parts.len() == 2 => Gvr {
             group: String::new(),
             version: parts[0].to_owned(),
             resource: parts[1].to_owned(),
         },
-        // The text is `plural` or `plural.group`. The version is in the object.
+        // The text is `plural` or `plural.group`. Group and version come from the object.
         Some(parts) if parts.len() == 1 => {
             let plural = parts[0].split('.').next().unwrap_or_default();
             let api_version = api_version
@@ -182,9 +185,9 @@ fn identify(
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+    fn read_summary(text: &str) -> (Vec<String>, Vec<String>) {
         let (events, faults) = read(text, &KnownKinds::default());
-        let told = events
+        let events = events
             .iter()
             .map(|event| {
                 let Object {
@@ -197,7 +200,7 @@ mod tests {
                 format!("{} {} {kind} {namespace} {name}", event.t, event.resource)
             })
             .collect();
-        (told, faults)
+        (events, faults)
     }
 
     #[test]
@@ -207,7 +210,7 @@ mod tests {
 {"t":4,"resource":"pods","type":"BOOKMARK","object":{}}
 {"t":5,"resource":"deployments","type":"MODIFIED","object":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"c"}}}"#;
         assert_eq!(
-            told(recorded).0,
+            read_summary(recorded).0,
             [
                 "3.25 v1/nodes Node - b",
                 "3.5 apps/v1/deployments Deployment n a",
@@ -220,7 +223,7 @@ mod tests {
             "{{\n  \"type\": \"ADDED\",\n  \"object\": {object}\n}}\n{{\n  \"type\": \"DELETED\", \"object\": {object}}}\n"
         );
         assert_eq!(
-            told(&printed).0,
+            read_summary(&printed).0,
             [
                 "0 networking.k8s.io/v1/ingresses Ingress - a",
                 "1 networking.k8s.io/v1/ingresses Ingress - a"
@@ -251,12 +254,12 @@ mod tests {
                 "event 2: t is out of range",
             ),
         ] {
-            let (events, faults) = told(&format!("{good}\n{bad}\n{good}\n"));
+            let (events, faults) = read_summary(&format!("{good}\n{bad}\n{good}\n"));
             assert_eq!(events.len(), 2, "{bad}: {faults:?}");
             let first = faults.first().map(String::as_str).unwrap_or_default();
             assert!(first.starts_with(expected), "{faults:?}");
         }
-        let (events, faults) = told(&good[..good.len() - 5]);
+        let (events, faults) = read_summary(&good[..good.len() - 5]);
         assert_eq!((events.len(), faults.len()), (0, 1));
     }
 }

@@ -1,24 +1,25 @@
-//! The time, which the caller of the engine reads and gives to it.
+//! The type in which the engine's caller passes the time. The engine itself reads no clock.
 
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
 
-/// The times of the caller's clocks at one moment.
+/// The times that the caller's two clocks show at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
-    /// The time of day. It is shown to people.
+    /// Time of day, which users see.
     pub wall: Timestamp,
-    /// The steady clock. Timers use it, because it does not jump.
+    /// Time of the monotonic clock. Timers use it, because it never jumps.
     pub steady: Instant,
 }
 
 impl ClockReading {
-    /// The time since `then`. It is zero if `then` is still to come.
+    /// Returns the time since `then`, or zero if `then` is in the future.
     pub(crate) fn since(self, then: Timestamp) -> Duration {
         Duration::try_from(self.wall.duration_since(then)).unwrap_or_default()
     }
 
-    /// The moment `then` on both clocks, at the latest the moment of this reading.
+    /// Returns what both clocks showed at the time of day `then`. If `then` is in the future,
+    /// returns this reading.
     pub(crate) fn back_at(self, then: Timestamp) -> Self {
         let steady = self.steady.checked_sub(self.since(then));
         Self {

@@ -1,5 +1,7 @@
-//! Detection of operations, without I/O and without a clock: data and time come in as
-//! arguments, so the server, `kubectl ifo rules replay` and the tests run the same code.
+//! Detects operations: compiles rule sets, evaluates their rules on objects, and tracks the
+//! operations that the rules detect. This crate does no I/O and reads no clock, because its callers
+//! pass data and times as arguments. So the server, `kubectl ifo rules replay` and the tests run
+//! the same code.
 //!
 //! ```text
 //! OperationRuleSet ──▶ rules ──RuleBook──▶ detect ──FeedEvent──▶ track ──▶ Write
@@ -7,7 +9,8 @@
 //!                                JSON of one object, the time   the time
 //! ```
 //!
-//! [`replay`] runs all of it in virtual time. Each module depends on those before it only.
+//! [`replay`] runs all of these modules in virtual time. Each module depends only on earlier ones
+//! in this order: `rules`, `detect`, `track`, `replay`.
 
 pub mod rules;
 

@@ -1,18 +1,20 @@
-//! The counters of evaluation and tracking. The server counts in its Prometheus metrics;
-//! commands that replay or test rules do not count at all.
+//! The interface through which the engine reports events to metrics. The server implements
+//! [`Meter`] with Prometheus metrics. Commands that replay or test rules pass `()`, which ignores
+//! the events.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Receives the events that are counted.
+/// Receives the events that metrics count.
 pub trait Meter: fmt::Debug + Send + Sync {
-    /// A rule of `rule_set` failed on an object, which is not the same as no match.
+    /// Reports that the evaluation of a rule of `rule_set` failed on an object. An evaluation that
+    /// yields no match is no failure.
     fn evaluation_failed(&self, rule_set: &str, operation: &str);
 
-    /// An operation started.
+    /// Reports that an operation started.
     fn operation_started(&self, component: &str, operation: &str);
 
-    /// An operation completed after `duration`, in `state` and for `reason`.
+    /// Reports that an operation completed after `duration`, with its final `state` and `reason`.
     fn operation_completed(
         &self,
         component: &str,
@@ -23,7 +25,7 @@ pub trait Meter: fmt::Debug + Send + Sync {
     );
 }
 
-/// Counts nothing.
+/// Ignores all events.
 impl Meter for () {
     fn evaluation_failed(&self, _: &str, _: &str) {}
 

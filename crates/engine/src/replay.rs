@@ -1,10 +1,10 @@
-//! Plays recorded events through the engine in virtual time. Input: rule books, and objects in the
-//! order in which they changed. Output, through a [`ReplayObserver`]: each evaluation, and each
-//! change of an operation.
+//! Plays recorded events of objects through the engine in virtual time. A [`ReplayObserver`]
+//! receives each evaluation of the rules and each change of an operation.
 //!
-//! The replay takes the place of the server's feed tasks and of the task of its tracker. It gives
-//! the same events to the same [`Detector`] and [`Tracker`], and lets timers expire in between. A
-//! test of the server plays recordings through both and compares every change.
+//! In the server, tasks watch the objects and call a [`Detector`] for each watch and one
+//! [`Tracker`]. The replay calls the same types with the same events, and lets timers expire
+//! between the events. A test of the server plays recordings through the tasks and through the
+//! replay, and compares every change.
 
 use crate::ClockReading;
 use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, Subject, labels_of_json};
@@ -19,30 +19,31 @@ use std::time::{Duration, Instant};
 
 /// Receives the events of a [`Replay`].
 pub trait ReplayObserver {
-    /// An object was evaluated, because of an event or because time has passed.
+    /// Reports that rules were evaluated on an object, because of an event or because time has
+    /// passed.
     fn evaluated(&mut self, evaluation: &Evaluation);
 
-    /// An operation changed.
+    /// Reports that an operation changed.
     fn changed(&mut self, change: Write, at: ClockReading);
 }
 
 /// An object of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayedObject<'a> {
-    /// The resource.
+    /// Resource that the object belongs to.
     pub target: &'a Gvr,
-    /// Its namespace. None for a cluster-scoped object.
+    /// Namespace of the object. None for a cluster-scoped object.
     pub namespace: Option<&'a str>,
-    /// Its name.
+    /// Name of the object.
     pub name: &'a str,
-    /// The object.
+    /// The whole object as JSON.
     pub json: &'a [u8],
 }
 
-/// The engine at one time of a recording.
+/// The state of the engine at one time of a recording.
 #[derive(Debug)]
 pub struct Replay<O> {
-    /// Receives evaluations and changes.
+    /// Receives the evaluations and the changes.
     pub observer: O,
     begin: ClockReading,
     now: ClockReading,
@@ -52,25 +53,27 @@ pub struct Replay<O> {
     next_resync: Instant,
 }
 
-/// One feed of the server.
+/// The replayed counterpart of one feed, which is the server's watch of a target or of one
+/// namespace of it.
 #[derive(Debug)]
 struct ReplayedFeed {
     source: Source,
     detector: Detector,
-    /// The objects that exist, by namespace and name.
+    /// Existing objects by namespace and name.
     objects: BTreeMap<(Option<Arc<str>>, Arc<str>), ExistingObject>,
 }
 
 #[derive(Debug)]
 struct ExistingObject {
     json: Vec<u8>,
-    /// True if the watch shows the object: its labels match the selector that all rule sets share.
+    /// True if the labels of the object match the label selector of the watch. Otherwise the watch
+    /// does not report the object.
     is_shown: bool,
 }
 
 impl<O: ReplayObserver> Replay<O> {
-    /// Creates a replay without rules. Its clocks start at `begin`. Objects whose rules read `now`
-    /// are evaluated again at the interval `resync`.
+    /// Creates a replay without rules, with its clocks at `begin`. The interval `resync` is the
+    /// time between two evaluations of the objects whose rules read `now`.
     pub fn new(
         settings: TrackerSettings,
         resync: Duration,
@@ -88,7 +91,8 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Publishes the rules of a target. Its feeds have listed all objects, and there was none.
+    /// Adds the rules of a target, and completes the first list of each of its feeds. The list is
+    /// empty, because objects are added later.
     pub fn add_book(&mut self, book: &Arc<RuleBook>) {
         let target = Arc::new(book.target.clone());
         let rules = Message::Rules {
@@ -103,11 +107,12 @@ impl<O: ReplayObserver> Replay<O> {
                 detector: Detector::new(book.clone(), Arc::new(())),
                 objects: BTreeMap::new(),
             });
-            self.list(self.feeds.len() - 1);
+            self.relist(self.feeds.len() - 1);
         }
     }
 
-    /// Advances the time to `now`. Timers that expire until then take effect in their order.
+    /// Advances the time to `now`. The timers that expire in the meantime take effect in the order
+    /// of their expiry.
     pub fn advance_to(&mut self, now: ClockReading) {
         loop {
             let can_change = self.feeds.iter().any(|it| it.detector.needs_resync());
@@ -116,12 +121,12 @@ impl<O: ReplayObserver> Replay<O> {
             let Some(due) = due.filter(|due| *due <= now.steady) else {
                 break;
             };
-            self.now = self.reading(due);
+            self.now = self.reading_at(due);
             if resync == Some(due) {
-                self.evaluate_again();
+                self.reevaluate_due_objects();
                 self.next_resync += self.resync;
             }
-            self.commit();
+            self.publish_changes();
         }
         while self.next_resync <= now.steady {
             self.next_resync += self.resync;
@@ -129,124 +134,130 @@ impl<O: ReplayObserver> Replay<O> {
         self.now = now;
     }
 
-    /// Advances the time to the next timer of an operation, without evaluations. Returns false if
-    /// no operation has a timer.
+    /// Advances the time to the expiry of the next timer of an operation, and evaluates no rules.
+    /// Returns false if no operation has a timer.
     pub fn expire_next(&mut self) -> bool {
         let Some(due) = self.tracker.next_deadline() else {
             return false;
         };
-        self.now = self.reading(due.max(self.now.steady));
-        self.commit();
+        self.now = self.reading_at(due.max(self.now.steady));
+        self.publish_changes();
         true
     }
 
-    /// Adds or changes an object. An object that no rule set covers has no effect.
+    /// Adds or changes an object. Ignores objects that no rule set covers.
     pub fn applied(&mut self, object: ReplayedObject<'_>) {
-        let Some(at) = self.feed_of(object) else {
+        let Some(feed_index) = self.find_feed(object) else {
             return;
         };
-        let feed = &mut self.feeds[at];
+        let feed = &mut self.feeds[feed_index];
         let is_shown = feed.selects(object.json);
         let json = object.json.to_vec();
         let existing = ExistingObject { json, is_shown };
-        let before = feed.objects.insert(key(object), existing);
+        let before = feed.objects.insert(object_key(object), existing);
         if is_shown {
             let found = feed.detector.applied(object.json, self.now);
-            self.found(at, found);
+            self.handle_evaluation(feed_index, found);
         } else if let Some(before) = before.filter(|before| before.is_shown) {
-            self.vanished(at, &before.json, true);
+            self.remove_from_watch(feed_index, &before.json, true);
         }
     }
 
-    /// Applies a `DELETED` event. If `exists` is true, the object still exists, and no longer
-    /// matches the label selector of the recording.
+    /// Applies a `DELETED` event. If `exists` is true, the object itself was not deleted: its
+    /// labels no longer match the label selector of the recording, so the recorded watch reported
+    /// it as deleted.
     pub fn deleted(&mut self, object: ReplayedObject<'_>, exists: bool) {
-        let Some(at) = self.feed_of(object) else {
+        let Some(feed_index) = self.find_feed(object) else {
             return;
         };
-        let before = self.feeds[at].objects.remove(&key(object));
+        let before = self.feeds[feed_index].objects.remove(&object_key(object));
         if before.is_none_or(|before| before.is_shown) {
-            self.vanished(at, object.json, exists);
+            self.remove_from_watch(feed_index, object.json, exists);
         }
     }
 
-    /// Removes an object from the watch.
-    fn vanished(&mut self, at: usize, json: &[u8], exists: bool) {
-        let detector = &mut self.feeds[at].detector;
+    /// Handles an object that the watch no longer reports.
+    fn remove_from_watch(&mut self, feed_index: usize, json: &[u8], exists: bool) {
+        let detector = &mut self.feeds[feed_index].detector;
         if let Some(vanished) = detector.deleted(json) {
             let exists = exists && vanished.may_exist;
             let event = detector.vanished(vanished.subject, exists, self.now);
-            self.tell(at, event);
+            self.send_to_tracker(feed_index, event);
         }
     }
 
-    fn feed_of(&self, object: ReplayedObject<'_>) -> Option<usize> {
+    fn find_feed(&self, object: ReplayedObject<'_>) -> Option<usize> {
         let mut feeds = self.feeds.iter();
         feeds.position(|feed| feed.source.covers(object.target, object.namespace))
     }
 
-    /// Lists all objects of a feed.
-    fn list(&mut self, at: usize) {
-        let reset = self.feeds[at].detector.reset();
-        self.tell(at, reset);
-        let objects = self.feeds[at].objects.values();
+    /// Relists a feed: gives all its objects to the detector, and then reports the objects that
+    /// have vanished since the last list.
+    fn relist(&mut self, feed_index: usize) {
+        let reset = self.feeds[feed_index].detector.reset();
+        self.send_to_tracker(feed_index, reset);
+        let objects = self.feeds[feed_index].objects.values();
         let shown = objects.filter(|object| object.is_shown);
         let shown: Vec<Vec<u8>> = shown.map(|object| object.json.clone()).collect();
         for json in shown {
-            let found = self.feeds[at].detector.applied(&json, self.now);
-            self.found(at, found);
+            let found = self.feeds[feed_index].detector.applied(&json, self.now);
+            self.handle_evaluation(feed_index, found);
         }
-        let (synced, missing) = self.feeds[at].detector.synced();
-        self.tell(at, synced);
-        // The tracker has answered, unless nothing was listed.
+        let (synced, missing) = self.feeds[feed_index].detector.synced();
+        self.send_to_tracker(feed_index, synced);
+        // The tracker has already handled `synced`. It has either answered or dropped the channel.
         let missing = missing.and_then(|mut missing| missing.try_recv().ok());
         for subject in missing.unwrap_or_default() {
-            let exists = self.feeds[at].has(&subject);
-            let event = self.feeds[at].detector.vanished(subject, exists, self.now);
-            self.tell(at, event);
+            let exists = self.feeds[feed_index].contains(&subject);
+            let event = self.feeds[feed_index]
+                .detector
+                .vanished(subject, exists, self.now);
+            self.send_to_tracker(feed_index, event);
         }
     }
 
-    fn evaluate_again(&mut self) {
-        for at in 0..self.feeds.len() {
-            for fields in self.feeds[at].detector.resync(self.now) {
-                let found = self.feeds[at].detector.reevaluate(&fields, self.now);
-                self.found(at, found);
+    fn reevaluate_due_objects(&mut self) {
+        for feed_index in 0..self.feeds.len() {
+            for fields in self.feeds[feed_index].detector.resync(self.now) {
+                let found = self.feeds[feed_index]
+                    .detector
+                    .reevaluate(&fields, self.now);
+                self.handle_evaluation(feed_index, found);
             }
-            if self.feeds[at].detector.wants_list(self.now) {
-                self.list(at);
+            if self.feeds[feed_index].detector.wants_list(self.now) {
+                self.relist(feed_index);
             }
         }
     }
 
-    fn found(&mut self, at: usize, found: Option<EvaluatedObject>) {
+    fn handle_evaluation(&mut self, feed_index: usize, found: Option<EvaluatedObject>) {
         let Some(found) = found else { return };
         self.observer.evaluated(&found.evaluation);
         if let Some(event) = found.into_event() {
-            self.tell(at, event);
+            self.send_to_tracker(feed_index, event);
         }
     }
 
-    fn tell(&mut self, at: usize, event: FeedEvent) {
-        let feed = &self.feeds[at];
+    fn send_to_tracker(&mut self, feed_index: usize, event: FeedEvent) {
+        let feed = &self.feeds[feed_index];
         let message = Message::Feed {
             source: feed.source.clone(),
             generation: feed.detector.book().generation,
             event,
         };
         self.tracker.advance(message, self.now);
-        self.commit();
+        self.publish_changes();
     }
 
-    fn commit(&mut self) {
+    fn publish_changes(&mut self) {
         self.tracker.expire(self.now);
         for change in self.tracker.take_changes() {
             self.observer.changed(change, self.now);
         }
     }
 
-    /// The time of both clocks when the steady clock shows `steady`.
-    fn reading(&self, steady: Instant) -> ClockReading {
+    /// Returns what both clocks show when the monotonic clock shows `steady`.
+    fn reading_at(&self, steady: Instant) -> ClockReading {
         let passed = steady.saturating_duration_since(self.begin.steady);
         let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
         let wall = self.begin.wall.checked_add(passed);
@@ -258,21 +269,22 @@ impl<O: ReplayObserver> Replay<O> {
 }
 
 impl ReplayedFeed {
-    /// Returns true if the object exists.
-    fn has(&self, subject: &Subject) -> bool {
+    /// Returns true if the subject exists. An object of the same name with another UID is a
+    /// different subject.
+    fn contains(&self, subject: &Subject) -> bool {
         let key = (subject.namespace.clone(), subject.name.clone());
         let object = self.objects.get(&key);
         let there = object.and_then(|object| Subject::identify(&object.json));
         there.is_some_and(|there| there.uid == subject.uid)
     }
 
-    /// Returns true if a watch with the selector that all rule sets share shows the object.
+    /// Returns true if the labels of the object match the label selector of the watch.
     fn selects(&self, json: &[u8]) -> bool {
         let selector = self.detector.book().selector();
         selector.is_none_or(|selector| selector.matches(&labels_of_json(json)))
     }
 }
 
-fn key(object: ReplayedObject<'_>) -> (Option<Arc<str>>, Arc<str>) {
+fn object_key(object: ReplayedObject<'_>) -> (Option<Arc<str>>, Arc<str>) {
     (object.namespace.map(Into::into), object.name.into())
 }

@@ -1,4 +1,4 @@
-//! A simulated kube-apiserver without storage.
+//! A simulated kube-apiserver that keeps its objects in memory.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -20,7 +20,7 @@ pub(crate) struct Seen {
     pub(crate) body: Value,
 }
 
-/// The code of an answer that is never sent.
+/// The status code in [`State::refused`] for a request that is never answered.
 const NEVER: u16 = 0;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -31,12 +31,14 @@ struct State {
     objects: BTreeMap<String, Value>,
     version: u64,
     seen: Vec<Seen>,
-    /// Answers for the next requests with this method and a path with this end.
+    /// Refusals of future requests: the method, the end of the path, and the status code. Each
+    /// refusal is used once.
     refused: Vec<(Method, String, u16)>,
 }
 
-/// A simulated kube-apiserver that stores objects: get, list, watch, create, replace and merge
-/// patch of any path, with resourceVersion conflicts. A function answers reviews.
+/// A simulated kube-apiserver. It supports get, list, watch, create, replace and merge patch for
+/// any path, and answers 409 if a resourceVersion is outdated. A function answers reviews, such as
+/// `TokenReview`.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
@@ -49,8 +51,9 @@ impl Cluster {
         Self::reviewing(|_| (500, json!({})))
     }
 
-    /// `review` gets the object that is posted to a `…reviews` resource. It returns the code of the
-    /// answer and, for 201, the status.
+    /// Creates a cluster whose reviews are answered by `review`. The function receives the review.
+    /// It returns the status code of the answer, and the status of the review, which is used only
+    /// if the code is 201.
     pub(crate) fn reviewing(
         review: impl Fn(&Value) -> (u16, Value) + Send + Sync + 'static,
     ) -> Self {
@@ -70,7 +73,7 @@ impl Cluster {
         Client::new(service, "default")
     }
 
-    /// Stores an object, as another client would.
+    /// Stores an object, as if another client had written it.
     pub(crate) fn put(&self, path: &str, mut object: Value) {
         let mut state = self.state.lock().unwrap();
         state.version += 1;
@@ -87,7 +90,7 @@ impl Cluster {
             "ADDED"
         };
         let event = json!({"type": kind, "object": object});
-        // An error means that there is no watch.
+        // An error means that no watch is open.
         let _ = self.events.send((collection.to_owned(), event));
     }
 
@@ -102,20 +105,21 @@ impl Cluster {
         self.state.lock().unwrap().objects.get(path).cloned()
     }
 
-    /// The requests with this method.
+    /// Returns the received requests with this method.
     pub(crate) fn seen(&self, method: &Method) -> Vec<Seen> {
         let state = self.state.lock().unwrap();
         let of = |seen: &&Seen| seen.method == method;
         state.seen.iter().filter(of).cloned().collect()
     }
 
-    /// Refuses the next such request with `code`.
+    /// Refuses the next request that has this method and whose path ends with `path_end`. The
+    /// answer has the status code `code`.
     pub(crate) fn refuse(&self, method: Method, path_end: &str, code: u16) {
         let refusal = (method, path_end.to_owned(), code);
         self.state.lock().unwrap().refused.push(refusal);
     }
 
-    /// Never answers the next such request.
+    /// Never answers the next request that has this method and whose path ends with `path_end`.
     pub(crate) fn hang(&self, method: Method, path_end: &str) {
         self.refuse(method, path_end, NEVER);
     }
@@ -261,7 +265,7 @@ fn failure(code: u16) -> Response<Body> {
     response
 }
 
-/// A JSON merge patch (RFC 7386).
+/// Applies a JSON merge patch (RFC 7386).
 fn merge(target: &mut Value, patch: &Value) {
     if let Value::Object(fields) = patch {
         for (key, value) in fields {

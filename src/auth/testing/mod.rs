@@ -1,5 +1,5 @@
-//! Helpers for the tests of this module and of `certs`: a CA that issues any certificate, and a
-//! kube-apiserver that keeps objects in a map.
+//! Helpers for tests: a CA that issues valid and invalid certificates, and a simulated
+//! kube-apiserver.
 
 mod cluster;
 mod pair;
@@ -9,7 +9,7 @@ pub(crate) use pair::{Pair, ca, ca_again, ca_living};
 
 use std::time::Duration;
 
-/// Waits until `done`, and fails after 60 s of the test's clock.
+/// Waits until `done` returns true. Panics after 60 s on tokio's clock.
 pub(crate) async fn eventually(what: &str, done: impl Fn() -> bool) {
     for _ in 0..6_000 {
         if done() {
@@ -17,5 +17,5 @@ pub(crate) async fn eventually(what: &str, done: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("never came: {what}");
+    panic!("timed out waiting for {what}");
 }

@@ -1,4 +1,4 @@
-//! Valid and invalid certificates.
+//! Issues valid and invalid certificates for tests.
 
 use crate::auth::PeerCertificates;
 use openssl::asn1::Asn1Time;
@@ -12,7 +12,7 @@ use openssl::x509::{X509, X509Builder, X509NameBuilder};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
-/// A certificate with its key.
+/// A certificate with its private key.
 pub(crate) struct Pair {
     pub(crate) certificate: X509,
     pub(crate) key: PKey<Private>,
@@ -31,7 +31,7 @@ impl Pair {
         self.certificate.to_der().unwrap().into()
     }
 
-    /// The certificate in the form of the handshake.
+    /// Returns the certificate in the form in which the TLS listener passes it to requests.
     pub(crate) fn peer(&self) -> PeerCertificates {
         PeerCertificates(Arc::new([self.der()]))
     }
@@ -61,7 +61,7 @@ impl Pair {
             .unwrap();
         builder.set_pubkey(&key).unwrap();
         let now = crate::clock::now().as_second();
-        let (from, to) = template.life;
+        let (from, to) = template.validity;
         builder
             .set_not_before(&Asn1Time::from_unix(now + from).unwrap())
             .unwrap();
@@ -97,72 +97,76 @@ impl Pair {
 #[derive(Clone, Copy)]
 struct Template<'a> {
     subject: &'a [(&'a str, &'a str)],
-    /// Seconds from now.
-    life: (i64, i64),
+    /// The validity period, in seconds from now.
+    validity: (i64, i64),
     ca: bool,
     server: bool,
 }
 
-/// From one hour ago until one hour from now.
-const LIFE: (i64, i64) = (-3600, 3600);
+/// A validity period from one hour ago until one hour from now.
+const DEFAULT_VALIDITY: (i64, i64) = (-3600, 3600);
 
-/// A self-signed CA.
+/// Creates a self-signed CA.
 pub(crate) fn ca(name: &str) -> Pair {
-    ca_living(name, LIFE)
+    ca_living(name, DEFAULT_VALIDITY)
 }
 
-/// A self-signed CA with a life, in seconds from now.
-pub(crate) fn ca_living(name: &str, life: (i64, i64)) -> Pair {
-    Pair::sign(ca_template(&[("CN", name)], life), None)
+/// Creates a self-signed CA that is valid for this period, in seconds from now.
+pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> Pair {
+    Pair::sign(ca_template(&[("CN", name)], validity), None)
 }
 
 /// Issues the certificate of a CA again, with the same key.
 pub(crate) fn ca_again(name: &str, ca: &Pair) -> Pair {
-    Pair::sign_key(ca_template(&[("CN", name)], LIFE), ca.key.clone(), None)
+    Pair::sign_key(
+        ca_template(&[("CN", name)], DEFAULT_VALIDITY),
+        ca.key.clone(),
+        None,
+    )
 }
 
-fn ca_template<'a>(subject: &'a [(&'a str, &'a str)], life: (i64, i64)) -> Template<'a> {
+fn ca_template<'a>(subject: &'a [(&'a str, &'a str)], validity: (i64, i64)) -> Template<'a> {
     Template {
         subject,
-        life,
+        validity,
         ca: true,
         server: false,
     }
 }
 
 impl Pair {
-    /// A client certificate, such as `&[("CN", "jane"), ("O", "dev")]`.
+    /// Issues a client certificate for a subject such as `&[("CN", "jane"), ("O", "dev")]`.
     pub(crate) fn client(&self, subject: &[(&str, &str)]) -> Self {
-        self.client_living(subject, LIFE)
+        self.client_living(subject, DEFAULT_VALIDITY)
     }
 
-    /// A client certificate with a life, in seconds from now.
-    pub(crate) fn client_living(&self, subject: &[(&str, &str)], life: (i64, i64)) -> Self {
+    /// Issues a client certificate that is valid for this period, in seconds from now.
+    pub(crate) fn client_living(&self, subject: &[(&str, &str)], validity: (i64, i64)) -> Self {
         let template = Template {
             subject,
-            life,
+            validity,
             ca: false,
             server: false,
         };
         Self::sign(template, Some(self))
     }
 
-    /// A certificate for servers only.
+    /// Issues a certificate that is valid for servers only.
     pub(crate) fn server(&self, name: &str) -> Self {
         let template = Template {
             subject: &[("CN", name)],
-            life: LIFE,
+            validity: DEFAULT_VALIDITY,
             ca: false,
             server: true,
         };
         Self::sign(template, Some(self))
     }
 
-    /// A CA that this CA has issued.
+    /// Issues the certificate of an intermediate CA.
     pub(crate) fn intermediate(&self, name: &str) -> Self {
         let template = Template {
             subject: &[("CN", name)],
-            life: LIFE,
+            validity: DEFAULT_VALIDITY,
             ca: true,
             server: false,
         };

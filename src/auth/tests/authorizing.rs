@@ -1,4 +1,5 @@
-//! Tests of the authorization requests to the cluster, and of their number.
+//! Tests which `SubjectAccessReview`s the authorizer sends, how often it sends them, and what it
+//! decides.
 
 use super::super::reviews::{Reviews, digest};
 use super::super::testing::Cluster;
@@ -40,7 +41,7 @@ fn path(path: &str) -> Attributes {
     }
 }
 
-/// Allows only requests in the namespace `ns`.
+/// Returns a cluster that allows only requests in the namespace `ns`.
 fn cluster() -> Cluster {
     Cluster::reviewing(|question| {
         if question["spec"]["resourceAttributes"]["namespace"] == "ns" {
@@ -172,15 +173,16 @@ async fn concurrent_equal_requests_share_one_review() {
 
 #[tokio::test]
 async fn a_review_is_cancelled_with_its_last_requester() {
-    let question = std::sync::Arc::new(());
+    // Each review in flight holds one reference.
+    let counted = std::sync::Arc::new(());
     let reviews: Reviews<()> = Reviews::new(Duration::from_secs(10), 100);
     let ask = |key: u8| {
-        let question = std::sync::Arc::clone(&question);
+        let counted = std::sync::Arc::clone(&counted);
         let ask = move || {
-            let kept = std::sync::Arc::clone(&question);
+            let reference = std::sync::Arc::clone(&counted);
             async move {
                 std::future::pending::<()>().await;
-                drop(kept);
+                drop(reference);
                 Ok(())
             }
         };
@@ -190,14 +192,14 @@ async fn a_review_is_cancelled_with_its_last_requester() {
     for asked in &mut waiting {
         assert!(futures::poll!(asked).is_pending());
     }
-    assert!(std::sync::Arc::strong_count(&question) > 2);
+    assert!(std::sync::Arc::strong_count(&counted) > 2);
     drop(waiting.remove(0));
     assert!(
         futures::poll!(&mut waiting[0]).is_pending(),
-        "somebody else still asks"
+        "the review must stay in flight, because another request waits for it"
     );
     waiting.clear();
-    assert_eq!(std::sync::Arc::strong_count(&question), 1);
+    assert_eq!(std::sync::Arc::strong_count(&counted), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Tests of the cache for reviews and verdicts.
+//! Tests the cache of reviews and of certificate verdicts: its capacity, eviction and expiry.
 
 use super::super::reviews::{Recent, digest};
 use std::time::Duration;
@@ -14,14 +14,14 @@ async fn the_cache_never_exceeds_its_limit_and_evicts_the_oldest() {
         recent.insert(key(number), number);
         assert!(recent.len() <= 100);
     }
-    let kept = |number| recent.get(&key(number)) == Some(number);
-    assert!(kept(999));
-    assert!(kept(901));
-    assert!(!kept(1));
+    let is_cached = |number| recent.get(&key(number)) == Some(number);
+    assert!(is_cached(999));
+    assert!(is_cached(901));
+    assert!(!is_cached(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn replacing_one_entry_repeatedly_evicts_no_others() {
+async fn replacing_one_entry_repeatedly_evicts_no_other_entry() {
     let recent = Recent::new(Duration::from_secs(10), 100);
     for number in 0..1000 {
         recent.insert(key(7), number);

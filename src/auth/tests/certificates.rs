@@ -1,12 +1,12 @@
-//! Tests of users with client certificates.
+//! Tests which user a client certificate authenticates.
 
 use super::super::certificate::CertificateSubject;
 use super::*;
 
 #[tokio::test]
 async fn a_certificate_yields_user_groups_and_credential_id() {
-    let house = House::new();
-    let user = house.ask(&house.jane(), &[]).await.unwrap();
+    let setup = Setup::new();
+    let user = setup.authenticate(&setup.jane(), &[]).await.unwrap();
     assert_eq!(user.name, "jane");
     assert_eq!(user.uid, None);
     assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
@@ -18,16 +18,16 @@ async fn a_certificate_yields_user_groups_and_credential_id() {
 
 #[tokio::test]
 async fn the_last_of_several_common_names_is_the_user() {
-    let house = House::new();
-    let peer = house.client_ca.client(&[("CN", "admin"), ("CN", "jane")]);
-    assert_eq!(house.name(&peer.peer(), &[]).await, "jane");
+    let setup = Setup::new();
+    let peer = setup.client_ca.client(&[("CN", "admin"), ("CN", "jane")]);
+    assert_eq!(setup.user_name(&peer.peer(), &[]).await, "jane");
 }
 
 #[tokio::test]
 async fn a_certificate_without_a_common_name_authenticates_no_user() {
-    let house = House::new();
-    let peer = house.client_ca.client(&[("O", "dev")]).peer();
-    assert_eq!(house.name(&peer, &[]).await, "401");
+    let setup = Setup::new();
+    let peer = setup.client_ca.client(&[("O", "dev")]).peer();
+    assert_eq!(setup.user_name(&peer, &[]).await, "401");
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn a_uid_in_the_subject_is_read_and_two_are_refused() {
 
 #[tokio::test]
 async fn without_a_client_ca_no_certificate_is_accepted() {
-    let house = House::changed(|data| {
+    let setup = Setup::changed(|data| {
         data.remove("client-ca-file");
     });
-    assert_eq!(house.name(&house.jane(), &[]).await, "401");
+    assert_eq!(setup.user_name(&setup.jane(), &[]).await, "401");
     let headers = [("X-Remote-User", "bob")];
-    assert_eq!(house.name(&house.proxy(), &headers).await, "bob");
+    assert_eq!(setup.user_name(&setup.proxy(), &headers).await, "bob");
 }

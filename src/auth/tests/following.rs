@@ -1,4 +1,5 @@
-//! Tests of changes of the cluster's authentication configuration.
+//! Tests how the server follows changes of the cluster's authentication configuration, which is the
+//! `ConfigMap` `extension-apiserver-authentication`.
 
 use super::super::testing::{ca_again, eventually};
 use super::super::{Trust, TrustError};
@@ -28,11 +29,13 @@ async fn loading_the_configuration_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_is_reported_with_the_object_that_grants_it() {
+async fn a_missing_permission_is_reported_with_the_object_that_grants_it() {
     let cluster = Cluster::new();
     cluster.refuse(Method::GET, "extension-apiserver-authentication", 403);
     let error = Trust::load(&cluster.client(), Duration::from_millis(100)).await;
-    let error = error.expect_err("it is forbidden").to_string();
+    let error = error
+        .expect_err("the cluster refuses the request")
+        .to_string();
     assert!(
         error.contains("RoleBinding ifo-apiserver-authentication-reader"),
         "{error}"
@@ -51,24 +54,25 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         Arc::clone(&trust),
         Arc::default(),
     ));
-    let knows = |ca: &Pair| {
+    let accepts = |ca: &Pair| {
         let peer = ca.client(&[("CN", "jane")]).peer();
         trust.load().verdict(&peer).user.is_some()
     };
-    eventually("the first CA", || knows(&first)).await;
+    eventually("the first CA", || accepts(&first)).await;
 
-    // The watch is open when it has received a change, so changes are made until then.
+    // The watch may not be open yet. So the test repeats the change until the watch has reported
+    // it.
     for turn in 0.. {
         let mut data = data(&second, &proxy_ca);
         data.insert("turn".to_owned(), turn.to_string());
         cluster.put(PATH, json!({"data": data}));
         tokio::time::sleep(Duration::from_millis(20)).await;
-        if knows(&second) {
+        if accepts(&second) {
             break;
         }
-        assert!(turn < 3_000, "the change was never seen");
+        assert!(turn < 3_000, "the watch must report the change");
     }
-    assert!(!knows(&first));
+    assert!(!accepts(&first));
 
     let bad = [
         ("client-ca-file", "no certificate"),
@@ -86,12 +90,16 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
-    // The last versions were read after these.
+    // The watch reports these versions in order. When the third CA is accepted, the invalid
+    // versions and the deletion have been processed.
     let (third, last) = (ca("third"), ca("last"));
     cluster.put(PATH, json!({"data": data(&third, &last)}));
     let seen = || {
-        assert!(!knows(&first), "a bad value was taken over");
-        knows(&third)
+        assert!(
+            !accepts(&first),
+            "an invalid configuration must not be used"
+        );
+        accepts(&third)
     };
     eventually("the third CA", seen).await;
     following.abort();
@@ -126,7 +134,7 @@ fn a_bundle_with_one_invalid_certificate_is_invalid() {
     assert!(error.contains("certificate 2"), "{error}");
 }
 
-/// Collects the log lines of this thread.
+/// Collects log lines. Clones share them.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -141,7 +149,7 @@ impl std::io::Write for Log {
 }
 
 impl Log {
-    /// The number of warnings.
+    /// Counts the warnings about a CA that clients and front proxy share.
     fn warnings(&self) -> usize {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         log.matches("can claim any user and group").count()
@@ -180,14 +188,15 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
     let following = Trust::follow(cluster.client(), Arc::clone(&trust), Arc::clone(&metrics));
     let following = tokio::spawn(following);
     eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
-    // Nothing has changed.
+    // The watch has reported the same configuration again.
     assert_eq!(log.warnings(), 1);
-    // The watch is open when it has received a change, so changes are made until then.
+    // The watch may not be open yet. So the test repeats each change until the watch has reported
+    // it.
     let mut turn = 0;
     let mut change = async |mut data: BTreeMap<String, String>, seen: &dyn Fn() -> bool| {
         while !seen() {
             turn += 1;
-            assert!(turn < 1000, "the change was never seen");
+            assert!(turn < 1000, "the watch must report the change");
             data.insert("turn".to_owned(), turn.to_string());
             cluster.put(PATH, json!({"data": data}));
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -211,9 +220,10 @@ fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
         (&[&one], &[&proxy], &[]),
         (&[&one], &[&namesake], &[]),
         (&[&other, &one], &[&proxy, &one], &["CN=one"]),
-        // Its clients can present it as an intermediate certificate of the other CA.
+        // The front proxy's CA has issued `below`. So clients of `below` can send `below` as an
+        // intermediate certificate.
         (&[&below], &[&proxy], &["CN=below"]),
-        // The reverse is not possible, because this proxy CA has issued no client certificate.
+        // The clients' CA has issued `above`. But `above` has issued no certificate of a client.
         (&[&one], &[&above], &[]),
         (&[&one, &other], &[&one, &other], &["CN=one", "CN=other"]),
         (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),
@@ -223,7 +233,8 @@ fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
         data.insert("client-ca-file".to_owned(), bundle(clients));
         data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
         assert_eq!(Trust::parse(data.clone()).unwrap().shared, expected);
-        // A list of names excludes other clients. A proxy without a common name is excluded, too.
+        // Without the name of a user header, no client can claim to be another user. With a list of
+        // allowed names, only the front proxy can.
         data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
         assert!(Trust::parse(data.clone()).unwrap().shared.is_empty());
         let names = r#"["front-proxy"]"#.to_owned();

@@ -1,4 +1,5 @@
-//! Tests of TLS over loopback, with our verifier and OpenSSL as the client.
+//! Tests TLS handshakes over loopback between our verifier of client certificates and an OpenSSL
+//! client.
 
 use super::super::client_certificate_verifier;
 use super::super::testing::{Pair, ca};
@@ -13,15 +14,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// The result of a handshake on both sides.
-struct Met {
+/// The facts that the server (`peer`) and the client (`alpn`, `version`) know after a handshake.
+struct HandshakeResult {
     peer: Vec<CertificateDer<'static>>,
     alpn: Option<Vec<u8>>,
     version: &'static str,
 }
 
-/// One connection: the client presents `chain` (leaf first) with the leaf's key.
-async fn meet(chain: &[&Pair], version: SslVersion) -> Met {
+/// Opens a connection. The client presents `chain` (leaf first) and signs with the key of the leaf.
+async fn handshake(chain: &[&Pair], version: SslVersion) -> HandshakeResult {
     let authority = Authority::create().unwrap();
     let issued = authority.issue(&["localhost".to_owned()], &[]).unwrap();
     let serving = ServingCertificate::new(&issued.chain, &issued.key, Arc::default()).unwrap();
@@ -76,7 +77,7 @@ async fn meet(chain: &[&Pair], version: SslVersion) -> Met {
     });
     let (alpn, version) = client.await.unwrap();
     let peer = server.await.unwrap();
-    Met {
+    HandshakeResult {
         peer,
         alpn,
         version,
@@ -97,21 +98,21 @@ async fn a_handshake_accepts_any_certificate_and_passes_its_chain_on() {
             vec![&expired],
             vec![&good, &between],
         ] {
-            let met = meet(&chain, version).await;
+            let result = handshake(&chain, version).await;
             let presented: Vec<_> = chain.iter().map(|one| one.der()).collect();
-            assert_eq!(met.peer, presented);
-            assert_eq!(met.alpn.as_deref(), Some(b"h2".as_slice()));
+            assert_eq!(result.peer, presented);
+            assert_eq!(result.alpn.as_deref(), Some(b"h2".as_slice()));
             let expected = if version == SslVersion::TLS1_2 {
                 "TLSv1.2"
             } else {
                 "TLSv1.3"
             };
-            assert_eq!(met.version, expected);
+            assert_eq!(result.version, expected);
         }
     }
 }
 
-/// A client that presents a certificate and signs with another key.
+/// The client presents the certificate of another user, and signs with its own key.
 #[test]
 fn a_stolen_certificate_without_its_key_fails_the_handshake() {
     use rustls::client::ResolvesClientCert;

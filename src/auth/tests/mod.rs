@@ -1,4 +1,4 @@
-//! Tests of this module with a simulated cluster and real certificates.
+//! Tests authentication and authorization with a simulated cluster and real certificates.
 
 mod authorizing;
 mod cache;
@@ -16,8 +16,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A cluster's CAs, and a server that trusts them.
-struct House {
+/// A cluster with its CAs, and an authenticator that trusts them.
+struct Setup {
     client_ca: Pair,
     proxy_ca: Pair,
     trust: Arc<ArcSwap<Trust>>,
@@ -25,7 +25,7 @@ struct House {
     cluster: Cluster,
 }
 
-/// The data of the `ConfigMap`, as kube-apiserver writes it.
+/// Returns the data of the `ConfigMap` as the kube-apiserver writes it.
 fn data(client_ca: &Pair, proxy_ca: &Pair) -> BTreeMap<String, String> {
     [
         ("client-ca-file", client_ca.pem()),
@@ -51,12 +51,12 @@ fn data(client_ca: &Pair, proxy_ca: &Pair) -> BTreeMap<String, String> {
     .into()
 }
 
-impl House {
+impl Setup {
     fn new() -> Self {
         Self::changed(|_| {})
     }
 
-    /// Creates a server with other data in the `ConfigMap`.
+    /// Creates a setup and changes the data of its `ConfigMap`.
     fn changed(change: impl FnOnce(&mut BTreeMap<String, String>)) -> Self {
         let cluster = Cluster::reviewing(|question| {
             if question["spec"]["token"] == "good" {
@@ -94,23 +94,25 @@ impl House {
             .peer()
     }
 
-    async fn ask(
+    async fn authenticate(
         &self,
         peer: &PeerCertificates,
         headers: &[(&str, &str)],
     ) -> Result<User, Unauthenticated> {
-        self.authenticator.authenticate(peer, &map(headers)).await
+        self.authenticator
+            .authenticate(peer, &header_map(headers))
+            .await
     }
 
-    /// The name of the user, or `401`.
-    async fn name(&self, peer: &PeerCertificates, headers: &[(&str, &str)]) -> String {
-        self.ask(peer, headers)
+    /// Returns the name of the user, or `401` if the request is refused.
+    async fn user_name(&self, peer: &PeerCertificates, headers: &[(&str, &str)]) -> String {
+        self.authenticate(peer, headers)
             .await
             .map_or_else(|Unauthenticated| "401".to_owned(), |user| user.name)
     }
 }
 
-fn map(headers: &[(&str, &str)]) -> HeaderMap {
+fn header_map(headers: &[(&str, &str)]) -> HeaderMap {
     headers
         .iter()
         .map(|(name, value)| {
@@ -122,6 +124,6 @@ fn map(headers: &[(&str, &str)]) -> HeaderMap {
         .collect()
 }
 
-fn nobody() -> PeerCertificates {
+fn no_certificate() -> PeerCertificates {
     PeerCertificates::default()
 }

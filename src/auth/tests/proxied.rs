@@ -1,14 +1,15 @@
-//! Tests of users that a front proxy names, and of clients that forge its headers.
+//! Tests requests in which a front proxy names the user, and requests of other clients that forge
+//! the headers of a front proxy.
 
 use super::super::testing::ca;
 use super::*;
 
 #[tokio::test]
 async fn the_front_proxy_headers_give_user_groups_and_extras() {
-    let house = House::new();
-    let user = house
-        .ask(
-            &house.proxy(),
+    let setup = Setup::new();
+    let user = setup
+        .authenticate(
+            &setup.proxy(),
             &[
                 ("X-Remote-User", "jané"),
                 ("X-Remote-Group", "dev"),
@@ -47,32 +48,32 @@ async fn the_front_proxy_headers_give_user_groups_and_extras() {
 
 #[tokio::test]
 async fn a_uid_header_is_used_when_configured() {
-    let house = House::changed(|data| {
+    let setup = Setup::changed(|data| {
         data.insert(
             "requestheader-uid-headers".to_owned(),
             r#"["X-Remote-Uid"]"#.to_owned(),
         );
     });
     let headers = [("X-Remote-User", "jane"), ("X-Remote-Uid", "42")];
-    let user = house.ask(&house.proxy(), &headers).await.unwrap();
+    let user = setup.authenticate(&setup.proxy(), &headers).await.unwrap();
     assert_eq!(user.uid.as_deref(), Some("42"));
 }
 
 #[tokio::test]
 async fn the_first_user_header_with_a_value_is_used() {
-    let house = House::new();
+    let setup = Setup::new();
     let second = [("X-Remote-User", ""), ("X-Other-User", "bob")];
-    assert_eq!(house.name(&house.proxy(), &second).await, "bob");
+    assert_eq!(setup.user_name(&setup.proxy(), &second).await, "bob");
     let both = [("X-Other-User", "bob"), ("X-Remote-User", "jane")];
-    assert_eq!(house.name(&house.proxy(), &both).await, "jane");
+    assert_eq!(setup.user_name(&setup.proxy(), &both).await, "jane");
 }
 
 #[tokio::test]
 async fn system_authenticated_is_added_except_to_anonymous() {
-    let house = House::new();
-    let user = house
-        .ask(
-            &house.proxy(),
+    let setup = Setup::new();
+    let user = setup
+        .authenticate(
+            &setup.proxy(),
             &[
                 ("X-Remote-User", "system:aggregator"),
                 ("X-Remote-Group", "x"),
@@ -81,9 +82,9 @@ async fn system_authenticated_is_added_except_to_anonymous() {
         .await
         .unwrap();
     assert_eq!(user.groups, ["x", "system:authenticated"]);
-    let user = house
-        .ask(
-            &house.proxy(),
+    let user = setup
+        .authenticate(
+            &setup.proxy(),
             &[
                 ("X-Remote-User", "system:anonymous"),
                 ("X-Remote-Group", "system:unauthenticated"),
@@ -96,24 +97,25 @@ async fn system_authenticated_is_added_except_to_anonymous() {
 
 #[tokio::test]
 async fn a_user_name_that_is_not_utf_8_is_rejected() {
-    let house = House::new();
-    let proxy = house.proxy();
+    let setup = Setup::new();
+    let proxy = setup.proxy();
     let mut headers = HeaderMap::new();
     let odd = HeaderValue::from_bytes(b"jan\xe9").unwrap();
     headers.insert("x-remote-user", odd.clone());
-    let answer = house.authenticator.authenticate(&proxy, &headers).await;
+    let answer = setup.authenticator.authenticate(&proxy, &headers).await;
     assert!(answer.is_err());
-    let mut headers = map(&[("X-Remote-User", "jane")]);
+    let mut headers = header_map(&[("X-Remote-User", "jane")]);
     headers.insert("x-remote-group", odd);
-    let answer = house.authenticator.authenticate(&proxy, &headers).await;
+    let answer = setup.authenticator.authenticate(&proxy, &headers).await;
     assert!(answer.is_err());
 }
 
-/// Checks every sender other than the front proxy, with forged headers, with and without each kind
-/// of other credential.
+/// Clients that are not the front proxy send its headers. Each client presents another certificate,
+/// and sends no `Authorization` header or one of three. No request may have the user in the forged
+/// headers.
 #[tokio::test]
 async fn forged_headers_authenticate_no_user() {
-    let house = House::new();
+    let setup = Setup::new();
     let forged = [
         ("X-Remote-User", "system:admin"),
         ("X-Remote-Group", "system:masters"),
@@ -123,90 +125,95 @@ async fn forged_headers_authenticate_no_user() {
     let good = ("Authorization", "Bearer good");
     let bad = ("Authorization", "Bearer bad");
     let basic = ("Authorization", "Basic Z29vZA==");
-    // The presented certificate and its user: alone, and with a valid, an invalid and a foreign
-    // token.
+    // Each row has a client certificate and the expected user of four requests. The first request
+    // has no `Authorization` header. The others have a valid token, an invalid token, and another
+    // scheme.
     let anonymous = "system:anonymous";
-    let bad_certificate = ["401", "tess", "401", "401"];
+    let expected_if_invalid = ["401", "tess", "401", "401"];
     let rows = [
-        ("nothing", nobody(), [anonymous, "tess", "401", anonymous]),
-        ("a user's certificate", house.jane(), ["jane"; 4]),
         (
-            "a name that is not allowed, of the proxy's CA",
-            house.proxy_ca.client(&[("CN", "back-proxy")]).peer(),
-            bad_certificate,
+            "no certificate",
+            no_certificate(),
+            [anonymous, "tess", "401", anonymous],
+        ),
+        ("a user's certificate", setup.jane(), ["jane"; 4]),
+        (
+            "issued by the proxy's CA for a name that is not allowed",
+            setup.proxy_ca.client(&[("CN", "back-proxy")]).peer(),
+            expected_if_invalid,
         ),
         (
-            "the right name, of the users' CA",
-            house.client_ca.client(&[("CN", "front-proxy")]).peer(),
+            "issued by the users' CA for the proxy's name",
+            setup.client_ca.client(&[("CN", "front-proxy")]).peer(),
             ["front-proxy"; 4],
         ),
         (
-            "the right name, of an unknown CA",
+            "issued by an unknown CA for the proxy's name",
             ca("proxy-ca").client(&[("CN", "front-proxy")]).peer(),
-            bad_certificate,
+            expected_if_invalid,
         ),
         (
             "expired",
-            house
+            setup
                 .proxy_ca
                 .client_living(&[("CN", "front-proxy")], (-100, -1))
                 .peer(),
-            bad_certificate,
+            expected_if_invalid,
         ),
         (
             "not yet valid",
-            house
+            setup
                 .proxy_ca
                 .client_living(&[("CN", "front-proxy")], (100, 200))
                 .peer(),
-            bad_certificate,
+            expected_if_invalid,
         ),
         (
             "for servers only",
-            house.proxy_ca.server("front-proxy").peer(),
-            bad_certificate,
+            setup.proxy_ca.server("front-proxy").peer(),
+            expected_if_invalid,
         ),
         (
             "signed by a certificate that is no CA",
             {
-                let proxy = house.proxy_ca.client(&[("CN", "front-proxy")]);
+                let proxy = setup.proxy_ca.client(&[("CN", "front-proxy")]);
                 let below = proxy.client(&[("CN", "front-proxy")]);
                 PeerCertificates(Arc::new([below.der(), proxy.der()]))
             },
-            bad_certificate,
+            expected_if_invalid,
         ),
         (
             "the proxy's certificate behind another leaf",
             PeerCertificates(Arc::new([
                 ca("x").client(&[("CN", "front-proxy")]).der(),
-                house.proxy_ca.client(&[("CN", "front-proxy")]).der(),
-                house.proxy_ca.der(),
+                setup.proxy_ca.client(&[("CN", "front-proxy")]).der(),
+                setup.proxy_ca.der(),
             ])),
-            bad_certificate,
+            expected_if_invalid,
         ),
         (
             "garbage",
             PeerCertificates(Arc::new([b"garbage".to_vec().into()])),
-            bad_certificate,
+            expected_if_invalid,
         ),
     ];
-    for (what, peer, expected) in rows {
-        for (with, expected) in [None, Some(good), Some(bad), Some(basic)]
+    for (certificate, peer, expected) in rows {
+        for (authorization, expected) in [None, Some(good), Some(bad), Some(basic)]
             .into_iter()
             .zip(expected)
         {
             let mut headers = forged.to_vec();
-            headers.extend(with);
-            let user = house.ask(&peer, &headers).await;
+            headers.extend(authorization);
+            let user = setup.authenticate(&peer, &headers).await;
             let name = user.as_ref().map_or("401", |user| user.name.as_str());
-            assert_eq!(name, expected, "{what} with {with:?}");
+            assert_eq!(name, expected, "{certificate} with {authorization:?}");
             if let Ok(user) = user {
                 assert!(
                     !user.groups.contains(&"system:masters".to_owned()),
-                    "{what}"
+                    "{certificate}"
                 );
-                assert!(!user.extra.contains_key("scopes"), "{what}");
-                assert_ne!(user.uid.as_deref(), Some("0"), "{what}");
+                assert!(!user.extra.contains_key("scopes"), "{certificate}");
+                assert_ne!(user.uid.as_deref(), Some("0"), "{certificate}");
             }
         }
     }
@@ -214,91 +221,96 @@ async fn forged_headers_authenticate_no_user() {
 
 #[tokio::test]
 async fn a_front_proxy_request_without_a_user_header_authenticates_no_user() {
-    let house = House::new();
-    let proxy = house.proxy();
-    assert_eq!(house.name(&proxy, &[]).await, "401");
-    assert_eq!(house.name(&proxy, &[("X-Remote-User", "")]).await, "401");
+    let setup = Setup::new();
+    let proxy = setup.proxy();
+    assert_eq!(setup.user_name(&proxy, &[]).await, "401");
+    assert_eq!(
+        setup.user_name(&proxy, &[("X-Remote-User", "")]).await,
+        "401"
+    );
     let token = [("Authorization", "Bearer good")];
-    assert_eq!(house.name(&proxy, &token).await, "tess");
+    assert_eq!(setup.user_name(&proxy, &token).await, "tess");
 }
 
 #[tokio::test]
 async fn without_allowed_names_any_common_name_is_accepted() {
-    let house = House::changed(|data| {
+    let setup = Setup::changed(|data| {
         data.insert("requestheader-allowed-names".to_owned(), "[]".to_owned());
     });
-    let peer = house.proxy_ca.client(&[("CN", "whoever")]).peer();
+    let peer = setup.proxy_ca.client(&[("CN", "any-name")]).peer();
     let headers = [("X-Remote-User", "jane")];
-    assert_eq!(house.name(&peer, &headers).await, "jane");
+    assert_eq!(setup.user_name(&peer, &headers).await, "jane");
 }
 
 #[tokio::test]
 async fn an_intermediate_ca_may_have_signed_the_proxys_certificate() {
-    let house = House::new();
-    let between = house.proxy_ca.intermediate("between");
+    let setup = Setup::new();
+    let between = setup.proxy_ca.intermediate("between");
     let leaf = between.client(&[("CN", "front-proxy")]);
     let headers = [("X-Remote-User", "jane")];
     let whole = PeerCertificates(Arc::new([leaf.der(), between.der()]));
-    assert_eq!(house.name(&whole, &headers).await, "jane");
-    assert_eq!(house.name(&leaf.peer(), &headers).await, "401");
+    assert_eq!(setup.user_name(&whole, &headers).await, "jane");
+    assert_eq!(setup.user_name(&leaf.peer(), &headers).await, "401");
 }
 
 #[tokio::test]
 async fn an_expired_ca_authenticates_no_one() {
     let old = super::super::testing::ca_living("proxy-ca", (-200, -100));
-    let house = House::changed(|data| {
+    let setup = Setup::changed(|data| {
         data.insert("requestheader-client-ca-file".to_owned(), old.pem());
     });
     let peer = old.client(&[("CN", "front-proxy")]).peer();
     let headers = [("X-Remote-User", "jane")];
-    assert_eq!(house.name(&peer, &headers).await, "401");
+    assert_eq!(setup.user_name(&peer, &headers).await, "401");
 }
 
 #[tokio::test]
 async fn a_certificate_is_rejected_once_its_ca_is_replaced() {
-    let house = House::new();
-    // The user of an open connection.
-    let (proxy, jane) = (house.proxy(), house.jane());
+    let setup = Setup::new();
+    // The test authenticates the same certificates before and after the CAs are replaced, as on an
+    // open connection.
+    let (proxy, jane) = (setup.proxy(), setup.jane());
     let headers = [("X-Remote-User", "bob")];
-    assert_eq!(house.name(&proxy, &headers).await, "bob");
-    assert_eq!(house.name(&jane, &[]).await, "jane");
+    assert_eq!(setup.user_name(&proxy, &headers).await, "bob");
+    assert_eq!(setup.user_name(&jane, &[]).await, "jane");
     let next = data(&ca("client-ca"), &ca("proxy-ca"));
-    house.trust.store(Arc::new(Trust::parse(next).unwrap()));
-    assert_eq!(house.name(&proxy, &headers).await, "401");
-    assert_eq!(house.name(&jane, &[]).await, "401");
+    setup.trust.store(Arc::new(Trust::parse(next).unwrap()));
+    assert_eq!(setup.user_name(&proxy, &headers).await, "401");
+    assert_eq!(setup.user_name(&jane, &[]).await, "401");
 }
 
 #[tokio::test]
 async fn both_cas_of_a_rotation_are_accepted() {
     let next = ca("proxy-ca");
     let pem = next.pem();
-    let house = House::changed(|data| {
+    let setup = Setup::changed(|data| {
         data.get_mut("requestheader-client-ca-file")
             .unwrap()
             .push_str(&pem);
     });
     let headers = [("X-Remote-User", "bob")];
-    assert_eq!(house.name(&house.proxy(), &headers).await, "bob");
+    assert_eq!(setup.user_name(&setup.proxy(), &headers).await, "bob");
     let renewed = next.client(&[("CN", "front-proxy")]).peer();
-    assert_eq!(house.name(&renewed, &headers).await, "bob");
+    assert_eq!(setup.user_name(&renewed, &headers).await, "bob");
 }
 
 #[tokio::test]
 async fn the_certificate_distinguishes_the_front_proxy_from_users_and_strangers() {
     use super::super::CertificateHolder;
-    let house = House::new();
-    let holder = |peer: &PeerCertificates| house.authenticator.certificate_holder(peer);
-    assert_eq!(holder(&house.proxy()), CertificateHolder::FrontProxy);
-    let jane = house.ask(&house.jane(), &[]).await.unwrap();
-    match holder(&house.jane()) {
+    let setup = Setup::new();
+    let holder = |peer: &PeerCertificates| setup.authenticator.certificate_holder(peer);
+    assert_eq!(holder(&setup.proxy()), CertificateHolder::FrontProxy);
+    let jane = setup.authenticate(&setup.jane(), &[]).await.unwrap();
+    match holder(&setup.jane()) {
         CertificateHolder::User(user) => assert_eq!(user.name, jane.name),
         other => panic!("{other:?}"),
     }
-    // Issued by the right CA, but with a name that is not in the list of proxies.
-    let other = house.proxy_ca.client(&[("CN", "other-proxy")]);
+    // The front proxy's CA has issued this certificate, but for a name that is not in the list of
+    // allowed names.
+    let other = setup.proxy_ca.client(&[("CN", "other-proxy")]);
     assert_eq!(holder(&other.peer()), CertificateHolder::Unknown);
     let stranger = ca("client-ca").client(&[("CN", "jane")]);
     assert_eq!(holder(&stranger.peer()), CertificateHolder::Unknown);
-    assert_eq!(holder(&nobody()), CertificateHolder::Unknown);
-    assert!(house.cluster.seen(&http::Method::POST).is_empty());
+    assert_eq!(holder(&no_certificate()), CertificateHolder::Unknown);
+    assert!(setup.cluster.seen(&http::Method::POST).is_empty());
 }

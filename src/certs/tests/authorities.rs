@@ -1,4 +1,4 @@
-//! Tests of our CA and its certificates.
+//! Tests our own CA and the certificates that it issues.
 
 use super::super::authority::Authority;
 use super::super::{CertsError, now, unix_time};

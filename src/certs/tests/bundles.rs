@@ -1,4 +1,4 @@
-//! Tests of the `caBundle` of the `APIService`.
+//! Tests when the `caBundle` of the `APIService` is written.
 
 use super::super::CaBundle;
 use crate::auth::testing::{Cluster, eventually};
@@ -32,7 +32,7 @@ fn keep(cluster: &Cluster) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<
     keep_measured(cluster, Arc::default())
 }
 
-/// Starts the updater with the bundle `one`, and with these metrics.
+/// Starts an updater that publishes the bundle `one` and updates `metrics`.
 fn keep_measured(
     cluster: &Cluster,
     metrics: Arc<Metrics>,
@@ -58,20 +58,20 @@ async fn the_ca_bundle_is_set_when_the_apiservice_or_the_bundle_changes() {
     let is = |expected: &str| bundle(&cluster).as_deref() == Some(expected);
     eventually("the first bundle", || is("one")).await;
 
-    cluster.put(PATH, service(Some("someone else's")));
-    eventually("the bundle again", || is("one")).await;
+    cluster.put(PATH, service(Some("the bundle of another writer")));
+    eventually("the restored bundle", || is("one")).await;
 
     sender.send("two".into()).unwrap();
     eventually("the second bundle", || is("two")).await;
 
     cluster.delete(PATH);
     cluster.put(PATH, service(None));
-    eventually("the bundle of the next one", || is("two")).await;
+    eventually("the bundle in the recreated APIService", || is("two")).await;
 
-    // After the issuer is dropped, the last bundle is still valid.
+    // After the sender is dropped, the last bundle stays valid.
     drop(sender);
     cluster.put(PATH, service(None));
-    eventually("the bundle without its source", || is("two")).await;
+    eventually("the last bundle after its sender was dropped", || is("two")).await;
 
     // No other field was written.
     for seen in cluster.seen(&Method::PATCH) {
@@ -92,7 +92,10 @@ async fn a_correct_ca_bundle_is_not_written() {
     cluster.put(PATH, service(Some("one")));
     let (_sender, keeping) = keep(&cluster);
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert!(cluster.seen(&Method::GET).len() > 5, "it was never read");
+    assert!(
+        cluster.seen(&Method::GET).len() > 5,
+        "the APIService must be read every minute"
+    );
     assert!(cluster.seen(&Method::PATCH).is_empty());
     keeping.abort();
 }
@@ -110,7 +113,7 @@ async fn a_forbidden_write_is_retried_rarely() {
         let line = format!("ifo_ca_bundle_current{{}} {value}");
         metrics.render().contains(&line)
     };
-    // There are one or two attempts at the start, and then one each minute.
+    // The start causes one or two attempts. After that, there is one attempt each minute.
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(bundle(&cluster), None);
     assert!(cluster.seen(&Method::PATCH).len() <= 2);
@@ -135,7 +138,7 @@ async fn a_request_without_an_answer_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_watch_right_the_ca_bundle_is_still_maintained() {
+async fn without_the_permission_to_watch_the_ca_bundle_is_still_updated() {
     let cluster = Cluster::new();
     for _ in 0..1000 {
         cluster.refuse(Method::GET, "/apiservices", 403);
@@ -153,7 +156,7 @@ async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     let end = "-----END CERTIFICATE-----\n";
     let both = format!("one{end}two{end}");
     let cluster = Cluster::new();
-    // Another replica has renewed its CA earlier.
+    // Another replica has already renewed its CA and published both certificates.
     cluster.put(PATH, service(Some(&both)));
     let (sender, receiver) = watch::channel(Arc::from(format!("one{end}")));
     let metrics = Arc::new(Metrics::new());
@@ -162,7 +165,8 @@ async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());
     assert!(metrics.render().contains("ifo_ca_bundle_current{} 1"));
-    // When the bundle of this replica changes, it is always written, also if it is shorter.
+    // When the bundle of this replica changes, the replica writes it, even if it has fewer
+    // certificates than the `APIService`.
     let two = format!("two{end}");
     sender.send(two.as_str().into()).unwrap();
     eventually("the shorter bundle", || {

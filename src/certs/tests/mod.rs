@@ -1,4 +1,4 @@
-//! Tests of this module, with real certificates and a fake cluster.
+//! Tests the certificates of the server with real certificates and a simulated cluster.
 
 mod authorities;
 mod bundles;

@@ -1,8 +1,8 @@
-//! Tests of our own certificate over the lifetime of the server.
+//! Tests how the server renews a certificate of its own CA while it runs.
 
 use super::super::{Authority, OwnCertificate, SECRET_NAME, ServingCertificate, now};
 use super::secrets::{installed, secret};
-use super::serving_files::{der, shown};
+use super::serving_files::{der, presented};
 use crate::auth::testing::Cluster;
 use openssl::x509::X509;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ async fn own(cluster: &Cluster) -> (OwnCertificate, Arc<ServingCertificate>) {
     (own, Arc::new(serving))
 }
 
-/// Returns true if a client with this CA bundle accepts the presented certificate.
-fn known(bundle: &str, leaf: &[u8]) -> bool {
+/// Returns true if a client with this CA bundle accepts the certificate `leaf`.
+fn verifies(bundle: &str, leaf: &[u8]) -> bool {
     let leaf = X509::from_der(leaf).unwrap();
     let roots = X509::stack_from_pem(bundle.as_bytes()).unwrap();
     roots
@@ -40,7 +40,7 @@ async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
     let cluster = installed();
     let (own, serving) = own(&cluster).await;
     let bundle = own.bundle();
-    let first = shown(&serving);
+    let first = presented(&serving);
     let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
 
     let other = Authority::create().unwrap();
@@ -48,8 +48,8 @@ async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
     let mut swapped = false;
     for _ in 0..120 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (leaf, roots) = (shown(&serving), bundle.borrow().clone());
-        assert!(known(&roots, &leaf));
+        let (leaf, roots) = (presented(&serving), bundle.borrow().clone());
+        assert!(verifies(&roots, &leaf));
         swapped |= leaf != first;
     }
     assert!(swapped);
@@ -61,19 +61,19 @@ async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
 async fn an_emptied_secret_gets_a_new_ca_and_an_invalid_or_deleted_one_changes_nothing() {
     let cluster = installed();
     let (own, serving) = own(&cluster).await;
-    let first = shown(&serving);
+    let first = presented(&serving);
     let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
     let invalid = serde_json::json!({"data": {"other": "eA=="}});
     cluster.put(PATH, invalid.clone());
     tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_eq!(shown(&serving), first);
+    assert_eq!(presented(&serving), first);
     assert_eq!(cluster.get(PATH).unwrap()["data"], invalid["data"]);
     cluster.delete(PATH);
     tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_eq!(shown(&serving), first);
+    assert_eq!(presented(&serving), first);
     cluster.put(PATH, serde_json::json!({"type": "Opaque"}));
     tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_ne!(shown(&serving), first);
+    assert_ne!(presented(&serving), first);
     assert!(cluster.get(PATH).unwrap()["data"]["tls.crt"].is_string());
     keeping.abort();
 }
@@ -82,16 +82,20 @@ async fn an_emptied_secret_gets_a_new_ca_and_an_invalid_or_deleted_one_changes_n
 async fn a_certificate_is_renewed_on_time_even_without_the_secret() {
     let cluster = installed();
     let (mut own, serving) = own(&cluster).await;
-    let (first, bundle) = (shown(&serving), own.bundle());
+    let (first, bundle) = (presented(&serving), own.bundle());
     assert_eq!(first, der(&own.certified().chain));
     own.certified.renew_at = now() - 1;
     cluster.refuse(http::Method::GET, SECRET_NAME, 403);
     let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
     tokio::time::sleep(Duration::from_secs(61)).await;
-    let second = shown(&serving);
+    let second = presented(&serving);
     assert_ne!(second, first);
-    assert!(known(&bundle.borrow(), &second));
+    assert!(verifies(&bundle.borrow(), &second));
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!(shown(&serving), second, "renewed again for nothing");
+    assert_eq!(
+        presented(&serving),
+        second,
+        "the certificate must be renewed only once"
+    );
     keeping.abort();
 }

@@ -1,4 +1,4 @@
-//! Tests of the CA Secret.
+//! Tests how the CA is stored in its Secret.
 
 use super::super::{Authority, CertsError, SECRET_NAME, load_authority, now};
 use crate::auth::testing::Cluster;
@@ -14,7 +14,7 @@ async fn load(cluster: &Cluster) -> Result<Authority, CertsError> {
     load_authority(&cluster.client(), "ifo-system", SECRET_NAME).await
 }
 
-/// A cluster with the Secret as the manifests create it.
+/// Returns a cluster with an empty Secret, as the manifests create it.
 pub(super) fn installed() -> Cluster {
     let cluster = Cluster::new();
     cluster.put(PATH, json!({"type": "Opaque"}));
@@ -51,7 +51,7 @@ async fn the_ca_of_release_0_1_0_is_used_until_the_secret_has_another_one() {
 }
 
 #[tokio::test]
-async fn a_former_secret_that_cannot_be_used_is_no_obstacle() {
+async fn an_invalid_ca_of_release_0_1_0_is_replaced() {
     let cluster = installed();
     cluster.put(FORMER_PATH, json!({"data": {"tls.crt": "eA=="}}));
     let created = load(&cluster).await.unwrap();
@@ -62,11 +62,14 @@ async fn a_former_secret_that_cannot_be_used_is_no_obstacle() {
 async fn servers_that_start_together_use_one_ca() {
     let cluster = installed();
     let all = futures::future::join_all((0..8).map(|_| load(&cluster))).await;
-    let kept = load(&cluster).await.unwrap();
+    let stored = load(&cluster).await.unwrap();
     for one in all {
-        assert!(one.unwrap().is(&kept));
+        assert!(one.unwrap().is(&stored));
     }
-    assert!(cluster.seen(&Method::PUT).len() > 1, "there was no race");
+    assert!(
+        cluster.seen(&Method::PUT).len() > 1,
+        "the servers must have written at the same time"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Tests of the certificate that clients get, from files.
+//! Tests the certificate that clients receive when the server reads it from files.
 
 use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate, TlsSettings};
 use crate::auth::testing::{self, eventually};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The leaf certificate of a handshake, as DER.
-pub(super) fn shown(serving: &Arc<ServingCertificate>) -> Vec<u8> {
+/// Connects to the server, and returns the leaf certificate that it presents, as DER.
+pub(super) fn presented(serving: &Arc<ServingCertificate>) -> Vec<u8> {
     let verifier = crate::auth::client_certificate_verifier();
     let config =
         super::super::server_config(Arc::clone(serving) as _, verifier, &TlsSettings::default());
@@ -54,7 +54,7 @@ async fn a_changed_key_pair_is_served_and_an_invalid_one_is_not() {
         .await
         .unwrap();
     let serving = Arc::new(serving);
-    assert_eq!(shown(&serving), der(&first.chain));
+    assert_eq!(presented(&serving), der(&first.chain));
     let following = tokio::spawn({
         let (serving, certificate, key) = (Arc::clone(&serving), certificate.clone(), key.clone());
         async move {
@@ -64,16 +64,20 @@ async fn a_changed_key_pair_is_served_and_an_invalid_one_is_not() {
         }
     });
 
-    // First the certificate without its key, then nothing, and then the key as well.
+    // First the new certificate is written without its key. Then the old key is deleted. Finally
+    // both new files are written.
     let second = issue();
     std::fs::write(&certificate, &second.chain).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(shown(&serving), der(&first.chain));
+    assert_eq!(presented(&serving), der(&first.chain));
     std::fs::remove_file(&key).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(shown(&serving), der(&first.chain));
+    assert_eq!(presented(&serving), der(&first.chain));
     write(&folder, &second);
-    eventually("the second pair", || shown(&serving) == der(&second.chain)).await;
+    eventually("the second pair", || {
+        presented(&serving) == der(&second.chain)
+    })
+    .await;
     following.abort();
 }
 
@@ -94,7 +98,7 @@ fn an_unusable_key_pair_is_an_error_and_replaces_nothing() {
         assert!(matches!(error, CertsError::BadServing(_)), "{error}");
         assert!(ServingCertificate::new(chain, key, Arc::default()).is_err());
     }
-    assert_eq!(shown(&Arc::new(serving)), der(&good.chain));
+    assert_eq!(presented(&Arc::new(serving)), der(&good.chain));
 }
 
 #[test]
@@ -104,7 +108,7 @@ fn a_complete_chain_is_read() {
     let leaf = between.server("a");
     let chain = leaf.pem() + &between.pem();
     let serving = ServingCertificate::new(chain.as_bytes(), &leaf.key_pem(), Arc::default());
-    assert_eq!(shown(&Arc::new(serving.unwrap())), leaf.der().to_vec());
+    assert_eq!(presented(&Arc::new(serving.unwrap())), leaf.der().to_vec());
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
-//! Tests of the accepted versions and cipher suites, with handshakes of OpenSSL.
+//! Tests the accepted TLS versions and cipher suites. The client is OpenSSL.
 
 use super::super::{Authority, ServingCertificate, TlsCipherSuite, TlsSettings, TlsVersion};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
 use rustls::ServerConnection;
 use std::sync::Arc;
 
-/// Connects with this version and, for TLS 1.2, this suite (name of OpenSSL). Returns the suite of
-/// the handshake, or None if the server refuses the client.
+/// Connects with a TLS version and, for TLS 1.2, with a cipher suite (in OpenSSL's notation).
+/// Returns the negotiated suite, or `None` if the server refuses the client.
 fn handshake(settings: &TlsSettings, version: SslVersion, suite: Option<&str>) -> Option<String> {
     let certified = Authority::create().unwrap();
     let certified = certified.issue(&["localhost".to_owned()], &[]).unwrap();
@@ -19,7 +19,8 @@ fn handshake(settings: &TlsSettings, version: SslVersion, suite: Option<&str>) -
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut server = ServerConnection::new(Arc::new(config)).unwrap();
-        // A refusal is an error here, and a failed handshake for the client.
+        // If the server refuses the client, this call returns an error, and the client's handshake
+        // fails.
         let _ = server.complete_io(&mut stream);
     });
     let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();

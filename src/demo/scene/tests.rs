@@ -1,3 +1,5 @@
+//! Tests that the scenes of the demo are valid, can be repeated, and show all kinds of operations.
+
 use super::*;
 use crate::demo::{kinds, shipped_rules};
 use crate::observe::{Feed as _, Raw};
@@ -14,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::timeout_at;
 
-/// An event of a watch of all kinds.
+/// An event of a watch.
 struct WatchEvent {
     at: Duration,
     resource: Gvr,
@@ -28,8 +30,8 @@ impl WatchEvent {
     }
 }
 
-/// The events of a watch of all kinds while the scenes are played.
-async fn watch(length: Duration) -> Vec<WatchEvent> {
+/// Plays the scenes for the time `length`. Returns the events of watches of all kinds.
+async fn watch_events(length: Duration) -> Vec<WatchEvent> {
     let scenes = Scenes::open("ifo-system").unwrap();
     let objects = scenes.objects();
     let mut feeds = select_all(kinds::KINDS.iter().map(|kind| {
@@ -111,7 +113,7 @@ fn an_invalid_line_is_reported() {
 async fn no_time_is_in_the_future_and_each_round_has_new_uids() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00.9Z".parse().unwrap());
     let start = clock::now();
-    let events = watch(Duration::from_mins(5)).await;
+    let events = watch_events(Duration::from_mins(5)).await;
     let mut uids: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
     for event in &events {
         let now = start + jiff::SignedDuration::try_from(event.at).unwrap();
@@ -158,17 +160,17 @@ async fn each_round_restores_the_initial_objects() {
         let length = scene.steps.last().unwrap().at + PAUSE_BETWEEN_ROUNDS;
         if scene.has_changes() {
             let round = tokio::time::timeout(length + Duration::from_millis(1), scene.play(&store));
-            assert!(round.await.is_err(), "{name} ended");
+            assert!(round.await.is_err(), "the scene {name} must not end");
         }
         assert_eq!(names(), before, "{name}");
     }
 }
 
-/// The reported operations as JSON.
+/// Collects the operations that a replay shows to clients, as JSON.
 #[derive(Default)]
-struct Shown(Vec<Value>);
+struct ShownOperations(Vec<Value>);
 
-impl ReplayObserver for Shown {
+impl ReplayObserver for ShownOperations {
     fn evaluated(&mut self, evaluation: &Evaluation) {
         assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
     }
@@ -181,7 +183,7 @@ impl ReplayObserver for Shown {
     }
 }
 
-/// The operations that the shipped rules detect in these events.
+/// Returns the operations that the shipped rules detect in these events.
 fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
     let settings = TrackerSettings {
         debounce: Duration::from_secs(5),
@@ -189,7 +191,7 @@ fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
         cluster_namespace: "ifo-system".into(),
     };
     let resync = Duration::from_secs(30);
-    let mut replay = Replay::new(settings, resync, begin, Shown::default());
+    let mut replay = Replay::new(settings, resync, begin, ShownOperations::default());
     for kind in kinds::KINDS {
         let gvr = kinds::gvr(kind);
         let sets = shipped_rules::shipped();
@@ -232,7 +234,7 @@ fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
 async fn a_user_sees_all_kinds_of_operations_in_the_first_minute() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
     let begin = clock::reading();
-    let events = watch(Duration::from_mins(1)).await;
+    let events = watch_events(Duration::from_mins(1)).await;
     let shown = detect(&events, begin);
     let is = |operation: &Value, kind: &str, name: &str| {
         let spec = &operation["spec"];
@@ -287,7 +289,7 @@ fn names(shown: &[Value]) -> BTreeSet<String> {
 fn a_moved_object_keeps_everything_but_times_and_uids() {
     let uid = "694865fd-6025-40e2-829c-f8819199395d";
     let lasting = "04e97877-0064-4c4a-9086-3d56355aab35";
-    let moved = MovedTo {
+    let moved = RoundAdapter {
         begun: "2030-05-01T12:00:00Z".parse().unwrap(),
         uids: Uuid::NAMESPACE_OID,
         lasting: &BTreeSet::from([lasting.to_owned()]),

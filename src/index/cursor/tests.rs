@@ -1,4 +1,5 @@
-//! Tests of cursors: waiting, waking, limits, and falling off the ring.
+//! Tests cursors: when they wake up, how many changes they deliver at once, and what happens if
+//! they are too slow.
 
 use crate::index::*;
 use futures::FutureExt;
@@ -65,7 +66,8 @@ async fn a_cancelled_wait_loses_no_changes() {
     let mut seen = Vec::new();
     let mut made = Vec::new();
     for n in 0..50 {
-        // It is polled once and then dropped, before the change and after it.
+        // Two waits are polled once and then dropped: one after the previous change, and one before
+        // the next change.
         if let Some(changes) = cursor.next().now_or_never() {
             seen.extend(changes.unwrap().iter().map(|change| change.rv));
         }
@@ -100,7 +102,7 @@ async fn a_cursor_behind_the_ring_gets_an_error_each_time() {
         asked: start,
         oldest,
     };
-    // A cursor that had read up to this version misses nothing.
+    // The quick cursor has reached the version `oldest`, so it misses no change.
     assert!(quick.next().now_or_never().is_none());
     assert_eq!(slow.next().await.unwrap_err(), gone);
     commit(&mut writer, "b", 1);
@@ -141,7 +143,7 @@ async fn a_backlog_is_delivered_in_small_batches_of_whole_versions() {
     let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     let mut made: Vec<_> = (0..20).map(|n| commit(&mut writer, "a", n)).collect();
-    // Changes that a mirror writes together have one version.
+    // A follower replica can write several changes with one version.
     let rv = Rv(made.last().unwrap().0 + 1);
     let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
     let batch: Vec<Write> = names.iter().map(|name| put("a", name, 1)).collect();

@@ -1,4 +1,4 @@
-//! Tests of the facts of an entry, and of versions in its JSON.
+//! Tests the facts of an entry, and how the resourceVersion is set in its JSON.
 
 use super::*;
 use crate::index::TextField;
@@ -43,7 +43,7 @@ fn label(key: &str, value: &str) -> (String, String) {
 }
 
 #[test]
-fn an_entry_has_parsed_parts_and_its_version() {
+fn an_entry_has_its_version_and_the_facts_in_its_json() {
     for version in [r#""resourceVersion":"1","#, r#""resourceVersion":"","#, ""] {
         let before = format!(
             r#"{{"kind":"K","metadata":{{"name":"x",{version}"labels":{{"a":"b"}}}},"spec":{{"operation":"Mi\"g"}},"status":{{"progress":45}}}}"#
@@ -51,8 +51,8 @@ fn an_entry_has_parsed_parts_and_its_version() {
         let entry = entry(&before).unwrap();
         let mut object: Value = serde_json::from_str(&before).unwrap();
         object["metadata"]["resourceVersion"] = json!("1795262179263067");
-        let told: Value = serde_json::from_slice(&entry.json()).unwrap();
-        assert_eq!(told, object);
+        let parsed: Value = serde_json::from_slice(&entry.json()).unwrap();
+        assert_eq!(parsed, object);
         let metadata: Value = serde_json::from_slice(&metadata(&entry, entry.rv())).unwrap();
         assert_eq!(metadata, object["metadata"]);
         assert_eq!(labels(&entry), [label("a", "b")]);

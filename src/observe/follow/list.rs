@@ -1,4 +1,4 @@
-//! The state in pages, where the server knows no `WatchList`.
+//! Reads the whole state as a list in pages, for servers that do not support `WatchList`.
 
 use super::{IDLE_TIMEOUT, OPEN_TIMEOUT, WatchEnd, WatchTask};
 use crate::observe::{
@@ -15,29 +15,31 @@ use std::pin::pin;
 use tokio::time::timeout;
 use tracing::warn;
 
-/// Objects in a page of a list.
+/// Number of objects in a page at first.
 pub(super) const FIRST_PAGE: u32 = 100;
 
-/// Objects in a page after pages have expired: fewer requests, so less time for it.
+/// Maximum number of objects in a page. After a continue token has expired, the pages get larger,
+/// so that the next list needs fewer requests and less time.
 const MAX_PAGE: u32 = 2_500;
 
-/// Objects in a page after pages have broken off: one of the largest objects that etcd
-/// takes has 30 MB then, which most connections carry within the time limit of a call.
+/// Minimum number of objects in a page. After a page was not received completely, the pages get
+/// smaller. 20 of the largest objects that etcd accepts have 30 MB. Most connections transfer that
+/// within the time limit of a request.
 const MIN_PAGE: u32 = 20;
 
-/// How the next page may be larger or smaller than the last.
+/// Factor by which the number of objects in a page grows or shrinks.
 const GROWTH_FACTOR: u32 = 5;
 
-/// The end of a page.
+/// The data at the end of a page.
 struct Last {
     version: String,
     next: Option<String>,
 }
 
 impl WatchTask {
-    /// The state in pages, each read object by object.
+    /// Reads the state in pages. Each page is read object by object.
     pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), WatchEnd> {
-        let turn = self.turn().await;
+        let permit = self.wait_for_permit().await;
         let mut token: Option<String> = None;
         let mut begun = false;
         loop {
@@ -73,27 +75,28 @@ impl WatchTask {
                 ));
             } else {
                 self.version = Some(last.version);
-                drop(turn);
+                drop(permit);
                 self.synced().await;
                 return Ok(());
             }
         }
     }
 
-    /// Waits until this list may run; says that there is a gap if that takes its time.
-    async fn turn(&mut self) -> ListPermit {
+    /// Waits until this list may run. If that takes too long, reports an interruption.
+    async fn wait_for_permit(&mut self) -> ListPermit {
         let budget = self.budget.clone();
-        let mut turn = pin!(budget.turn());
+        let mut permit = pin!(budget.list_permit());
         if self.synced {
-            if let Ok(turn) = timeout(OPEN_TIMEOUT, &mut turn).await {
-                return turn;
+            if let Ok(permit) = timeout(OPEN_TIMEOUT, &mut permit).await {
+                return permit;
             }
             self.lost(GapReason::Queued).await;
         }
-        turn.await
+        permit.await
     }
 
-    /// Passes on the objects of a page. `begun`: whether one before it did.
+    /// Sends the objects of a page to the reader. `begun` is true if objects of an earlier page
+    /// were sent.
     async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<Last, PageFault> {
         let mut page = PageReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let mut garbage = 0_u64;

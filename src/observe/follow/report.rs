@@ -1,5 +1,5 @@
-//! The messages to the reader of a feed: objects and the state of the feed. The same states are
-//! counted and logged here.
+//! Sends the events of a feed to its reader. Each change of the feed's state is also counted and
+//! logged here.
 
 use super::WatchTask;
 use crate::observe::{GapReason, Raw};
@@ -37,7 +37,7 @@ impl WatchTask {
     }
 
     pub(super) async fn send(&mut self, raw: Raw) {
-        // If the reader is dropped, this future is dropped, too. So it is no error.
+        // An error means that the reader was dropped. This future is then dropped, too.
         let _ = self.out.send(raw).await;
     }
 }

@@ -1,19 +1,22 @@
-//! The end of a watch, or of an attempt to open one, which decides the next request.
+//! The reason why a watch, or an attempt to open a watch, has ended. It decides which request
+//! follows.
 
 use crate::observe::GapReason;
 use crate::observe::request::Refusal;
 use std::time::Duration;
 
-/// Why an attempt ended.
+/// The reason why a watch, or an attempt to open a watch, has ended.
 #[derive(Debug)]
 pub(super) enum WatchEnd {
     /// The server closed the watch, as it does after some minutes.
     Closed,
-    /// The server no longer has the changes since the last version: the whole state must be read.
+    /// The server no longer has the changes since the last version. The whole state must be read
+    /// again.
     Expired,
-    /// A `WatchList` does not work. `for_good` if the server refused it.
+    /// `WatchList` does not work. `for_good` is true if the server has refused it, so that it is
+    /// not tried again.
     NoWatchList { for_good: bool },
-    /// Any other failure, with the wait that the server asks for (`Retry-After`).
+    /// Any other failure, with the delay that the server requests (`Retry-After`).
     Failed(GapReason, Option<Duration>),
 }
 

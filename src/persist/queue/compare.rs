@@ -1,8 +1,8 @@
-//! Compares the custom resources with the records of the queue.
+//! Compares the listed custom resources with the records of the queue.
 //!
-//! Input: a list of the custom resources. Output: the stored state of each record, and a new record
-//! for each orphan that must be completed or deleted. An orphan is a custom resource whose
-//! operation is not in the index.
+//! The comparison updates the stored state of each record. It also creates a record for each orphan
+//! that must be completed or deleted. An orphan is a custom resource whose operation is not in the
+//! index.
 
 use super::record::{Record, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
@@ -16,58 +16,61 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Delay between the comparison that finds an orphan and the write for it. The previous leader may
-/// have read the subject from a kube-apiserver that is ahead of the one that this leader reads.
-/// Then this leader detects the same operation within the delay, and the orphan is not written.
+/// The time between the comparison that finds an orphan and the write that completes or deletes the
+/// orphan. The previous leader may have read the subject from a kube-apiserver that is ahead of the
+/// one that this leader uses. Then this leader detects the operation of the orphan a little later,
+/// and the write is dropped.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// Time from the first comparison, when all targets have been read, to the second one. The previous
-/// leader may have sent a creation just before it lost the Lease. The kube-apiserver ends requests
-/// after 60 s, so after 65 s the creation has succeeded or failed.
+/// The time from the first comparison, when all targets have been read, to the second one. The
+/// previous leader may have sent a creation just before it lost the Lease. The kube-apiserver ends
+/// each request after 60 s. So after 65 s, the creation has succeeded or failed.
 pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 
-/// A custom resource in a list.
+/// The fields of a listed custom resource that the comparison needs.
 #[derive(Clone, Debug)]
 pub(in crate::persist) struct ListedResource {
     pub name: Arc<str>,
     pub revision: Revision,
     pub summary: WrittenSummary,
     pub completed: Option<Timestamp>,
-    /// The namespace of its subject, and the time at which the subject was last seen there.
+    /// The namespace of the subject, and the last time at which this namespace was known to exist.
     pub last_seen_in: Option<(String, Timestamp)>,
-    /// True if that namespace was deleted. A new namespace of the same name may exist.
+    /// True if this namespace was deleted after that time. A new namespace with the same name may
+    /// exist.
     pub namespace_deleted: bool,
     /// The rule sets that detect the operation.
     pub rule_sets: Vec<String>,
 }
 
 impl Queue {
-    /// Processes a complete list: compares it with the records.
-    pub fn compared(&mut self, found: Vec<ListedResource>, now: Instant) {
-        self.pace.succeeded();
-        let again = self
+    /// Compares a complete list of the custom resources with the records.
+    pub fn process_list(&mut self, found: Vec<ListedResource>, now: Instant) {
+        self.pace.record_success();
+        let second = self
             .settled
             .iter()
             .map(|(since, _)| *since + SECOND_COMPARE_DELAY);
-        let again = again.filter(|at| *at > now).min();
-        self.compare_at = Some(again.unwrap_or(now + COMPARE_INTERVAL));
-        let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // Records of completed operations are left out: their custom resources are not created
-        // again. They were deleted, for example by the garbage collector together with the subject.
-        for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
+        let second = second.filter(|at| *at > now).min();
+        self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
+        let listed: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
+        // If the custom resource of a completed operation is missing, it was deleted, for example
+        // by the garbage collector together with the subject. It is not created again, so its
+        // record does not change.
+        for name in self.names(|name, record| !listed.contains(name) && !record.is_history()) {
             self.change(&name, now, |record| record.stored = StoredState::Absent);
         }
-        let kept = self.kept(&found);
-        self.has_undecided = false;
+        let retained = self.retained_orphans(&found);
+        self.has_undecided_orphans = false;
         for found in found {
             let mut orphan = None;
             if !self.records.contains_key(&found.name) {
-                if kept.contains(&found.name) {
+                if retained.contains(&found.name) {
                     continue;
                 }
-                orphan = self.orphan(&found);
+                orphan = self.wanted_state_of_orphan(&found);
                 if orphan.is_none() {
-                    self.has_undecided = true;
+                    self.has_undecided_orphans = true;
                     continue;
                 }
             }
@@ -77,9 +80,9 @@ impl Queue {
                     record.not_before = Some(now + ORPHAN_DELAY);
                 }
                 let at = match &record.stored {
-                    // The custom resource has not changed since the server's last write, so the
+                    // The custom resource has not changed since this server's last write, so the
                     // stored state in the record is right. The summary of the listed object can
-                    // differ from it: it includes labels of other clients, which a write keeps.
+                    // differ from it, because that summary includes labels of other clients.
                     StoredState::Present(_, revision, _) if *revision == found.revision => return,
                     StoredState::Present(_, _, at) => *at,
                     _ => None,
@@ -89,9 +92,9 @@ impl Queue {
         }
     }
 
-    /// Returns the wanted state of an orphan that is not kept. None if a rule set may still detect
-    /// it.
-    fn orphan(&self, found: &ListedResource) -> Option<WantedState> {
+    /// Returns the wanted state of an orphan that must be completed or deleted. Returns None if an
+    /// unread rule set may still detect its operation.
+    fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
         }
@@ -107,14 +110,15 @@ impl Queue {
         })
     }
 
-    /// Returns the completed orphans that the retention settings keep, the newest ones.
-    fn kept(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
+    /// Returns the names of the completed orphans that are retained. These are the newest ones, as
+    /// many as the settings allow.
+    fn retained_orphans(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();
         }
         let phases = self.records.values().filter_map(Record::live_phase);
         let shown = phases.filter(|phase| *phase == Phase::Completed).count();
-        let room = self.settings.retain_max.saturating_sub(shown);
+        let free_slots = self.settings.retain_max.saturating_sub(shown);
         let oldest = clock::now()
             .checked_sub(self.settings.retain_for)
             .unwrap_or(Timestamp::MIN);
@@ -126,7 +130,7 @@ impl Queue {
             .filter(|(completed, _)| *completed > oldest)
             .collect();
         orphans.sort_unstable_by(|a, b| b.cmp(a));
-        orphans.truncate(room);
+        orphans.truncate(free_slots);
         orphans.into_iter().map(|(_, name)| name.clone()).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! One operation in the queue: its wanted state, the known state of its custom resource, and the
-//! due time of its next write.
+//! One record of the queue: the wanted state of a custom resource, its stored state, and the due
+//! time of its next write.
 
 use super::{AtStop, JobResult, PersistSettings};
 use crate::index::IndexEntry;
@@ -12,36 +12,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One operation, or one custom resource without an operation.
+/// One operation of the index, or one orphan: a custom resource whose operation is not in the
+/// index.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub wanted: WantedState,
-    /// The custom resource in the cluster, as far as it is known.
+    /// The state of the custom resource in the cluster, as far as it is known.
     pub stored: StoredState,
-    /// The time at which a write became due or becomes due. It is the position in the queue.
+    /// The time at which the write became due or becomes due. None if no write is needed. Writes
+    /// are sent in the order of this time.
     pub due: Option<Instant>,
-    /// No job starts before this time.
+    /// The end of the back-off or of another delay. No job starts before this time.
     pub not_before: Option<Instant>,
     pub is_writing: bool,
-    /// True if the operation was completed long before this queue existed. If its custom resource
-    /// is missing, another client has deleted it.
+    /// True if the operation was completed long before this queue was created. If its custom
+    /// resource is missing, another client has deleted it.
     pub is_old: bool,
     /// True if the last attempt was refused.
     pub is_refused: bool,
-    /// Number of failures since the last successful write.
+    /// The number of failures since the last successful write.
     pub failures: u32,
 }
 
 /// The wanted state of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub(in crate::persist) enum WantedState {
-    /// The state of the operation in the index, and the time since when it is in this state.
+    /// The custom resource must have the state of the operation in the index. The time is the one
+    /// since when the operation is in this state.
     Live(Arc<IndexEntry>, WrittenSummary, Instant),
-    /// No custom resource.
+    /// The custom resource must not exist.
     #[default]
     Gone,
-    /// The operation ended unobserved. If the custom resource is Active, it is changed to
-    /// Completed.
+    /// The operation ended while no server was running. If the custom resource is Active, it must
+    /// become Completed.
     Ended,
 }
 
@@ -51,39 +54,48 @@ pub(in crate::persist) enum StoredState {
     /// The custom resource does not exist.
     #[default]
     Absent,
-    /// A write was not answered, or conflicted. The custom resource is read before the next write.
+    /// A write was not answered or met a conflict, so the custom resource must be read before the
+    /// next write.
     Unknown,
-    /// The custom resource exists in this state. The time is that of the last write of this queue.
+    /// The custom resource exists with this state. The time is that of this queue's last write of
+    /// it.
     Present(WrittenSummary, Revision, Option<Instant>),
 }
 
 impl Record {
-    /// The index and the time of this record among the waiting records of the queue. None if it
-    /// does not wait.
-    pub fn place(&self) -> Option<(usize, Instant)> {
+    /// Returns the position in [`super::Queue`]'s waiting records: 0 or 1 for records without and
+    /// with failures, and the time at which the next job may start. Returns None if the record does
+    /// not wait.
+    pub fn queue_position(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.is_writing)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));
         Some((usize::from(self.failures > 0), at))
     }
 
-    /// Returns the time of the next job, without back-off. None if the custom resource has the
-    /// wanted state.
+    /// Returns the time at which the next job is due, without back-off. Returns None if no job is
+    /// needed.
     pub fn plan(
         &self,
         settings: &PersistSettings,
         stopping: Option<AtStop>,
         now: Instant,
     ) -> Option<Instant> {
-        let is_over = |summary: &WrittenSummary| summary.phase == Phase::Completed;
+        let is_completed = |summary: &WrittenSummary| summary.phase == Phase::Completed;
         match (&self.wanted, &self.stored) {
             (WantedState::Gone | WantedState::Ended, StoredState::Absent) => None,
-            (WantedState::Ended, StoredState::Present(summary, ..)) if is_over(summary) => None,
-            // The next process or the next leader finds the same custom resource.
+            (WantedState::Ended, StoredState::Present(summary, ..)) if is_completed(summary) => {
+                None
+            }
+            // The stopping server leaves the orphan to the next leader, which finds the same custom
+            // resource.
             (WantedState::Ended, _) => stopping.is_none().then_some(now),
-            // The live object is deleted next, and its custom resource with it.
-            (WantedState::Live(_, summary, _), _) if is_over(summary) && !settings.retain => None,
+            // Completed operations are not retained. The live operation is deleted next, and then
+            // its custom resource.
+            (WantedState::Live(_, summary, _), _) if is_completed(summary) && !settings.retain => {
+                None
+            }
             (WantedState::Live(_, summary, _), StoredState::Absent)
-                if is_over(summary) && self.is_old =>
+                if is_completed(summary) && self.is_old =>
             {
                 None
             }
@@ -91,14 +103,14 @@ impl Record {
                 None
             }
             (WantedState::Live(_, summary, since), StoredState::Present(_, _, at))
-                if stopping.is_none() && !is_over(summary) =>
+                if stopping.is_none() && !is_completed(summary) =>
             {
-                let again = at.map_or(now, |at| at + settings.resync);
-                let settled = *since + settings.settling;
+                let resync_at = at.map_or(now, |at| at + settings.resync);
+                let settling_at = *since + settings.settling;
                 Some(if summary.settling {
-                    again.max(settled)
+                    resync_at.max(settling_at)
                 } else {
-                    again
+                    resync_at
                 })
             }
             (WantedState::Gone | WantedState::Live(..), _) => Some(now),
@@ -106,7 +118,7 @@ impl Record {
     }
 
     /// Records a successful job.
-    pub fn succeeded(&mut self, done: &JobResult, now: Instant) {
+    pub fn record_success(&mut self, done: &JobResult, now: Instant) {
         self.not_before = None;
         let (found, at) = match done {
             JobResult::Written(found) => {
@@ -122,8 +134,8 @@ impl Record {
             });
     }
 
-    /// Records a failed job. It is retried after at most `most`.
-    pub fn failed(&mut self, failure: &StoreFailure, most: Duration, now: Instant) {
+    /// Records a failed job. The job is retried after at most `most`.
+    pub fn record_failure(&mut self, failure: &StoreFailure, most: Duration, now: Instant) {
         self.is_refused = failure.is_refusal();
         if matches!(
             failure,
@@ -135,7 +147,7 @@ impl Record {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Returns the phase of the operation in the index.
+    /// Returns the phase of the operation in the index. Returns None if the index does not have it.
     pub fn live_phase(&self) -> Option<Phase> {
         match &self.wanted {
             WantedState::Live(_, summary, _) => Some(summary.phase),
@@ -143,8 +155,8 @@ impl Record {
         }
     }
 
-    /// Returns true if the operation is completed, still in the index, and was written as
-    /// completed.
+    /// Returns true if the operation is completed and still in the index, and its custom resource
+    /// is completed, too.
     pub fn is_history(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
             (WantedState::Live(_, summary, _), StoredState::Present(stored, ..)) => {

@@ -1,4 +1,4 @@
-//! Tests of the queue under virtual time, without a store.
+//! Tests of the queue of writes, on tokio's paused clock and without a kube-apiserver.
 
 use super::compare::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
@@ -24,8 +24,8 @@ fn name(number: usize) -> Arc<str> {
     format!("op-{number}").into()
 }
 
-/// An operation in an index, completed at this time if one is given. The queue reads no other
-/// fields.
+/// Returns an entry of an index: an operation that was completed at this time. The queue uses no
+/// other fields.
 fn entry(completed: &str) -> Arc<IndexEntry> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -88,8 +88,8 @@ fn unreachable() -> StoreFailure {
     StoreFailure::Unreachable("away".into(), None)
 }
 
-/// Describes the action of `job`.
-fn verb(job: &Job) -> &'static str {
+/// Returns a name for what `job` does.
+fn action(job: &Job) -> &'static str {
     match (&job.wanted, &job.stored) {
         (WantedState::Ended, _) => "end",
         (WantedState::Live(..), StoredState::Absent) => "create",
@@ -99,7 +99,7 @@ fn verb(job: &Job) -> &'static str {
     }
 }
 
-/// The state that `job` requires.
+/// Returns the state that the write of `job` is conditional on.
 fn condition(job: &Job) -> Option<&Revision> {
     match &job.stored {
         StoredState::Present(_, revision, _) => Some(revision),
@@ -107,20 +107,20 @@ fn condition(job: &Job) -> Option<&Revision> {
     }
 }
 
-/// A queue, the time, and its steps so far.
-struct Bench {
+/// A queue, the current time, and the writes so far.
+struct QueueFixture {
     queue: Queue,
     now: Instant,
     entry: Arc<IndexEntry>,
     written: Vec<(String, &'static str)>,
 }
 
-impl Bench {
-    /// A queue after the first comparison, which found nothing in the cluster.
+impl QueueFixture {
+    /// Creates a queue after the first comparison. The comparison found no custom resources.
     fn new(settings: PersistSettings) -> Self {
-        let mut bench = Self::unsettled(settings);
-        bench.settle(Vec::new());
-        bench
+        let mut fixture = Self::unsettled(settings);
+        fixture.settle(Vec::new());
+        fixture
     }
 
     fn unsettled(settings: PersistSettings) -> Self {
@@ -133,8 +133,8 @@ impl Bench {
         }
     }
 
-    /// Reports that all targets have been read except those of `unread`. Then runs the first
-    /// comparison. The next comparison runs when a test requests it.
+    /// Reports that all targets have been read, except those of the rule sets in `unread`. Then
+    /// runs the first comparison, and delays the next one.
     fn settle_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
         self.queue.settle(Arc::new(unread), self.now);
@@ -146,25 +146,25 @@ impl Bench {
         self.settle_except(&[], found);
     }
 
-    fn live(&mut self, number: usize, summary: WrittenSummary) {
+    fn set_live(&mut self, number: usize, summary: WrittenSummary) {
         self.queue
-            .live(&name(number), &self.entry, summary, self.now);
+            .set_live(&name(number), &self.entry, summary, self.now);
     }
 
-    fn gone(&mut self, number: usize) {
-        self.queue.gone(&name(number), self.now);
+    fn set_gone(&mut self, number: usize) {
+        self.queue.set_gone(&name(number), self.now);
     }
 
     fn compare(&mut self, found: Vec<ListedResource>) {
         assert!(matches!(self.queue.next(self.now), Next::Compare));
-        self.queue.compared(found, self.now);
+        self.queue.process_list(found, self.now);
     }
 
-    /// The next job, if one is due now.
-    fn job(&mut self) -> Option<Job> {
+    /// Returns the next job, if one is due now.
+    fn next_job(&mut self) -> Option<Job> {
         match self.queue.next(self.now) {
             Next::Write(job) => Some(job),
-            Next::Compare => panic!("no comparison is due"),
+            Next::Compare => panic!("unexpected comparison"),
             Next::Wait(_) => None,
         }
     }
@@ -175,7 +175,7 @@ impl Bench {
             WantedState::Live(_, summary, _) => *summary,
             _ => completed(99),
         };
-        let verb = verb(job);
+        let verb = action(job);
         let done = match verb {
             "create" => written(summary, 1),
             "change" => written(summary, 2),
@@ -186,20 +186,21 @@ impl Bench {
         if verb != "read" {
             self.written.push((job.name.to_string(), verb));
         }
-        self.queue.done(&job.name, &Ok(done), self.now);
+        self.queue.process_result(&job.name, &Ok(done), self.now);
     }
 
     fn fail(&mut self, job: &Job, failure: &StoreFailure) {
-        self.queue.done(&job.name, &Err(failure.clone()), self.now);
+        self.queue
+            .process_result(&job.name, &Err(failure.clone()), self.now);
     }
 
-    /// Lets all jobs succeed that become due within `time`.
-    fn pass(&mut self, time: Duration) -> usize {
+    /// Performs all jobs that become due within `time` successfully. Returns the number of writes.
+    fn run_for(&mut self, time: Duration) -> usize {
         let (end, before) = (self.now + time, self.written.len());
         loop {
             match self.queue.next(self.now) {
                 Next::Write(job) => self.succeed(&job),
-                Next::Compare => panic!("no comparison is due"),
+                Next::Compare => panic!("unexpected comparison"),
                 Next::Wait(Some(at)) if at <= end => self.now = at,
                 Next::Wait(_) => break,
             }
@@ -208,12 +209,12 @@ impl Bench {
         self.written.len() - before
     }
 
-    fn verbs(&self) -> Vec<&'static str> {
+    fn actions(&self) -> Vec<&'static str> {
         self.written.iter().map(|(_, verb)| *verb).collect()
     }
 }
 
-fn found(number: usize, summary: WrittenSummary, completed: Option<&str>) -> ListedResource {
+fn listed(number: usize, summary: WrittenSummary, completed: Option<&str>) -> ListedResource {
     ListedResource {
         name: name(number),
         revision: revision(9),
@@ -226,549 +227,590 @@ fn found(number: usize, summary: WrittenSummary, completed: Option<&str>) -> Lis
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordinary_operation_takes_two_writes() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    assert_eq!(bench.pass(seconds(60)), 1);
-    bench.live(1, settling(2));
-    assert_eq!(bench.pass(seconds(30)), 0);
-    bench.live(1, completed(3));
-    assert_eq!(bench.pass(seconds(1)), 1);
-    assert_eq!(bench.verbs(), ["create", "change"]);
-    bench.gone(1);
-    assert_eq!(bench.pass(seconds(1)), 1);
-    assert!(bench.queue.records.is_empty());
+async fn an_operation_takes_two_writes_and_a_deletion() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    assert_eq!(fixture.run_for(seconds(60)), 1);
+    fixture.set_live(1, settling(2));
+    assert_eq!(fixture.run_for(seconds(30)), 0);
+    fixture.set_live(1, completed(3));
+    assert_eq!(fixture.run_for(seconds(1)), 1);
+    assert_eq!(fixture.actions(), ["create", "change"]);
+    fixture.set_gone(1);
+    assert_eq!(fixture.run_for(seconds(1)), 1);
+    assert!(fixture.queue.records.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_retention_the_second_write_is_the_deletion() {
-    let mut bench = Bench::new(PersistSettings {
+async fn without_retention_the_custom_resource_is_deleted_at_the_end() {
+    let mut fixture = QueueFixture::new(PersistSettings {
         retain: false,
         ..SETTINGS
     });
-    bench.live(1, active(1));
-    bench.pass(seconds(1));
-    bench.live(1, completed(2));
-    assert_eq!(bench.pass(seconds(1)), 0);
-    bench.gone(1);
-    bench.pass(seconds(1));
-    assert_eq!(bench.verbs(), ["create", "delete"]);
-    assert!(bench.queue.records.is_empty());
+    fixture.set_live(1, active(1));
+    fixture.run_for(seconds(1));
+    fixture.set_live(1, completed(2));
+    assert_eq!(fixture.run_for(seconds(1)), 0);
+    fixture.set_gone(1);
+    fixture.run_for(seconds(1));
+    assert_eq!(fixture.actions(), ["create", "delete"]);
+    assert!(fixture.queue.records.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn intermediate_changes_are_written_once_per_resync() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(0));
-    bench.pass(seconds(1));
+async fn changes_of_an_active_operation_are_written_once_per_resync() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(0));
+    fixture.run_for(seconds(1));
     for digest in 1..=290 {
-        bench.live(1, active(digest));
-        bench.pass(seconds(1));
+        fixture.set_live(1, active(digest));
+        fixture.run_for(seconds(1));
     }
-    let writes = bench.written.len() - 1;
+    let writes = fixture.written.len() - 1;
     assert!((9..=10).contains(&writes), "{writes}");
-    bench.pass(seconds(60));
-    let stored = &bench.queue.records[&name(1)].stored;
+    fixture.run_for(seconds(60));
+    let stored = &fixture.queue.records[&name(1)].stored;
     assert!(matches!(stored, StoredState::Present(summary, ..) if *summary == active(290)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flap_is_not_written_and_a_long_settling_is_written_once() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    bench.pass(seconds(1));
+async fn short_settling_is_not_written_and_long_settling_is_written_once() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    fixture.run_for(seconds(1));
     for _ in 0..10 {
-        bench.live(1, settling(2));
-        assert_eq!(bench.pass(seconds(20)), 0);
-        bench.live(1, active(1));
-        assert_eq!(bench.pass(seconds(20)), 0);
+        fixture.set_live(1, settling(2));
+        assert_eq!(fixture.run_for(seconds(20)), 0);
+        fixture.set_live(1, active(1));
+        assert_eq!(fixture.run_for(seconds(20)), 0);
     }
-    bench.live(1, settling(2));
-    assert_eq!(bench.pass(seconds(59)), 0);
-    assert_eq!(bench.pass(seconds(100)), 1);
+    fixture.set_live(1, settling(2));
+    assert_eq!(fixture.run_for(seconds(59)), 0);
+    assert_eq!(fixture.run_for(seconds(100)), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_ends_before_its_turn_is_never_written() {
-    let mut bench = Bench::new(SETTINGS);
-    let until = bench.now + seconds(60);
-    bench.queue.pace.failed(Some(seconds(60)), bench.now);
+    let mut fixture = QueueFixture::new(SETTINGS);
+    let until = fixture.now + seconds(60);
+    fixture
+        .queue
+        .pace
+        .record_failure(Some(seconds(60)), fixture.now);
     for number in 0..10_000 {
-        bench.live(number, active(1));
-        bench.gone(number);
+        fixture.set_live(number, active(1));
+        fixture.set_gone(number);
     }
-    assert!(bench.queue.records.is_empty() && bench.queue.waiting.iter().all(BTreeSet::is_empty));
-    bench.now = until;
-    assert_eq!(bench.pass(seconds(60)), 0);
+    assert!(
+        fixture.queue.records.is_empty() && fixture.queue.waiting.iter().all(BTreeSet::is_empty)
+    );
+    fixture.now = until;
+    assert_eq!(fixture.run_for(seconds(60)), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backlog_is_written_in_order_at_the_rate_limit() {
-    let mut bench = Bench::new(SETTINGS);
+async fn waiting_writes_are_sent_in_order_at_the_rate_limit() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..1_000 {
-        bench.live(number, active(1));
-        bench.now += Duration::from_millis(1);
+        fixture.set_live(number, active(1));
+        fixture.now += Duration::from_millis(1);
     }
-    // Records that change while they wait keep their position.
-    bench.live(0, active(2));
-    let backlog = bench.queue.backlog(bench.now);
-    assert_eq!(backlog, (1_000, Some(bench.now - seconds(1))));
-    bench.pass(seconds(10));
-    let done = bench.written.len();
+    // A record that changes while it waits keeps its position.
+    fixture.set_live(0, active(2));
+    let backlog = fixture.queue.backlog(fixture.now);
+    assert_eq!(backlog, (1_000, Some(fixture.now - seconds(1))));
+    fixture.run_for(seconds(10));
+    let done = fixture.written.len();
     assert!((550..=650).contains(&done), "{done}");
-    assert_eq!(bench.written[0].0, "op-0");
+    assert_eq!(fixture.written[0].0, "op-0");
     assert!(
-        bench
+        fixture
             .written
             .iter()
             .map(|(name, _)| name[3..].parse::<usize>().unwrap())
             .is_sorted()
     );
-    bench.pass(seconds(10));
-    assert_eq!(bench.written.len(), 1_000);
+    fixture.run_for(seconds(10));
+    assert_eq!(fixture.written.len(), 1_000);
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_writes_are_limited_and_never_of_one_object() {
-    let mut bench = Bench::new(SETTINGS);
+async fn concurrent_writes_are_limited_and_one_object_has_at_most_one() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..10 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    let jobs: Vec<Job> = std::iter::from_fn(|| bench.job()).collect();
+    let jobs: Vec<Job> = std::iter::from_fn(|| fixture.next_job()).collect();
     assert_eq!(jobs.len(), CONCURRENCY);
-    // Changes during the write wait for its end.
+    // Changes during a write are written after its end.
     for number in 0..10 {
-        bench.live(number, completed(2));
+        fixture.set_live(number, completed(2));
     }
-    assert!(bench.job().is_none());
+    assert!(fixture.next_job().is_none());
     for job in &jobs {
-        bench.succeed(job);
+        fixture.succeed(job);
     }
-    bench.pass(seconds(10));
-    assert_eq!(bench.written.len(), 10 + CONCURRENCY);
+    fixture.run_for(seconds(10));
+    assert_eq!(fixture.written.len(), 10 + CONCURRENCY);
 }
 
 #[tokio::test(start_paused = true)]
-async fn during_an_outage_one_write_at_a_time_is_tried() {
-    let mut bench = Bench::new(SETTINGS);
+async fn during_an_outage_only_one_write_at_a_time_is_tried() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..100 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    let start = bench.now;
+    let start = fixture.now;
     let mut attempts = 0;
-    while bench.now < start + seconds(600) {
-        match bench.queue.next(bench.now) {
+    while fixture.now < start + seconds(600) {
+        match fixture.queue.next(fixture.now) {
             Next::Write(job) => {
                 attempts += 1;
-                bench.now += Duration::from_millis(1);
-                bench.fail(&job, &unreachable());
+                fixture.now += Duration::from_millis(1);
+                fixture.fail(&job, &unreachable());
             }
-            Next::Compare => panic!("no comparison is due"),
-            Next::Wait(at) => bench.now = at.unwrap(),
+            Next::Compare => panic!("unexpected comparison"),
+            Next::Wait(at) => fixture.now = at.unwrap(),
         }
     }
-    // The interval is 15 to 30 s, except for the first few attempts.
+    // The back-off is 15 to 30 s, except for the first few attempts.
     assert!((20..=60).contains(&attempts), "{attempts}");
-    bench.queue.compare_at = Some(bench.now + seconds(3600));
-    bench.pass(seconds(400));
-    assert_eq!(bench.written.len(), 100);
+    fixture.queue.compare_at = Some(fixture.now + seconds(3600));
+    fixture.run_for(seconds(400));
+    assert_eq!(fixture.written.len(), 100);
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_delays_all_writes() {
-    let mut bench = Bench::new(SETTINGS);
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..4 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    let job = bench.job().unwrap();
-    bench.fail(&job, &StoreFailure::Throttled(seconds(17)));
-    assert_eq!(bench.pass(Duration::from_millis(16_999)), 0);
-    assert_eq!(bench.pass(seconds(1)), 4);
+    let job = fixture.next_job().unwrap();
+    fixture.fail(&job, &StoreFailure::Throttled(seconds(17)));
+    assert_eq!(fixture.run_for(Duration::from_millis(16_999)), 0);
+    assert_eq!(fixture.run_for(seconds(1)), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_object_backs_off_without_delaying_others() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    let (start, mut attempts) = (bench.now, 0);
-    while bench.now < start + seconds(590) {
-        match bench.queue.next(bench.now) {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    let (start, mut attempts) = (fixture.now, 0);
+    while fixture.now < start + seconds(590) {
+        match fixture.queue.next(fixture.now) {
             Next::Write(job) if *job.name == *"op-1" => {
                 attempts += 1;
-                bench.fail(&job, &StoreFailure::Invalid("no".into()));
-                bench.live(2, active(attempts));
+                fixture.fail(&job, &StoreFailure::Invalid("no".into()));
+                fixture.set_live(2, active(attempts));
             }
-            Next::Write(job) => bench.succeed(&job),
-            Next::Compare => panic!("no comparison is due"),
-            Next::Wait(at) => bench.now = at.unwrap(),
+            Next::Write(job) => fixture.succeed(&job),
+            Next::Compare => panic!("unexpected comparison"),
+            Next::Wait(at) => fixture.now = at.unwrap(),
         }
     }
     assert!((16..=28).contains(&attempts), "{attempts}");
-    assert!(!bench.written.is_empty());
+    assert!(!fixture.written.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_crd_writes_pause_until_the_requeue_and_then_all_is_compared() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    bench.pass(seconds(1));
-    bench.live(1, completed(2));
-    let job = bench.job().unwrap();
-    bench.fail(&job, &StoreFailure::Missing);
-    assert_eq!(bench.pass(seconds(59)), 0);
-    bench.now += seconds(1);
-    assert!(matches!(bench.queue.next(bench.now), Next::Compare));
-    bench.queue.not_compared(&StoreFailure::Missing, bench.now);
-    assert_eq!(bench.pass(seconds(59)), 0);
-    bench.now += seconds(1);
-    // The CRD exists again, without custom resources.
-    bench.compare(Vec::new());
-    assert_eq!(verb(&bench.job().unwrap()), "create");
+async fn without_the_crd_writes_pause_for_the_requeue_interval_and_then_a_comparison_runs() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    fixture.run_for(seconds(1));
+    fixture.set_live(1, completed(2));
+    let job = fixture.next_job().unwrap();
+    fixture.fail(&job, &StoreFailure::Missing);
+    assert_eq!(fixture.run_for(seconds(59)), 0);
+    fixture.now += seconds(1);
+    assert!(matches!(fixture.queue.next(fixture.now), Next::Compare));
+    fixture
+        .queue
+        .process_list_failure(&StoreFailure::Missing, fixture.now);
+    assert_eq!(fixture.run_for(seconds(59)), 0);
+    fixture.now += seconds(1);
+    // The CRD exists again, but all custom resources are lost.
+    fixture.compare(Vec::new());
+    assert_eq!(action(&fixture.next_job().unwrap()), "create");
 }
 
-/// Refuses the jobs for which `refuses` returns true, for `time`. Returns the number of refusals.
-fn refuse(bench: &mut Bench, time: Duration, refuses: impl Fn(&Job) -> bool) -> usize {
+/// Runs the queue for `time`. Refuses the jobs for which `refuses` returns true, and performs the
+/// others. Returns the number of refusals.
+fn run_with_refusals(
+    fixture: &mut QueueFixture,
+    time: Duration,
+    refuses: impl Fn(&Job) -> bool,
+) -> usize {
     let forbidden = StoreFailure::Forbidden("no".into());
-    let (end, mut refused) = (bench.now + time, 0);
+    let (end, mut refused) = (fixture.now + time, 0);
     loop {
-        match bench.queue.next(bench.now) {
+        match fixture.queue.next(fixture.now) {
             Next::Write(job) if refuses(&job) => {
                 refused += 1;
-                bench.fail(&job, &forbidden);
+                fixture.fail(&job, &forbidden);
             }
-            Next::Write(job) => bench.succeed(&job),
+            Next::Write(job) => fixture.succeed(&job),
             Next::Compare => {
-                let written = bench.written.iter().filter(|(_, verb)| *verb == "create");
+                let written = fixture.written.iter().filter(|(_, verb)| *verb == "create");
                 let there = written.map(|(name, _)| name[3..].parse().unwrap());
-                let there = there.map(|number| found(number, active(1), None)).collect();
-                bench.queue.compared(there, bench.now);
+                let there = there
+                    .map(|number| listed(number, active(1), None))
+                    .collect();
+                fixture.queue.process_list(there, fixture.now);
             }
-            Next::Wait(Some(at)) if at < end => bench.now = at,
+            Next::Wait(Some(at)) if at < end => fixture.now = at,
             Next::Wait(_) => break,
         }
     }
-    bench.now = end;
+    fixture.now = end;
     refused
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_all_writes_are_refused_few_are_tried_and_afterwards_all_are_written() {
-    let mut bench = Bench::new(SETTINGS);
+async fn few_writes_are_tried_while_all_are_refused_and_all_are_written_afterwards() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..500 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    let refused = refuse(&mut bench, seconds(3), |_| true);
+    let refused = run_with_refusals(&mut fixture, seconds(3), |_| true);
     assert!((10..30).contains(&refused), "{refused}");
-    // A kube-apiserver that starts refuses requests for a short time.
-    assert_eq!(bench.pass(seconds(15)), 500);
+    // The refusals have lasted only a short time, like those of a kube-apiserver that has just
+    // started.
+    assert_eq!(fixture.run_for(seconds(15)), 500);
 
-    let mut bench = Bench::new(SETTINGS);
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..100 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    let refused = refuse(&mut bench, seconds(300), |_| true);
+    let refused = run_with_refusals(&mut fixture, seconds(300), |_| true);
     assert!((100..2_000).contains(&refused), "{refused}");
-    assert!(bench.queue.is_refused());
-    refuse(&mut bench, SETTINGS.requeue, |_| false);
-    assert_eq!(bench.written.len(), 100);
-    assert!(!bench.queue.is_refused());
+    assert!(fixture.queue.is_refused());
+    run_with_refusals(&mut fixture, SETTINGS.requeue, |_| false);
+    assert_eq!(fixture.written.len(), 100);
+    assert!(!fixture.queue.is_refused());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_refused_by_a_policy_delays_no_others() {
-    let mut bench = Bench::new(SETTINGS);
+async fn refused_objects_do_not_delay_other_objects() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..12 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    bench.now += Duration::from_millis(1);
-    bench.live(100, active(1));
+    fixture.now += Duration::from_millis(1);
+    fixture.set_live(100, active(1));
     let refuses = |job: &Job| job.name.len() < "op-100".len();
-    refuse(&mut bench, seconds(20), refuses);
-    assert_eq!(bench.written, [("op-100".to_owned(), "create")]);
+    run_with_refusals(&mut fixture, seconds(20), refuses);
+    assert_eq!(fixture.written, [("op-100".to_owned(), "create")]);
     let mut refused = 0;
     for number in 101..160 {
-        bench.live(number, active(1));
-        refused += refuse(&mut bench, seconds(1), refuses);
-        assert_eq!(bench.written.len(), number - 99);
+        fixture.set_live(number, active(1));
+        refused += run_with_refusals(&mut fixture, seconds(1), refuses);
+        assert_eq!(fixture.written.len(), number - 99);
     }
     assert!(refused < 12 * 10, "{refused}");
-    let refused = refuse(&mut bench, seconds(3000), refuses);
+    let refused = run_with_refusals(&mut fixture, seconds(3000), refuses);
     assert!(refused < 12 * 110, "{refused}");
-    assert!(bench.queue.is_refused());
+    assert!(fixture.queue.is_refused());
     for number in 0..12 {
-        bench.gone(number);
+        fixture.set_gone(number);
     }
-    assert!(!bench.queue.is_refused());
-    // The queue soon tests if requests succeed again.
-    assert!(bench.queue.compare_at.unwrap() <= bench.now + SETTINGS.requeue);
+    assert!(!fixture.queue.is_refused());
+    // No write is left that could find out if requests succeed again, so the queue starts a
+    // comparison soon.
+    assert!(fixture.queue.compare_at.unwrap() <= fixture.now + SETTINGS.requeue);
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_refused_objects_delay_no_new_ones() {
-    let mut bench = Bench::new(SETTINGS);
+async fn many_refused_objects_do_not_delay_new_objects() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..400 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
     let refuses = |job: &Job| job.name.len() < "op-1000".len();
-    refuse(&mut bench, seconds(200), refuses);
-    assert!(bench.written.is_empty());
+    run_with_refusals(&mut fixture, seconds(200), refuses);
+    assert!(fixture.written.is_empty());
     for number in 1_000..1_030 {
-        bench.live(number, active(1));
-        let refused = refuse(&mut bench, seconds(1), refuses);
-        assert!(refused > 0, "there are always some that are due again");
-        assert_eq!(bench.written.len(), number - 999);
+        fixture.set_live(number, active(1));
+        let refused = run_with_refusals(&mut fixture, seconds(1), refuses);
+        assert!(refused > 0, "some refused writes must always be due again");
+        assert_eq!(fixture.written.len(), number - 999);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_deletions_delay_no_others() {
-    let mut bench = Bench::new(SETTINGS);
+async fn refused_deletions_do_not_delay_creations() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..20 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    bench.pass(seconds(1));
+    fixture.run_for(seconds(1));
     for number in 0..20 {
-        bench.gone(number);
+        fixture.set_gone(number);
     }
-    let refuses = |job: &Job| verb(job) == "delete";
+    let refuses = |job: &Job| action(job) == "delete";
     for number in 100..130 {
-        bench.live(number, active(1));
-        // At first, all requests may be refused.
+        fixture.set_live(number, active(1));
+        // At first, so many deletions are due that the other writes take longer.
         let time = if number == 100 { 20 } else { 1 };
-        refuse(&mut bench, seconds(time), refuses);
-        assert_eq!(bench.written.len(), 20 + number - 99);
+        run_with_refusals(&mut fixture, seconds(time), refuses);
+        assert_eq!(fixture.written.len(), 20 + number - 99);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_before_the_existing_custom_resources_are_listed() {
-    let mut bench = Bench::unsettled(SETTINGS);
-    bench.live(1, active(1));
-    bench.live(2, active(1));
-    assert_eq!(bench.pass(seconds(60)), 0);
-    // The previous leader has written one of them already.
-    bench.settle(vec![found(1, active(1), None)]);
-    assert_eq!(bench.pass(seconds(60)), 1);
-    assert_eq!(bench.written[0].0, "op-2");
+    let mut fixture = QueueFixture::unsettled(SETTINGS);
+    fixture.set_live(1, active(1));
+    fixture.set_live(2, active(1));
+    assert_eq!(fixture.run_for(seconds(60)), 0);
+    // The previous leader has written `op-1` already.
+    fixture.settle(vec![listed(1, active(1), None)]);
+    assert_eq!(fixture.run_for(seconds(60)), 1);
+    assert_eq!(fixture.written[0].0, "op-2");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_target_has_been_read()
 {
-    let over = found(1, completed(1), Some("2026-01-02T03:04:05Z"));
-    for ends in [true, false] {
-        let mut bench = Bench::unsettled(SETTINGS);
-        // It has ended since then, and its end was written.
-        bench.live(1, active(1));
-        bench.live(2, active(1));
-        assert_eq!(bench.pass(seconds(60)), 0);
-        if ends {
-            bench.live(1, completed(1));
-            // This one has ended, too, and no client has written it.
-            bench.live(2, completed(2));
-            assert_eq!(bench.pass(seconds(1)), 0);
+    let over = listed(1, completed(1), Some("2026-01-02T03:04:05Z"));
+    for is_completed in [true, false] {
+        let mut fixture = QueueFixture::unsettled(SETTINGS);
+        // The index has `op-1` as active, although the previous leader has written its end.
+        fixture.set_live(1, active(1));
+        fixture.set_live(2, active(1));
+        assert_eq!(fixture.run_for(seconds(60)), 0);
+        if is_completed {
+            fixture.set_live(1, completed(1));
+            // `op-2` has ended, too, and no custom resource was written for it.
+            fixture.set_live(2, completed(2));
+            assert_eq!(fixture.run_for(seconds(1)), 0);
         }
-        bench.settle(vec![over.clone()]);
-        bench.pass(seconds(60));
-        bench.written.sort();
-        let want: &[&str] = if ends { &["op-2"] } else { &["op-1", "op-2"] };
-        let written: Vec<&str> = bench.written.iter().map(|(name, _)| &**name).collect();
+        fixture.settle(vec![over.clone()]);
+        fixture.run_for(seconds(60));
+        fixture.written.sort();
+        let want: &[&str] = if is_completed {
+            &["op-2"]
+        } else {
+            &["op-1", "op-2"]
+        };
+        let written: Vec<&str> = fixture.written.iter().map(|(name, _)| &**name).collect();
         assert_eq!(written, want);
-        let verbs = if ends {
+        let verbs = if is_completed {
             ["create"].to_vec()
         } else {
             ["change", "create"].to_vec()
         };
-        assert_eq!(bench.verbs(), verbs);
+        assert_eq!(fixture.actions(), verbs);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphans_of_a_killed_server_complete_once_all_targets_have_been_read() {
+async fn orphans_of_a_killed_server_are_completed_after_all_targets_have_been_read() {
     let leftovers = || {
         vec![
-            found(1, active(1), None),
-            found(2, completed(1), Some("2020-01-01T00:00:00Z")),
+            listed(1, active(1), None),
+            listed(2, completed(1), Some("2020-01-01T00:00:00Z")),
         ]
     };
     for (retain, want) in [(true, ["end", "delete"]), (false, ["delete", "delete"])] {
-        let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
+        let mut fixture = QueueFixture::unsettled(PersistSettings { retain, ..SETTINGS });
         let mut all = leftovers();
-        all.push(found(3, active(1), None));
-        assert_eq!(bench.pass(seconds(300)), 0, "its feed may not be there yet");
-        bench.live(3, active(1));
-        bench.settle(all);
-        assert_eq!(bench.pass(ORPHAN_DELAY / 2), 0);
-        bench.pass(ORPHAN_DELAY);
-        bench.written.sort();
-        assert_eq!(bench.verbs(), want);
-        assert!(bench.written.iter().all(|(name, _)| name != "op-3"));
+        all.push(listed(3, active(1), None));
+        assert_eq!(
+            fixture.run_for(seconds(300)),
+            0,
+            "no orphan must be written before the targets have been read"
+        );
+        fixture.set_live(3, active(1));
+        fixture.settle(all);
+        assert_eq!(fixture.run_for(ORPHAN_DELAY / 2), 0);
+        fixture.run_for(ORPHAN_DELAY);
+        fixture.written.sort();
+        assert_eq!(fixture.actions(), want);
+        assert!(fixture.written.iter().all(|(name, _)| name != "op-3"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_is_limited_by_age_and_number() {
+async fn completed_orphans_are_limited_by_age_and_number() {
     let time = |hours: i64| {
         let time = clock::now() - jiff::SignedDuration::from_hours(hours);
         time.to_string()
     };
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, completed(1));
-    bench.pass(seconds(1));
-    bench.now += COMPARE_INTERVAL;
-    let mut all = vec![found(1, completed(1), Some(&time(1)))];
-    // Two more fit. The newest ones stay, and none is older than a day.
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, completed(1));
+    fixture.run_for(seconds(1));
+    fixture.now += COMPARE_INTERVAL;
+    let mut all = vec![listed(1, completed(1), Some(&time(1)))];
+    // The settings retain three operations, and `op-1` is in the index. So two of the orphans stay:
+    // the newest ones of at most a day.
     for (number, hours) in [(2, 2), (3, 3), (4, 4), (5, 30)] {
-        all.push(found(number, completed(1), Some(&time(hours))));
+        all.push(listed(number, completed(1), Some(&time(hours))));
     }
-    bench.compare(all);
-    bench.written.clear();
-    bench.pass(seconds(10));
-    bench.written.sort();
+    fixture.compare(all);
+    fixture.written.clear();
+    fixture.run_for(seconds(10));
+    fixture.written.sort();
     let deleted = [("op-4".to_owned(), "delete"), ("op-5".to_owned(), "delete")];
-    assert_eq!(bench.written, deleted);
+    assert_eq!(fixture.written, deleted);
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_deleted_by_others_are_written_again() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    bench.pass(seconds(1));
-    bench.now += COMPARE_INTERVAL;
-    bench.compare(Vec::new());
-    assert_eq!(bench.pass(seconds(1)), 1);
+async fn active_custom_resources_deleted_by_other_clients_are_written_again() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    fixture.run_for(seconds(1));
+    fixture.now += COMPARE_INTERVAL;
+    fixture.compare(Vec::new());
+    assert_eq!(fixture.run_for(seconds(1)), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_deleted_by_others_stays_deleted_unless_the_crd_was_deleted() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    bench.pass(seconds(1));
-    bench.live(1, completed(2));
-    bench.pass(seconds(1));
-    bench.now += COMPARE_INTERVAL;
-    bench.compare(Vec::new());
-    assert_eq!(bench.pass(seconds(1)), 0);
-    bench.live(2, active(1));
-    let job = bench.job().unwrap();
-    bench.fail(&job, &StoreFailure::Missing);
-    bench.now += seconds(60);
-    bench.compare(Vec::new());
-    assert_eq!(bench.pass(seconds(1)), 2);
+async fn completed_custom_resources_deleted_by_other_clients_stay_deleted_unless_the_crd_was_deleted()
+ {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    fixture.run_for(seconds(1));
+    fixture.set_live(1, completed(2));
+    fixture.run_for(seconds(1));
+    fixture.now += COMPARE_INTERVAL;
+    fixture.compare(Vec::new());
+    assert_eq!(fixture.run_for(seconds(1)), 0);
+    fixture.set_live(2, active(1));
+    let job = fixture.next_job().unwrap();
+    fixture.fail(&job, &StoreFailure::Missing);
+    fixture.now += seconds(60);
+    fixture.compare(Vec::new());
+    assert_eq!(fixture.run_for(seconds(1)), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_falling_off_the_ring_the_whole_state_is_compared() {
-    let mut bench = Bench::new(SETTINGS);
+async fn after_missed_changes_the_whole_index_is_compared() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..3 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    bench.pass(seconds(40));
-    bench.written.clear();
+    fixture.run_for(seconds(40));
+    fixture.written.clear();
     let now = [(0, active(1)), (1, completed(2)), (3, active(1))];
-    let all = now.map(|(number, summary)| (name(number), bench.entry.clone(), summary));
-    bench.queue.reset(all.to_vec(), bench.now);
-    bench.pass(seconds(1));
-    bench.written.sort();
+    let all = now.map(|(number, summary)| (name(number), fixture.entry.clone(), summary));
+    fixture.queue.reset(all.to_vec(), fixture.now);
+    fixture.run_for(seconds(1));
+    fixture.written.sort();
     let want = [("op-1", "change"), ("op-2", "delete"), ("op-3", "create")];
     assert_eq!(
-        bench.written,
+        fixture.written,
         want.map(|(name, verb)| (name.to_owned(), verb))
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_shutdown_delayed_changes_are_written() {
-    let mut bench = Bench::new(SETTINGS);
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..3 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    bench.pass(seconds(1));
-    bench.live(0, active(2));
-    bench.live(1, settling(2));
-    assert_eq!(bench.pass(seconds(1)), 0);
-    assert!(!bench.queue.is_drained());
-    bench.queue.stop(AtStop::WriteAll, bench.now);
-    assert!(!bench.queue.is_drained());
-    assert_eq!(bench.pass(seconds(1)), 2);
-    assert!(bench.queue.is_drained());
+    fixture.run_for(seconds(1));
+    fixture.set_live(0, active(2));
+    fixture.set_live(1, settling(2));
+    assert_eq!(fixture.run_for(seconds(1)), 0);
+    assert!(!fixture.queue.is_drained());
+    fixture.queue.stop(AtStop::WriteAll, fixture.now);
+    assert!(!fixture.queue.is_drained());
+    assert_eq!(fixture.run_for(seconds(1)), 2);
+    assert!(fixture.queue.is_drained());
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_shutdown_failed_writes_are_retried() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    bench.queue.stop(AtStop::WriteAll, bench.now);
-    let job = bench.job().unwrap();
-    bench.fail(&job, &unreachable());
-    assert!(!bench.queue.is_drained());
-    assert_eq!(bench.pass(seconds(1)), 1);
-    assert!(bench.queue.is_drained());
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    fixture.queue.stop(AtStop::WriteAll, fixture.now);
+    let job = fixture.next_job().unwrap();
+    fixture.fail(&job, &unreachable());
+    assert!(!fixture.queue.is_drained());
+    assert_eq!(fixture.run_for(seconds(1)), 1);
+    assert!(fixture.queue.is_drained());
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_shutdown_backed_off_writes_are_retried_at_once_and_each_second() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
+async fn at_shutdown_writes_that_back_off_are_retried_at_once_and_then_each_second() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
     let invalid = StoreFailure::Invalid("no".into());
     for _ in 0..9 {
-        let at = match bench.queue.next(bench.now) {
+        let at = match fixture.queue.next(fixture.now) {
             Next::Write(job) => {
-                bench.fail(&job, &invalid);
+                fixture.fail(&job, &invalid);
                 continue;
             }
             Next::Wait(Some(at)) => at,
             other => panic!("{other:?}"),
         };
-        bench.now = at;
+        fixture.now = at;
     }
-    bench.queue.stop(AtStop::WriteAll, bench.now);
+    fixture.queue.stop(AtStop::WriteAll, fixture.now);
     for _ in 0..3 {
-        let job = bench.job().expect("it has another try");
-        bench.fail(&job, &invalid);
-        assert!(!bench.queue.is_drained());
-        bench.now += rate_limit::MAX_DRAINING_DELAY;
+        let job = fixture
+            .next_job()
+            .expect("the write is retried each second");
+        fixture.fail(&job, &invalid);
+        assert!(!fixture.queue.is_drained());
+        fixture.now += rate_limit::MAX_DRAINING_DELAY;
     }
-    assert_eq!(bench.pass(seconds(1)), 1);
-    assert!(bench.queue.is_drained());
+    assert_eq!(fixture.run_for(seconds(1)), 1);
+    assert!(fixture.queue.is_drained());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_comparison_runs_some_time_after_the_start() {
-    let mut bench = Bench::unsettled(SETTINGS);
-    assert!(bench.job().is_none(), "the targets have not been read");
-    bench.queue.settle(Arc::default(), bench.now);
-    let settled = bench.now;
-    bench.now += seconds(30);
-    bench.compare(Vec::new());
-    assert_eq!(bench.queue.compare_at, Some(settled + SECOND_COMPARE_DELAY));
-    bench.now = settled + SECOND_COMPARE_DELAY;
-    bench.compare(Vec::new());
-    assert_eq!(bench.queue.compare_at, Some(bench.now + COMPARE_INTERVAL));
+    let mut fixture = QueueFixture::unsettled(SETTINGS);
+    assert!(
+        fixture.next_job().is_none(),
+        "no job must start before the targets have been read"
+    );
+    fixture.queue.settle(Arc::default(), fixture.now);
+    let settled = fixture.now;
+    fixture.now += seconds(30);
+    fixture.compare(Vec::new());
+    assert_eq!(
+        fixture.queue.compare_at,
+        Some(settled + SECOND_COMPARE_DELAY)
+    );
+    fixture.now = settled + SECOND_COMPARE_DELAY;
+    fixture.compare(Vec::new());
+    assert_eq!(
+        fixture.queue.compare_at,
+        Some(fixture.now + COMPARE_INTERVAL)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_was_completed_long_ago()
  {
-    let mut bench = Bench::unsettled(SETTINGS);
+    let mut fixture = QueueFixture::unsettled(SETTINGS);
     for number in 1..=3 {
-        bench.live(number, completed(2));
+        fixture.set_live(number, completed(2));
     }
-    // The previous leader has not written this one, because it ended just before the failover.
+    // `op-6` ended just before the failover, so the previous leader has not written its custom
+    // resource.
     let minute_ago = clock::now() - jiff::SignedDuration::from_mins(1);
     let recent = entry(&minute_ago.to_string());
-    bench.queue.live(&name(6), &recent, completed(2), bench.now);
-    // Of the old custom resources, one exists, one does not exist, and one exists as Active.
-    bench.settle(vec![
-        found(2, completed(2), Some("2026-01-02T03:04:05Z")),
-        found(3, active(1), None),
+    fixture
+        .queue
+        .set_live(&name(6), &recent, completed(2), fixture.now);
+    // Of the operations that ended long ago, `op-1` has no custom resource, that of `op-2` is
+    // Completed, and that of `op-3` is Active.
+    fixture.settle(vec![
+        listed(2, completed(2), Some("2026-01-02T03:04:05Z")),
+        listed(3, active(1), None),
     ]);
-    // An operation whose start and end this queue observes is written.
-    bench.live(4, active(1));
-    bench.live(4, completed(2));
-    bench.live(5, completed(2));
-    bench.pass(seconds(60));
-    bench.written.sort();
+    // The queue sees `op-4` start and end, and it sees `op-5` end. Both are written.
+    fixture.set_live(4, active(1));
+    fixture.set_live(4, completed(2));
+    fixture.set_live(5, completed(2));
+    fixture.run_for(seconds(60));
+    fixture.written.sort();
     let want = [
         ("op-3", "change"),
         ("op-4", "create"),
@@ -776,7 +818,7 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
         ("op-6", "create"),
     ];
     assert_eq!(
-        bench.written,
+        fixture.written,
         want.map(|(name, verb)| (name.to_owned(), verb))
     );
 }
@@ -784,150 +826,164 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
 #[tokio::test(start_paused = true)]
 async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not() {
     for retain in [true, false] {
-        let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
-        let mut namespace_deleted = found(2, active(1), None);
+        let mut fixture = QueueFixture::unsettled(PersistSettings { retain, ..SETTINGS });
+        let mut namespace_deleted = listed(2, active(1), None);
         namespace_deleted.namespace_deleted = true;
-        let mut history = found(3, completed(1), Some(&clock::now().to_string()));
+        let mut history = listed(3, completed(1), Some(&clock::now().to_string()));
         history.namespace_deleted = true;
-        let all = vec![found(1, active(1), None), namespace_deleted, history];
-        bench.settle_except(&["others", "rules"], all);
-        bench.pass(seconds(60));
-        bench.written.sort();
+        let all = vec![listed(1, active(1), None), namespace_deleted, history];
+        fixture.settle_except(&["others", "rules"], all);
+        fixture.run_for(seconds(60));
+        fixture.written.sort();
         let deleted = ["op-2", "op-3"].map(|name| (name.to_owned(), "delete"));
-        assert_eq!(bench.written, deleted);
-        bench.written.clear();
-        bench.settle_except(&["others"], vec![found(1, active(1), None)]);
-        bench.pass(seconds(60));
+        assert_eq!(fixture.written, deleted);
+        fixture.written.clear();
+        fixture.settle_except(&["others"], vec![listed(1, active(1), None)]);
+        fixture.run_for(seconds(60));
         let want = if retain { "end" } else { "delete" };
-        assert_eq!(bench.written, [("op-1".to_owned(), want)]);
-        // No orphan was left undecided, so the next change does not start a comparison.
-        bench.queue.settle(Arc::default(), bench.now);
-        assert!(bench.job().is_none());
+        assert_eq!(fixture.written, [("op-1".to_owned(), want)]);
+        // No orphan is undecided any more, so a change of the unread rule sets starts no
+        // comparison.
+        fixture.queue.settle(Arc::default(), fixture.now);
+        assert!(fixture.next_job().is_none());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_during_a_write_waits_for_the_resync() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    let job = bench.job().unwrap();
-    bench.live(1, active(2));
-    bench.now += seconds(1);
-    bench.succeed(&job);
-    assert_eq!(bench.pass(seconds(29)), 0);
-    assert_eq!(bench.pass(seconds(1)), 1);
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    let job = fixture.next_job().unwrap();
+    fixture.set_live(1, active(2));
+    fixture.now += seconds(1);
+    fixture.succeed(&job);
+    assert_eq!(fixture.run_for(seconds(29)), 0);
+    assert_eq!(fixture.run_for(seconds(1)), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_write() {
     for failure in [StoreFailure::Conflict("changed".into()), unreachable()] {
-        let mut bench = Bench::new(SETTINGS);
-        bench.live(1, active(1));
-        let job = bench.job().unwrap();
-        assert_eq!(verb(&job), "create");
-        bench.fail(&job, &failure);
-        assert!(bench.job().is_none(), "it backs off");
-        bench.now += seconds(1);
-        let job = bench.job().unwrap();
-        assert_eq!(verb(&job), "read");
-        // The creation has succeeded although its answer was lost.
+        let mut fixture = QueueFixture::new(SETTINGS);
+        fixture.set_live(1, active(1));
+        let job = fixture.next_job().unwrap();
+        assert_eq!(action(&job), "create");
+        fixture.fail(&job, &failure);
+        assert!(
+            fixture.next_job().is_none(),
+            "the next attempt must wait for the back-off"
+        );
+        fixture.now += seconds(1);
+        let job = fixture.next_job().unwrap();
+        assert_eq!(action(&job), "read");
+        // The creation succeeded although its answer was lost.
         let found = JobResult::Read(Some((active(1), revision(7))));
-        bench.queue.done(&job.name, &Ok(found), bench.now);
-        assert_eq!(bench.pass(seconds(59)), 0);
+        fixture
+            .queue
+            .process_result(&job.name, &Ok(found), fixture.now);
+        assert_eq!(fixture.run_for(seconds(59)), 0);
 
-        bench.queue.compare_at = Some(bench.now + COMPARE_INTERVAL);
-        bench.live(1, completed(2));
-        let job = bench.job().unwrap();
+        fixture.queue.compare_at = Some(fixture.now + COMPARE_INTERVAL);
+        fixture.set_live(1, completed(2));
+        let job = fixture.next_job().unwrap();
         assert_eq!(
-            (verb(&job), condition(&job)),
+            (action(&job), condition(&job)),
             ("change", Some(&revision(7)))
         );
-        bench.fail(&job, &failure);
-        bench.gone(1);
-        bench.now += seconds(1);
-        let job = bench.job().unwrap();
-        assert_eq!(verb(&job), "read");
+        fixture.fail(&job, &failure);
+        fixture.set_gone(1);
+        fixture.now += seconds(1);
+        let job = fixture.next_job().unwrap();
+        assert_eq!(action(&job), "read");
         let found = JobResult::Read(Some((completed(3), revision(8))));
-        bench.queue.done(&job.name, &Ok(found), bench.now);
-        let job = bench.job().unwrap();
+        fixture
+            .queue
+            .process_result(&job.name, &Ok(found), fixture.now);
+        let job = fixture.next_job().unwrap();
         assert_eq!(
-            (verb(&job), condition(&job)),
+            (action(&job), condition(&job)),
             ("delete", Some(&revision(8)))
         );
-        bench.succeed(&job);
-        assert!(bench.queue.records.is_empty());
+        fixture.succeed(&job);
+        assert!(fixture.queue.records.is_empty());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_comparison_keeps_unmodified_custom_resources() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    bench.pass(seconds(1));
+async fn a_comparison_writes_only_custom_resources_that_another_client_has_changed() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.set_live(1, active(1));
+    fixture.run_for(seconds(1));
     for (version, writes) in [(1, 0), (5, 1)] {
-        // The custom resource differs, for example because another client has created it with
-        // labels.
+        // The summary differs, for example because the custom resource has labels of another
+        // client.
         let other = ListedResource {
             revision: revision(version),
-            ..found(1, active(8), None)
+            ..listed(1, active(8), None)
         };
-        bench.now += COMPARE_INTERVAL;
-        bench.compare(vec![other]);
-        assert_eq!(bench.pass(seconds(60)), writes);
+        fixture.now += COMPARE_INTERVAL;
+        fixture.compare(vec![other]);
+        assert_eq!(fixture.run_for(seconds(60)), writes);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_orphan_that_is_detected_again_is_not_completed() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.now += COMPARE_INTERVAL;
-    bench.compare(vec![found(1, active(1), None)]);
-    bench.pass(seconds(1));
-    bench.live(1, active(1));
-    assert_eq!(bench.pass(seconds(60)), 0);
+    let mut fixture = QueueFixture::new(SETTINGS);
+    fixture.now += COMPARE_INTERVAL;
+    fixture.compare(vec![listed(1, active(1), None)]);
+    fixture.run_for(seconds(1));
+    fixture.set_live(1, active(1));
+    assert_eq!(fixture.run_for(seconds(60)), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflicting_orphan_is_read_and_then_completed() {
+async fn an_orphan_with_a_conflict_is_read_again() {
     let conflict = StoreFailure::Conflict("changed".into());
     for retain in [true, false] {
-        let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
-        bench.settle(vec![found(1, active(1), None)]);
-        bench.now += ORPHAN_DELAY;
-        let job = bench.job().unwrap();
-        bench.fail(&job, &conflict);
-        bench.now += seconds(1);
-        let job = bench.job().unwrap();
+        let mut fixture = QueueFixture::unsettled(PersistSettings { retain, ..SETTINGS });
+        fixture.settle(vec![listed(1, active(1), None)]);
+        fixture.now += ORPHAN_DELAY;
+        let job = fixture.next_job().unwrap();
+        fixture.fail(&job, &conflict);
+        fixture.now += seconds(1);
+        let job = fixture.next_job().unwrap();
         let phase = if retain {
-            // Reading is a part of this task. Another client has ended the operation.
-            assert_eq!(verb(&job), "end");
+            // The job reads the custom resource itself. Another client has completed it in the
+            // meantime.
+            assert_eq!(action(&job), "end");
             completed(2)
         } else {
-            assert_eq!(verb(&job), "read");
+            assert_eq!(action(&job), "read");
             active(2)
         };
         let found = JobResult::Read(Some((phase, revision(9))));
-        bench.queue.done(&job.name, &Ok(found), bench.now);
-        bench.pass(seconds(59));
+        fixture
+            .queue
+            .process_result(&job.name, &Ok(found), fixture.now);
+        fixture.run_for(seconds(59));
         let deleted = [("op-1".to_owned(), "delete")];
         let want: &[_] = if retain { &[] } else { &deleted };
-        assert_eq!(bench.written, want);
+        assert_eq!(fixture.written, want);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handover_starts_no_writes_and_awaits_those_in_flight() {
-    let mut bench = Bench::new(SETTINGS);
+async fn a_handover_starts_no_writes_and_waits_for_writes_in_flight() {
+    let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..10 {
-        bench.live(number, active(1));
+        fixture.set_live(number, active(1));
     }
-    let sent = bench.job().unwrap();
-    bench.queue.stop(AtStop::HandOver, bench.now);
-    assert!(bench.job().is_none());
-    assert!(!bench.queue.is_drained());
-    bench.now += COMPARE_INTERVAL;
-    assert!(bench.job().is_none(), "nor does it compare");
-    bench.succeed(&sent);
-    assert!(bench.queue.is_drained());
-    assert!(bench.job().is_none());
+    let sent = fixture.next_job().unwrap();
+    fixture.queue.stop(AtStop::HandOver, fixture.now);
+    assert!(fixture.next_job().is_none());
+    assert!(!fixture.queue.is_drained());
+    fixture.now += COMPARE_INTERVAL;
+    assert!(
+        fixture.next_job().is_none(),
+        "no comparison must start after a handover"
+    );
+    fixture.succeed(&sent);
+    assert!(fixture.queue.is_drained());
+    assert!(fixture.next_job().is_none());
 }

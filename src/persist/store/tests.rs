@@ -1,4 +1,5 @@
-//! Tests of the requests, and of the handling of their answers.
+//! Tests of the requests that are sent for custom resources, and of the failures that answers
+//! become.
 
 use super::super::failure::RETRY_AFTER;
 use super::*;
@@ -10,18 +11,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tower::service_fn;
 
-type Asked = Arc<Mutex<Vec<(Method, String, String)>>>;
+type Requests = Arc<Mutex<Vec<(Method, String, String)>>>;
 
-/// A store whose server always gives this answer, and the received requests.
+/// Returns a store whose kube-apiserver gives the same answer to each request. Also returns the
+/// received requests.
 fn store(
     code: u16,
     retry_after: Option<&'static str>,
     body: &'static str,
-) -> (ClusterStore, Asked) {
-    let asked = Asked::default();
-    let log = asked.clone();
+) -> (ClusterStore, Requests) {
+    let requests = Requests::default();
+    let received = requests.clone();
     let service = service_fn(move |request: Request<Body>| {
-        let log = log.clone();
+        let received = received.clone();
         async move {
             let (parts, sent) = request.into_parts();
             let sent = sent
@@ -29,7 +31,8 @@ fn store(
                 .await
                 .map(http_body_util::Collected::to_bytes);
             let sent = String::from_utf8(sent.unwrap_or_default().to_vec()).unwrap();
-            log.lock()
+            received
+                .lock()
                 .unwrap()
                 .push((parts.method, parts.uri.to_string(), sent));
             let mut answer = Response::builder().status(code);
@@ -39,7 +42,7 @@ fn store(
             Ok::<_, Infallible>(answer.body(Body::from(body.as_bytes().to_vec())).unwrap())
         }
     });
-    (ClusterStore::new(Client::new(service, "default")), asked)
+    (ClusterStore::new(Client::new(service, "default")), requests)
 }
 
 fn cr() -> InFlightOperation {
@@ -58,7 +61,7 @@ fn cr() -> InFlightOperation {
     )
 }
 
-/// Returns the result of a write with this answer.
+/// The answer to a write.
 const METADATA: &str = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":
     {"name":"a","uid":"6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f","resourceVersion":"42"}}"#;
 
@@ -70,26 +73,26 @@ fn revision() -> Revision {
 }
 
 #[tokio::test]
-async fn writes_name_their_field_manager_and_return_the_new_state() {
-    let (store, asked) = store(201, None, METADATA);
+async fn writes_have_a_field_manager_and_return_the_new_state() {
+    let (store, requests) = store(201, None, METADATA);
     assert_eq!(store.create(&cr()).await, Ok(revision()));
     let patch = json!({"metadata": {"resourceVersion": "41"}});
     assert_eq!(store.patch("a", &patch).await, Ok(revision()));
-    let asked = asked.lock().unwrap();
+    let requests = requests.lock().unwrap();
     let path = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
     let query = "?fieldManager=ifo-persistence&fieldValidation=Strict";
-    let (method, uri, sent) = &asked[0];
+    let (method, uri, sent) = &requests[0];
     assert_eq!((method, uri), (&Method::POST, &format!("{path}{query}")));
     let sent: Value = serde_json::from_str(sent).unwrap();
     assert_eq!(sent["apiVersion"], "ifo.kubevirt.io/v1alpha1");
     assert_eq!(sent["kind"], "InFlightOperation");
-    let (method, uri, sent) = &asked[1];
+    let (method, uri, sent) = &requests[1];
     assert_eq!((method, uri), (&Method::PATCH, &format!("{path}/a{query}")));
     assert_eq!(*sent, patch.to_string());
 }
 
 #[tokio::test]
-async fn a_write_response_without_an_object_is_no_success() {
+async fn an_answer_to_a_write_without_metadata_is_a_failure() {
     for answer in ["{}", r#"{"metadata":{"name":"a"}}"#, "<html>"] {
         let (store, _) = store(200, None, answer);
         let answer = store.create(&cr()).await;
@@ -101,7 +104,7 @@ async fn a_write_response_without_an_object_is_no_success() {
 }
 
 #[tokio::test]
-async fn refusals_are_classified() {
+async fn answers_are_classified_by_status_code() {
     let status = r#"{"kind":"Status","message":"said why","details":{"causes":[
         {"field":"spec.subject","message":"of the object"},{"field":"of the object"},
         {"field":"metadata.labels[of.the.object]"},{"field":"status.x: of the object"}]}}"#;
@@ -111,11 +114,11 @@ async fn refusals_are_classified() {
     };
     for (code, retry_after, want) in [
         (404, None, StoreFailure::Missing),
-        // The CRD is being deleted.
+        // The kube-apiserver answers 405 while the CRD is being deleted.
         (405, None, StoreFailure::Missing),
         (403, None, StoreFailure::Forbidden(why(403))),
         (409, None, StoreFailure::Conflict(why(409))),
-        // The continue token has expired.
+        // The kube-apiserver answers 410 if the continue token has expired.
         (410, None, StoreFailure::Conflict(why(410))),
         (422, None, StoreFailure::Invalid(why(422))),
         (
@@ -141,31 +144,31 @@ async fn refusals_are_classified() {
     }
 }
 
-/// The answer if the object of the request does not exist.
+/// The answer of a kube-apiserver if the requested object does not exist.
 const NOT_FOUND: &str = r#"{"kind":"Status","message":"not found","reason":"NotFound","details":
     {"name":"a","group":"ifo.kubevirt.io","kind":"inflightoperations"}}"#;
 
 #[tokio::test]
 async fn a_missing_object_is_distinguished_from_a_missing_crd() {
-    let (store_, asked) = store(404, None, NOT_FOUND);
-    assert_eq!(store_.delete("a", &revision()).await, Ok(()));
-    assert_eq!(store_.get("a").await, Ok(None));
-    let answer = store_.patch("a", &json!({})).await;
+    let (without_object, requests) = store(404, None, NOT_FOUND);
+    assert_eq!(without_object.delete("a", &revision()).await, Ok(()));
+    assert_eq!(without_object.get("a").await, Ok(None));
+    let answer = without_object.patch("a", &json!({})).await;
     assert_eq!(answer, Err(StoreFailure::Gone));
-    assert_eq!(asked.lock().unwrap()[0].0, Method::DELETE);
-    let (store, _) = store(404, None, "404 page not found");
-    assert_eq!(store.get("a").await, Err(StoreFailure::Missing));
+    assert_eq!(requests.lock().unwrap()[0].0, Method::DELETE);
+    let (without_crd, _) = store(404, None, "404 page not found");
+    assert_eq!(without_crd.get("a").await, Err(StoreFailure::Missing));
     assert_eq!(
-        store.patch("a", &json!({})).await,
+        without_crd.patch("a", &json!({})).await,
         Err(StoreFailure::Missing)
     );
 }
 
 #[tokio::test]
 async fn a_deletion_is_conditional_on_the_state_of_the_object() {
-    let (store, asked) = store(200, None, "{}");
+    let (store, requests) = store(200, None, "{}");
     store.delete("a", &revision()).await.unwrap();
-    let sent: Value = serde_json::from_str(&asked.lock().unwrap()[0].2).unwrap();
+    let sent: Value = serde_json::from_str(&requests.lock().unwrap()[0].2).unwrap();
     let want = json!({"preconditions": {
         "uid": "6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f", "resourceVersion": "42",
     }});
@@ -173,7 +176,7 @@ async fn a_deletion_is_conditional_on_the_state_of_the_object() {
 }
 
 #[tokio::test]
-async fn an_object_of_another_shape_under_our_name_is_an_error() {
+async fn an_object_that_cannot_be_decoded_is_a_failure() {
     let (store, _) = store(200, None, r#"{"metadata":{"name":"a"},"spec":{"other":1}}"#);
     let answer = store.get("a").await;
     assert!(
@@ -183,27 +186,27 @@ async fn an_object_of_another_shape_under_our_name_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_unreadable_object_does_not_affect_its_page() {
+async fn an_object_that_cannot_be_decoded_is_left_out_of_the_page() {
     let body = r#"{"metadata":{"continue":"next/page="},"items":[
         {"apiVersion":"ifo.kubevirt.io/v1alpha1","kind":"InFlightOperation",
          "metadata":{"name":"foreign"},"spec":{"other":1}},
         {"apiVersion":"ifo.kubevirt.io/v1alpha1","kind":"InFlightOperation",
          "metadata":{"name":"ours"},"spec":{"operation":"o","ruleSet":"r","component":"c",
          "subject":{"apiVersion":"v1","kind":"VM","name":"vm"}}}]}"#;
-    let (store, asked) = store(200, None, body);
+    let (store, requests) = store(200, None, body);
     let page = store.page("", Some("token=1")).await.unwrap();
     assert_eq!(page.items.len(), 1);
     assert_eq!(page.next.as_deref(), Some("next/page="));
-    let asked = asked.lock().unwrap();
+    let requests = requests.lock().unwrap();
     assert!(
-        asked[0].1.ends_with("?limit=500&continue=token%3D1"),
+        requests[0].1.ends_with("?limit=500&continue=token%3D1"),
         "{}",
-        asked[0].1
+        requests[0].1
     );
 }
 
 #[tokio::test]
-async fn another_object_of_the_same_name_is_a_conflict() {
+async fn a_refused_uid_means_that_the_object_was_replaced() {
     let body = r#"{"kind":"Status","message":"immutable","reason":"Invalid","details":
         {"causes":[{"reason":"FieldValueInvalid","message":"no","field":"metadata.uid"}]}}"#;
     let (store, _) = store(422, None, body);
@@ -211,31 +214,35 @@ async fn another_object_of_the_same_name_is_a_conflict() {
     assert_eq!(answer, Err(StoreFailure::Gone));
 }
 
-/// A store whose server lists objects of this size, as many as a request asks for.
-fn large(bytes: usize) -> (ClusterStore, Asked) {
-    let asked = Asked::default();
-    let log = asked.clone();
+/// Returns a store whose kube-apiserver lists objects of this size. Each page has as many objects
+/// as the request allows. Also returns the received requests.
+fn store_with_large_objects(bytes: usize) -> (ClusterStore, Requests) {
+    let requests = Requests::default();
+    let received = requests.clone();
     let service = service_fn(move |request: Request<Body>| {
         let uri = request.uri().to_string();
         let limit = uri.split("limit=").nth(1).unwrap_or_default();
         let limit: usize = limit.split('&').next().unwrap().parse().unwrap();
-        log.lock().unwrap().push((Method::GET, uri, String::new()));
+        received
+            .lock()
+            .unwrap()
+            .push((Method::GET, uri, String::new()));
         let object = format!(r#"{{"metadata":{{"name":"{}"}}}}"#, "x".repeat(bytes));
         let items = vec![object; limit].join(",");
         let body = format!(r#"{{"metadata":{{"continue":"more"}},"items":[{items}]}}"#);
         async move { Ok::<_, Infallible>(Response::new(Body::from(body.into_bytes()))) }
     });
-    (ClusterStore::new(Client::new(service, "default")), asked)
+    (ClusterStore::new(Client::new(service, "default")), requests)
 }
 
 #[tokio::test]
-async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
-    let (store, asked) = large(MAX_ANSWER_BYTES / PAGE_OBJECTS);
+async fn a_page_that_is_too_large_is_read_as_smaller_pages() {
+    let (store, requests) = store_with_large_objects(MAX_ANSWER_BYTES / PAGE_OBJECTS);
     assert!(store.page("", None).await.is_ok());
     assert!(store.page("", Some("more")).await.is_ok());
     assert!(store.page("", None).await.is_ok());
-    let asked = asked.lock().unwrap();
-    let limits: Vec<&str> = asked
+    let requests = requests.lock().unwrap();
+    let limits: Vec<&str> = requests
         .iter()
         .map(|(_, uri, _)| uri.split("limit=").nth(1).unwrap())
         .collect();
@@ -243,7 +250,7 @@ async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
 }
 
 #[tokio::test]
-async fn namespaces_are_read_as_metadata_and_page_by_page() {
+async fn namespaces_are_read_page_by_page_with_their_metadata_only() {
     let page = |name: &str, token: &str| {
         json!({
             "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
@@ -253,8 +260,8 @@ async fn namespaces_are_read_as_metadata_and_page_by_page() {
             }],
         })
     };
-    let asked = Asked::default();
-    let log = asked.clone();
+    let requests = Requests::default();
+    let received = requests.clone();
     let service = service_fn(move |request: Request<Body>| {
         let uri = request.uri().to_string();
         let accept = request.headers()[header::ACCEPT]
@@ -266,7 +273,7 @@ async fn namespaces_are_read_as_metadata_and_page_by_page() {
         } else {
             page("a", "next")
         };
-        log.lock().unwrap().push((Method::GET, uri, accept));
+        received.lock().unwrap().push((Method::GET, uri, accept));
         let answer = Response::new(Body::from(body.to_string().into_bytes()));
         async move { Ok::<_, Infallible>(answer) }
     });
@@ -274,9 +281,13 @@ async fn namespaces_are_read_as_metadata_and_page_by_page() {
     let created: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
     let want = HashMap::from([("a".to_owned(), created), ("b".to_owned(), created)]);
     assert_eq!(store.namespaces().await, Ok(want));
-    let asked = asked.lock().unwrap();
-    let uris: Vec<&str> = asked.iter().map(|(_, uri, _)| &**uri).collect();
+    let requests = requests.lock().unwrap();
+    let uris: Vec<&str> = requests.iter().map(|(_, uri, _)| &**uri).collect();
     let path = "/api/v1/namespaces?limit=500";
     assert_eq!(uris, [path, &format!("{path}&continue=next")]);
-    assert!(asked.iter().all(|(_, _, accept)| accept == METADATA_LIST));
+    assert!(
+        requests
+            .iter()
+            .all(|(_, _, accept)| accept == METADATA_LIST)
+    );
 }

@@ -1,5 +1,8 @@
-//! A cluster in memory. It has custom resources with uid, resourceVersion, managedFields,
-//! conflicts, and requests that arrive after their client has disconnected.
+//! A fake cluster in memory that stores custom resources. The tests of persistence mode, of
+//! restoring and of complete replicas use it instead of a kube-apiserver.
+//!
+//! It implements uid, resourceVersion, managedFields and conflicts. It also processes requests
+//! whose client does not wait for the answer any more.
 
 use super::*;
 use jiff::Timestamp;
@@ -7,32 +10,32 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
-/// A handle to the cluster. Clones share it.
+/// A client of the fake cluster. Clones share the cluster.
 #[derive(Clone, Default)]
-pub struct Fake(Arc<Mutex<Cluster>>);
+pub struct FakeCluster(Arc<Mutex<ClusterState>>);
 
 #[derive(Default)]
-pub struct Cluster {
+pub struct ClusterState {
     pub objects: BTreeMap<String, InFlightOperation>,
-    /// Writes that changed an object, as verb and name.
+    /// The writes that changed an object, each as verb and name.
     pub changes: Vec<String>,
-    /// All requests, as verb and name, including failed ones.
+    /// All requests, each as verb and name, including the failed ones.
     pub requests: Vec<String>,
-    /// If set, every request fails with this error.
-    pub trouble: Option<StoreFailure>,
-    /// Requests are processed, but their answers are lost.
+    /// If set, every request fails with this failure.
+    pub failure: Option<StoreFailure>,
+    /// If true, requests are processed, but their answers are lost.
     pub answers_get_lost: bool,
-    /// Writes that begin with this verb and name are forbidden.
-    pub refused: Option<&'static str>,
-    /// Time that a request needs to arrive. The default is 5 ms.
+    /// If set, requests whose verb and name start with this text are forbidden.
+    pub forbidden_prefix: Option<&'static str>,
+    /// The time that a request needs to reach the cluster. None means 5 ms.
     pub latency: Option<Duration>,
-    /// Creation times of the namespaces.
+    /// The creation times of the namespaces, by name.
     pub namespaces: BTreeMap<String, Timestamp>,
     version: u64,
 }
 
-impl Cluster {
-    /// Stores a new state of an object.
+impl ClusterState {
+    /// Stores `cr` with a new resourceVersion.
     fn put(&mut self, mut cr: InFlightOperation) -> Revision {
         self.version += 1;
         cr.metadata.resource_version = Some(self.version.to_string());
@@ -44,7 +47,7 @@ impl Cluster {
         revision
     }
 
-    /// Creates an object as this server, or as another client if `ours` is false.
+    /// Creates an object. If `ours` is true, this server creates it, otherwise another client.
     pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
         if self
             .objects
@@ -65,37 +68,38 @@ impl Cluster {
 
     fn patch(&mut self, name: &str, patch: &Value) -> Result<Option<Revision>, StoreFailure> {
         let conflict = || StoreFailure::Conflict("another state".into());
-        let there = self.objects.get(name).ok_or_else(conflict)?;
-        let state = Revision::of(&there.metadata).unwrap();
+        let stored = self.objects.get(name).ok_or_else(conflict)?;
+        let state = Revision::of(&stored.metadata).unwrap();
         let of = |field: &str| patch["metadata"][field].as_str().map(str::to_owned);
         if of("uid") != Some(state.uid.to_string())
             || of("resourceVersion").as_deref() != Some(&state.resource_version)
         {
             return Err(conflict());
         }
-        let before = serde_json::to_value(there).unwrap();
+        let before = serde_json::to_value(stored).unwrap();
         let mut after = before.clone();
         merge(&mut after, patch);
         if after == before {
             return Ok(None);
         }
-        // As in Kubernetes, an update takes over the ownership of the fields that it changes.
+        // As in Kubernetes, the client of an update becomes the manager of the fields that it
+        // changes.
         let label = |of: &Value, key: &str| of["metadata"]["labels"].get(key).cloned();
-        let mut owned = managed_labels(there);
+        let mut managed_keys = managed_labels(stored);
         let changed = patch["metadata"]["labels"]
             .as_object()
             .into_iter()
             .flatten();
         let changed = changed.filter(|(key, _)| label(&before, key) != label(&after, key));
-        owned.extend(changed.map(|(key, _)| key.clone()));
-        owned.retain(|key| label(&after, key).is_some());
-        let created = there.metadata.managed_fields.is_some();
+        managed_keys.extend(changed.map(|(key, _)| key.clone()));
+        managed_keys.retain(|key| label(&after, key).is_some());
+        let manages_annotations = stored.metadata.managed_fields.is_some();
         let mut after: InFlightOperation = serde_json::from_value(after).unwrap();
-        after.metadata.managed_fields = Some(managed(&owned, created));
+        after.metadata.managed_fields = Some(managed(&managed_keys, manages_annotations));
         Ok(Some(self.put(after)))
     }
 
-    /// Changes each object as another client.
+    /// Changes each object, like another client.
     pub fn edit(&mut self, change: impl Fn(&mut InFlightOperation)) {
         for mut cr in self.objects.clone().into_values() {
             change(&mut cr);
@@ -104,7 +108,7 @@ impl Cluster {
     }
 }
 
-/// A JSON merge patch (RFC 7396).
+/// Applies a JSON merge patch (RFC 7396) to `into`.
 fn merge(into: &mut Value, patch: &Value) {
     let Some(patch) = patch.as_object() else {
         into.clone_from(patch);
@@ -125,14 +129,15 @@ fn merge(into: &mut Value, patch: &Value) {
 
 type Managed = k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
-/// The managedFields entry of our field manager.
-fn managed(labels: &BTreeSet<String>, created: bool) -> Vec<Managed> {
+/// Returns the managedFields entry of this server for these labels. If `manages_annotations` is
+/// true, this server also manages the annotation that identifies our custom resources.
+fn managed(labels: &BTreeSet<String>, manages_annotations: bool) -> Vec<Managed> {
     let fields: serde_json::Map<String, Value> = labels
         .iter()
         .map(|key| (format!("f:{key}"), json!({})))
         .collect();
     let mut metadata = json!({"f:labels": fields});
-    if created {
+    if manages_annotations {
         metadata["f:annotations"] = json!({"f:ifo.kubevirt.io/live": {}});
     }
     let entry = json!({
@@ -150,16 +155,16 @@ fn managed_labels(cr: &InFlightOperation) -> BTreeSet<String> {
     keys.map(|key| key["f:".len()..].to_owned()).collect()
 }
 
-impl Fake {
-    pub fn lock(&self) -> MutexGuard<'_, Cluster> {
+impl FakeCluster {
+    pub fn lock(&self) -> MutexGuard<'_, ClusterState> {
         self.0.lock().unwrap()
     }
 
-    /// Sends a request. It arrives even if the caller is dropped before.
+    /// Sends a request. The cluster processes it even if the caller drops the returned future.
     fn request<T: Send + 'static>(
         &self,
         request: String,
-        work: impl FnOnce(&mut Cluster) -> Result<T, StoreFailure> + Send + 'static,
+        work: impl FnOnce(&mut ClusterState) -> Result<T, StoreFailure> + Send + 'static,
     ) -> Pending<'static, T> {
         let cluster = self.clone();
         async move {
@@ -168,14 +173,19 @@ impl Fake {
                 cluster.requests.push(request.clone());
                 cluster.latency.unwrap_or(Duration::from_millis(5))
             };
-            let arrives = async move {
+            let processing = async move {
                 tokio::time::sleep(latency).await;
                 let mut cluster = cluster.lock();
-                if let Some(trouble) = cluster.trouble.clone() {
-                    return Err(trouble);
+                if let Some(failure) = cluster.failure.clone() {
+                    return Err(failure);
                 }
-                if cluster.refused.is_some_and(|it| request.starts_with(it)) {
-                    return Err(StoreFailure::Forbidden("not this one".into()));
+                if cluster
+                    .forbidden_prefix
+                    .is_some_and(|it| request.starts_with(it))
+                {
+                    return Err(StoreFailure::Forbidden(
+                        "the test forbids this request".into(),
+                    ));
                 }
                 let answer = work(&mut cluster);
                 if cluster.answers_get_lost {
@@ -183,23 +193,23 @@ impl Fake {
                 }
                 answer
             };
-            tokio::spawn(arrives).await.unwrap()
+            tokio::spawn(processing).await.unwrap()
         }
         .boxed()
     }
 
-    pub fn set_trouble(&self, trouble: Option<StoreFailure>) {
-        self.lock().trouble = trouble;
+    pub fn set_failure(&self, failure: Option<StoreFailure>) {
+        self.lock().failure = failure;
     }
 
-    /// The phase of each custom resource, by the name of its subject.
+    /// Returns the phase of each custom resource, with the name of its subject.
     pub fn phases(&self) -> Vec<(String, Phase)> {
         let phase = |cr: &InFlightOperation| cr.status.as_ref().unwrap().phase;
         let of = |cr: &InFlightOperation| (cr.spec.subject.name.clone(), phase(cr));
         self.lock().objects.values().map(of).collect()
     }
 
-    /// The only custom resource.
+    /// Returns the only custom resource. Panics if there are several.
     pub fn only(&self) -> InFlightOperation {
         let cluster = self.lock();
         assert_eq!(cluster.objects.len(), 1);
@@ -207,7 +217,7 @@ impl Fake {
     }
 }
 
-impl Store for Fake {
+impl Store for FakeCluster {
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision> {
         let (cr, name) = (cr.clone(), cr.metadata.name.clone().unwrap());
         self.request(format!("create {name}"), move |cluster| {
@@ -231,8 +241,8 @@ impl Store for Fake {
     fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()> {
         let (name, revision) = (name.to_owned(), revision.clone());
         self.request(format!("delete {name}"), move |cluster| {
-            let there = cluster.objects.get(&name);
-            if there.is_some_and(|cr| Revision::of(&cr.metadata).unwrap() != revision) {
+            let stored = cluster.objects.get(&name);
+            if stored.is_some_and(|cr| Revision::of(&cr.metadata).unwrap() != revision) {
                 return Err(StoreFailure::Conflict("another state".into()));
             }
             if cluster.objects.remove(&name).is_some() {
@@ -252,7 +262,8 @@ impl Store for Fake {
     fn page<'a>(&'a self, _selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage> {
         let token = token.map(str::to_owned);
         self.request("list".to_owned(), move |cluster| {
-            // Pages have two objects. The token is the name of the last one before the page.
+            // A page has two objects. The continue token is the name of the last object of the
+            // previous page.
             let objects = cluster.objects.iter();
             let mut rest = objects.filter(|(name, _)| token.as_ref() < Some(name));
             let items: Vec<_> = rest.by_ref().take(2).collect();

@@ -1,7 +1,4 @@
-//! Publishes the result of the election.
-//!
-//! Input: the state of the election. Output: the [`LeaderView`] of this replica, and one log line
-//! for each problem with the Lease.
+//! Publishes the role of this replica, and logs problems with the Lease.
 
 use super::super::record::LeaseRecord;
 use super::super::{LeaderView, LeaseStore};
@@ -9,7 +6,7 @@ use super::Election;
 use tokio::sync::watch;
 
 impl<S: LeaseStore> Election<S> {
-    /// Returns the standing of this replica.
+    /// Returns the role of this replica.
     fn standing(&self) -> LeaderView {
         if let Some(leading) = &self.leading {
             return LeaderView::Leading(leading.leadership.clone());
@@ -22,14 +19,15 @@ impl<S: LeaseStore> Election<S> {
         let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
         match &self.last {
             Some(last)
-                if holder == Some(&last.term) && !has_expired && !self.is_own(&last.term) =>
+                if holder == Some(&last.term) && !has_expired && !self.is_own_term(&last.term) =>
             {
                 LeaderView::Following(last.clone())
             }
             last => LeaderView::Vacant {
                 last: last.clone(),
-                final_version: if holder == self.led.as_ref() && holder.is_some() {
-                    self.retired
+                // The Lease is not released yet, but this replica does not lead any more.
+                final_version: if holder == self.last_own_term.as_ref() && holder.is_some() {
+                    self.own_final_version
                 } else {
                     record.and_then(|record| record.final_version)
                 },
@@ -37,7 +35,7 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Publishes the standing, if it has changed.
+    /// Publishes the role of this replica, if it has changed.
     pub(super) fn publish(&self, standing: &watch::Sender<LeaderView>) {
         let now = self.standing();
         self.metrics.leader(matches!(now, LeaderView::Leading(_)));
@@ -53,15 +51,15 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Logs the beginning and the end of a problem, once each.
-    pub(super) fn report(&mut self, problem: Option<String>) {
-        if self.problem != problem {
+    /// Logs `problem` if it is new. Logs the end of the last problem if `problem` is None.
+    pub(super) fn report_problem(&mut self, problem: Option<String>) {
+        if self.logged_problem != problem {
             if let Some(problem) = &problem {
                 tracing::warn!("{problem}");
             } else {
                 tracing::info!("the Lease can be read and written again");
             }
-            self.problem = problem;
+            self.logged_problem = problem;
         }
     }
 }

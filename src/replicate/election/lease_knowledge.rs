@@ -1,7 +1,7 @@
-//! The election's knowledge of the Lease, and of the versions that other terms can have issued.
+//! Sends the election's requests for the Lease, and remembers the answers.
 //!
-//! Input: answers of the kube-apiserver. Output: the Lease as it was last read or written, and
-//! reservations above those of all known terms.
+//! From the answers, this module computes the resourceVersions that other leaders may have issued.
+//! A new leader starts above them.
 
 use super::super::record::LeaseRecord;
 use super::super::view::ClusterContact;
@@ -16,33 +16,36 @@ use k8s_openapi::api::coordination::v1::Lease;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Each renewal reserves the versions for this time in advance. The time is longer than the renew
-/// deadline, so a valid leader never waits for a reservation.
+/// Each renewal reserves the resourceVersions for this time in advance. A resourceVersion is a time
+/// in microseconds. The time is longer than the renew deadline, so a valid leader never waits for a
+/// reservation.
 pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 
-/// Smallest number of versions that are reserved above the head, in microseconds of versions: one
-/// million.
+/// The smallest number of resourceVersions that a renewal reserves above the newest one of the
+/// index, as a time: one million resourceVersions.
 ///
-/// After a takeover, the head can be ahead of the clock. If the whole time above were reserved in
-/// this case, each of several consecutive takeovers would move the versions further ahead.
+/// After a takeover, the newest resourceVersion of the index can be ahead of the clock. If each
+/// leader then reserved [`RESERVED_AHEAD`] above it, several takeovers in a row would move the
+/// resourceVersions further and further ahead of the clock.
 const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 
-/// A reservation that is further ahead of the wall clock than this is ignored. It was caused by a
-/// wrong clock or an edit. Otherwise, versions would stay ahead of the time forever.
+/// A reservation that is further ahead of the wall clock than this is ignored. A wrong clock or a
+/// user's edit has caused it. Without this limit, the resourceVersions would stay ahead of the
+/// clock forever.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
-/// The Lease as this process has seen it.
+/// The Lease as this process has last seen it.
 pub(super) struct SeenLease {
     pub(super) lease: Lease,
     pub(super) record: LeaseRecord,
-    /// The time at which this process first saw this record.
+    /// The time at which this process first saw the Lease with this record.
     pub(super) since: BootTime,
-    /// True if a read has shown that the record did not change for its duration.
+    /// True if the record had not changed for the lease duration when the Lease was last read.
     pub(super) has_expired: bool,
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Returns the highest version that a renewal reserves now.
+    /// Returns the highest resourceVersion that a renewal would reserve now.
     pub(super) fn reservation(&self, acquired: &Acquired) -> Rv {
         let wall = version(acquired.at);
         let clock = wall.0 + micros(clock::boot().since(acquired.boot));
@@ -51,26 +54,30 @@ impl<S: LeaseStore> Election<S> {
         Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
     }
 
-    /// Returns the highest version that any leader can have reserved, as far as this process knows.
+    /// Returns the highest resourceVersion that any leader can have reserved, as far as this
+    /// process knows.
     ///
-    /// The leader may have renewed since its Lease was read. So the reservation grows with the time
-    /// since then.
-    pub(super) fn floor(&self) -> Option<Rv> {
-        let (rv, seen) = self.floor?;
+    /// A leader may have renewed the Lease after this process read it. Each renewal raises the
+    /// reservation by the elapsed time. So the returned value grows with the time since the read.
+    pub(super) fn reservation_floor(&self) -> Option<Rv> {
+        let (rv, seen) = self.seen_reservation?;
         Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
     }
 
-    /// Returns the time limit of one request. It leaves time for a second request before the
-    /// deadline, as in Kubernetes' own components.
-    pub(super) fn limit(&self) -> Duration {
+    /// Returns the time limit of one request. Two requests fit into the renew deadline, as in
+    /// Kubernetes' own components.
+    pub(super) fn request_timeout(&self) -> Duration {
         self.timing.renew_deadline / 2
     }
 
     /// Reads the Lease.
     pub(super) async fn read(&mut self) -> Result<(), LeaseError> {
         let sent = clock::boot();
-        match self.limited(self.store.get(), self.limit()).await {
-            Ok(lease) => self.observe(lease, sent),
+        match self
+            .send_within(self.store.get(), self.request_timeout())
+            .await
+        {
+            Ok(lease) => self.record_lease(lease, sent),
             Err(LeaseError::NotFound) => self.seen = None,
             Err(error) => return Err(error),
         }
@@ -78,8 +85,8 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Returns the answer, if it arrives within the limit.
-    pub(super) async fn limited(
+    /// Sends a request with a time limit. Records if the kube-apiserver answers it.
+    pub(super) async fn send_within(
         &self,
         request: BoxFuture<'_, Result<Lease, LeaseError>>,
         within: Duration,
@@ -100,7 +107,7 @@ impl<S: LeaseStore> Election<S> {
         answer
     }
 
-    /// Creates the Lease, or replaces it as it was last read.
+    /// Creates the Lease, or replaces the Lease that was last read.
     pub(super) async fn write(
         &mut self,
         record: &LeaseRecord,
@@ -115,30 +122,30 @@ impl<S: LeaseStore> Election<S> {
         } else {
             self.store.update(&lease)
         };
-        let written = self.limited(request, within).await?;
-        self.observe(written, sent);
+        let written = self.send_within(request, within).await?;
+        self.record_lease(written, sent);
         Ok(())
     }
 
-    /// Records the Lease, as it was at some time after `sent`.
-    pub(super) fn observe(&mut self, lease: Lease, sent: BootTime) {
+    /// Records the Lease from an answer. The request for it was sent at the time `sent`.
+    pub(super) fn record_lease(&mut self, lease: Lease, sent: BootTime) {
         let record = LeaseRecord::read(&lease);
         let before = self.seen.take();
-        let complaints = before.as_ref().map(|seen| &seen.record.unusable);
-        if !record.unusable.is_empty() && complaints != Some(&record.unusable) {
+        let logged_annotations = before.as_ref().map(|seen| &seen.record.unusable);
+        if !record.unusable.is_empty() && logged_annotations != Some(&record.unusable) {
             let annotations = record.unusable.join(", ");
             tracing::warn!("the Lease has unusable values, which are ignored: {annotations}");
         }
         if let Some(reserved) = record.reserved {
             let is_new = before.as_ref().and_then(|seen| seen.record.reserved) != Some(reserved);
-            self.reserve_above(reserved, sent, is_new);
+            self.record_reservation(reserved, sent, is_new);
         }
         let now = clock::boot();
         let since = match before {
             Some(before) if before.record == record => before.since,
             _ => {
                 if let Some(last) = &record.last {
-                    self.may_be_ours &= self.is_own(&last.term);
+                    self.may_be_ours &= self.is_own_term(&last.term);
                     self.last = Some(last.clone());
                 }
                 now
@@ -153,29 +160,30 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Records a reservation.
-    pub(super) fn reserve_above(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
-        if reserved.0 > wall().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
+    /// Records a reservation that a leader has written into the Lease. The request for the Lease
+    /// was sent at the time `sent`. `is_new` is true if the reservation differs from the last one.
+    pub(super) fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
+        if reserved.0 > clock_version().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
             if is_new {
                 tracing::warn!(
                     %reserved,
                     "the version that the Lease reserves is more than a day ahead of the clock, and is ignored"
                 );
             }
-        } else if self.floor().is_none_or(|floor| {
+        } else if self.reservation_floor().is_none_or(|floor| {
             reserved.0.saturating_add(micros(clock::boot().since(sent))) > floor.0
         }) {
-            self.floor = Some((reserved, sent));
+            self.seen_reservation = Some((reserved, sent));
         }
     }
 }
 
-/// Returns the version that corresponds to the wall clock.
-pub(super) fn wall() -> Rv {
+/// Returns the resourceVersion that corresponds to the wall clock.
+pub(super) fn clock_version() -> Rv {
     version(clock::now())
 }
 
-/// Returns the version that corresponds to a time: microseconds since 1970.
+/// Returns the resourceVersion that corresponds to a time: the microseconds since 1970.
 fn version(time: Timestamp) -> Rv {
     Rv(u64::try_from(time.as_microsecond()).unwrap_or(0))
 }

@@ -1,6 +1,5 @@
-//! The wait between two turns of the election.
-//!
-//! Input: the pause that the last turn requested. Output: the event that ended the wait.
+//! Waits between two turns of the election. The end of the pause or an earlier event ends the wait,
+//! such as a request to release the Lease.
 
 use super::super::LeaseStore;
 use super::{Election, WAKE_INTERVAL};
@@ -10,18 +9,22 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// Interval at which the mirrored version is compared with the final version.
+/// The time between two checks if this replica's index has reached the final version: the last
+/// resourceVersion of a leader that has released the Lease.
 const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The event that ends a wait.
+/// The event that ended the wait.
 pub(super) enum ElectionEvent {
+    /// The next turn is due.
     Timer,
+    /// The Lease has probably changed, or will change soon.
     Woken,
+    /// This replica must release the Lease, with this final version.
     Release(Rv),
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Waits for the next turn.
+    /// Waits until the next turn of the election is due, at most for `pause`.
     pub(super) async fn wait(
         &self,
         pause: Duration,
@@ -43,18 +46,22 @@ impl<S: LeaseStore> Election<S> {
         };
         tokio::select! {
             biased;
-            version = released(release) => ElectionEvent::Release(version),
-            () = self.reached() => ElectionEvent::Timer,
+            version = release_requested(release) => ElectionEvent::Release(version),
+            () = self.final_version_reached() => ElectionEvent::Timer,
             () = woken => ElectionEvent::Woken,
             () = sleep(pause) => ElectionEvent::Timer,
         }
     }
 
-    /// Waits until the mirror has reached the final version of the last leader.
-    async fn reached(&self) {
-        let seen = self.seen.as_ref().filter(|_| self.retired.is_none());
-        let missing = seen.and_then(|seen| seen.record.final_version);
-        match missing {
+    /// Waits until this replica's index has reached the final version of the last leader. Never
+    /// completes if no final version is known or the index has reached it already.
+    async fn final_version_reached(&self) {
+        let seen = self
+            .seen
+            .as_ref()
+            .filter(|_| self.own_final_version.is_none());
+        let final_version = seen.and_then(|seen| seen.record.final_version);
+        match final_version {
             Some(version) if (self.replica.head)() != version => {
                 while (self.replica.head)() != version {
                     sleep(HEAD_INTERVAL).await;
@@ -65,8 +72,8 @@ impl<S: LeaseStore> Election<S> {
     }
 }
 
-/// Waits for a release. Never completes if the sender was dropped.
-async fn released(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
+/// Waits for a message on `release`. Never completes if the sender was dropped.
+async fn release_requested(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
     if let Some(receiver) = release {
         let version = receiver.await;
         *release = None;
@@ -77,7 +84,7 @@ async fn released(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
     pending().await
 }
 
-/// Waits for a change. Never completes if the sender was dropped.
+/// Waits for a change of the value. Never completes if the sender was dropped.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         pending::<()>().await;

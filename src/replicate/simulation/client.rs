@@ -1,5 +1,6 @@
-//! A client that uses list and watch: it lists, watches from the version of the list, and lists
-//! again after 410. It moves between replicas.
+//! A simulated client that keeps a local copy of the operations. It lists, then watches from the
+//! resourceVersion of the list, and lists again after 410. It sends each request to a random
+//! replica.
 
 use super::Network;
 use super::invariants::{Invariants, State};
@@ -8,27 +9,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Time for which a server waits for a version that it does not have yet.
-const FRESH_WAIT: Duration = Duration::from_secs(3);
+/// The time for which a replica waits for a resourceVersion that it does not have yet.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Longest time for which a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time for which the client waits for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The state of a client.
+/// The client's copy of the operations. Clones share the copy.
 #[derive(Clone, Default)]
-pub struct Held(Arc<Mutex<Option<State>>>);
+pub struct ClientCopy(Arc<Mutex<Option<State>>>);
 
-impl Held {
-    pub fn is(&self, state: &State) -> bool {
-        self.0
-            .lock()
-            .expect("nothing panics that holds it")
-            .as_ref()
-            == Some(state)
+impl ClientCopy {
+    pub fn equals(&self, state: &State) -> bool {
+        self.0.lock().expect("no lock holder panics").as_ref() == Some(state)
     }
 
     fn set(&self, state: &State) {
-        *self.0.lock().expect("nothing panics that holds it") = Some(state.clone());
+        *self.0.lock().expect("no lock holder panics") = Some(state.clone());
     }
 }
 
@@ -37,18 +34,18 @@ pub struct Client {
     pub network: Network,
     pub invariants: Invariants,
     pub random: fastrand::Rng,
-    pub held: Held,
+    pub copy: ClientCopy,
 }
 
 impl Client {
-    /// Never ends.
+    /// Lists and watches. The future never completes.
     pub async fn run(mut self) {
         loop {
             let Some((mut rv, mut state)) = self.list().await else {
                 sleep(Duration::from_millis(200)).await;
                 continue;
             };
-            self.held.set(&state);
+            self.copy.set(&state);
             while self.watch(&mut rv, &mut state).await {
                 sleep(Duration::from_millis(self.random.u64(0..2_000))).await;
             }
@@ -57,7 +54,7 @@ impl Client {
 
     async fn list(&mut self) -> Option<(Rv, State)> {
         let peer = self.random.choice(self.network.ready())?;
-        timeout(PATIENCE, peer.view.confirm()).await.ok()?;
+        timeout(ANSWER_TIMEOUT, peer.view.confirm()).await.ok()?;
         if peer.process.is_paused() || peer.process.is_killed() {
             return None;
         }
@@ -66,16 +63,16 @@ impl Client {
             .list(&ListScope::All, ReadVersion::Latest)
             .ok()?;
         let state = State::of(&entries);
-        self.invariants.state(rv, &state, &self.name);
+        self.invariants.record_state(rv, &state, &self.name);
         Some((rv, state))
     }
 
-    /// Watches for some time. Returns false if the client has to list again.
+    /// Watches for a random time. Returns false if the client has to list again.
     async fn watch(&mut self, rv: &mut Rv, state: &mut State) -> bool {
         let Some(peer) = self.random.choice(self.network.ready()) else {
             return true;
         };
-        if !peer.reader.reached(*rv, FRESH_WAIT).await {
+        if !peer.reader.reached(*rv, CATCH_UP_TIMEOUT).await {
             return false;
         }
         let Ok(mut cursor) = peer.reader.follow(*rv, ListScope::All) else {
@@ -86,13 +83,16 @@ impl Client {
             let Ok(changes) = changes else { return false };
             for change in &changes {
                 if !state.apply(change) {
-                    let violation = format!("{}: {change:?} does not fit", self.name);
+                    let violation = format!(
+                        "{}: {change:?} does not match the state before it",
+                        self.name
+                    );
                     self.invariants.violation(violation);
                 }
             }
             *rv = cursor.rv();
-            self.invariants.state(*rv, state, &self.name);
-            self.held.set(state);
+            self.invariants.record_state(*rv, state, &self.name);
+            self.copy.set(state);
             if peer.process.is_killed() {
                 break;
             }

@@ -1,9 +1,8 @@
-//! The invariants of every run.
+//! The invariants that every simulation checks.
 //!
-//! Input: the indexes of all replicas, and the events that clients receive. Output: violations.
-//!
-//! Each observed version is recorded with a fingerprint of its state. Another replica or client
-//! must have the same state at that version.
+//! The main invariant is: all replicas and clients that have a resourceVersion have the same state
+//! at it. The first state that is observed at a resourceVersion is recorded as a fingerprint. Each
+//! later observation is compared with this fingerprint.
 
 use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::Leadership;
@@ -12,34 +11,38 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The observations of all replicas. Clones share them.
+/// The observations of all replicas and clients, and the violations of invariants. Clones share
+/// them.
 #[derive(Clone, Default)]
 pub struct Invariants(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
-    /// The state at each version, and the place of its first observation.
+    /// For each resourceVersion: the fingerprint of its state, and the name of the replica or
+    /// client that observed it first.
     states: BTreeMap<Rv, (u64, String)>,
     terms: Vec<Leadership>,
-    /// True if the Lease is replaced by older ones. Then a new replica cannot know the reservation,
-    /// and only issued versions are compared.
+    /// True if the simulation deletes the Lease or replaces it by an older one. Then a new leader
+    /// may not know which resourceVersions the last leader reserved. So the reservations of two
+    /// terms may overlap, but the issued resourceVersions may not.
     loses_reservations: bool,
     violations: Vec<String>,
 }
 
 impl Invariants {
-    /// Records a violation.
+    /// Records the violation of an invariant.
     pub fn violation(&self, what: String) {
         self.lock().violations.push(what);
     }
 
-    /// Allows from now on that the Lease is replaced by older ones, or deleted.
+    /// Records that the simulation deletes the Lease or replaces it by an older one.
     pub fn lose_reservations(&self) {
         self.lock().loses_reservations = true;
     }
 
-    /// Records the beginning of a term.
-    pub fn begins(&self, leadership: &Leadership) {
+    /// Records the start of a leadership term, and checks that all recorded resourceVersions are
+    /// lower.
+    pub fn record_term(&self, leadership: &Leadership) {
         let mut seen = self.lock();
         if let Some((last, (_, at))) = seen.states.last_key_value()
             && *last > leadership.start
@@ -50,8 +53,9 @@ impl Invariants {
         seen.terms.push(leadership.clone());
     }
 
-    /// Records the state of `at` at this version.
-    pub fn state(&self, rv: Rv, state: &State, at: &str) {
+    /// Records that the replica or client `at` has `state` at `rv`, and compares it with earlier
+    /// observations.
+    pub fn record_state(&self, rv: Rv, state: &State, at: &str) {
         if rv == Rv(0) {
             return;
         }
@@ -68,7 +72,7 @@ impl Invariants {
         seen.states.insert(rv, (now, at.to_owned()));
     }
 
-    /// Returns the violations.
+    /// Returns all violations.
     pub fn violations(&self) -> Vec<String> {
         let seen = self.lock();
         let mut violations = seen.violations.clone();
@@ -82,20 +86,20 @@ impl Invariants {
         violations
     }
 
-    /// Returns the number of terms and of versions.
+    /// Returns the number of leadership terms, and the number of observed resourceVersions.
     pub fn counts(&self) -> (usize, usize) {
         let seen = self.lock();
         (seen.terms.len(), seen.states.len())
     }
 
-    /// Returns observed versions, to request them from replicas.
+    /// Returns one of the 100 newest observed resourceVersions at random.
     pub fn some_version(&self, random: &mut fastrand::Rng) -> Option<Rv> {
         let seen = self.lock();
         let newest: Vec<Rv> = seen.states.keys().rev().take(100).copied().collect();
         random.choice(newest)
     }
 
-    /// Returns the sum of all fingerprints. Equal runs have the same sum.
+    /// Returns a hash of all observations. Runs with the same seed have the same hash.
     pub fn fingerprint(&self) -> u64 {
         let seen = self.lock();
         let all = seen.states.iter();
@@ -105,16 +109,17 @@ impl Invariants {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().expect("nothing panics that holds it")
+        self.0.lock().expect("no lock holder panics")
     }
 }
 
-/// The objects at one version: a hash of each, with its version and its bytes.
+/// The objects at one resourceVersion. For each object: a hash of its JSON and of its own
+/// resourceVersion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State(BTreeMap<Key, u64>);
 
 impl State {
-    /// Returns the fingerprint of a list.
+    /// Returns the state that a list contains.
     pub fn of(entries: &[Arc<IndexEntry>]) -> Self {
         let entries = entries.iter();
         Self(
@@ -124,7 +129,8 @@ impl State {
         )
     }
 
-    /// Applies a change as a client does. Returns false if it does not match the state.
+    /// Applies a change as a client does. Returns false if the change does not match the state
+    /// before it.
     pub fn apply(&mut self, change: &crate::index::IndexChange) -> bool {
         let Some(key) = change.key() else { return true };
         let before = match &change.after {
@@ -134,6 +140,7 @@ impl State {
         before == change.before.as_ref().map(|entry| hash(entry))
     }
 
+    /// Returns a hash of all objects.
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (key, hash) in &self.0 {
@@ -149,7 +156,7 @@ fn hash(entry: &IndexEntry) -> u64 {
     hasher.finish()
 }
 
-/// Follows the index of one replica, and records the state at each of its versions.
+/// Records the state of one replica's index at each resourceVersion.
 pub struct Observer {
     name: String,
     reader: IndexReader,
@@ -178,7 +185,8 @@ impl Observer {
             };
             match cursor.next().now_or_never() {
                 None => return,
-                // The index was replaced, or its ring has dropped changes.
+                // The replica has replaced its index, or has dropped the changes from its ring
+                // buffer.
                 Some(Err(_)) => self.following = None,
                 Some(Ok(changes)) => {
                     for change in changes {
@@ -188,31 +196,36 @@ impl Observer {
                             self.invariants.violation(violation);
                         }
                         if !state.apply(&change) {
-                            let violation = format!("{}: {change:?} does not fit", self.name);
+                            let violation = format!(
+                                "{}: {change:?} does not match the state before it",
+                                self.name
+                            );
                             self.invariants.violation(violation);
                         }
                         *head = change.rv;
-                        self.invariants.state(*head, state, &self.name);
+                        self.invariants.record_state(*head, state, &self.name);
                     }
                 }
             }
         }
     }
 
-    /// Checks that the state at `rv` is the recorded one, if this replica has it.
+    /// If the replica has the resourceVersion `rv`, compares its state with the recorded one.
     pub fn check(&self, rv: Rv) {
         if let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Exact(rv)) {
-            self.invariants.state(rv, &State::of(&entries), &self.name);
+            self.invariants
+                .record_state(rv, &State::of(&entries), &self.name);
         }
     }
 
+    /// Records the current state, and follows the changes after it.
     fn begin(&mut self) -> bool {
         self.check(self.reader.oldest());
         let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
             return false;
         };
         let state = State::of(&entries);
-        self.invariants.state(rv, &state, &self.name);
+        self.invariants.record_state(rv, &state, &self.name);
         let cursor = self.reader.follow(rv, ListScope::All).ok();
         self.following = cursor.map(|cursor| (cursor, state, rv));
         self.following.is_some()

@@ -1,4 +1,4 @@
-//! A Lease in a simulated kube-apiserver.
+//! A simulated kube-apiserver that stores one Lease. It can delay, lose or refuse requests.
 
 use crate::replicate::{LeaseError, LeaseStore};
 use futures::FutureExt as _;
@@ -11,22 +11,22 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// Probabilities of failed requests, from 0 to 1.
+/// The probabilities of failed requests, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The request does not arrive. The client gets no answer.
+    /// The request is lost. The client gets no answer.
     pub lost_requests: f64,
     /// The write succeeds, but its answer is lost.
     pub lost_answers: f64,
     /// The request fails with a server error.
     pub errors: f64,
-    /// A write is refused as a conflict although nothing has changed.
+    /// A write is refused as a conflict although the Lease has not changed.
     pub conflicts: f64,
-    /// Longest delay in each direction.
+    /// The longest delay of a request, and of an answer.
     pub delay: Duration,
 }
 
-/// The kube-apiserver. Clones share it.
+/// The simulated kube-apiserver. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct SimulatedLeases(Arc<Mutex<State>>);
 
@@ -39,7 +39,7 @@ struct State {
     writes: u64,
 }
 
-/// A connection to the kube-apiserver.
+/// A replica's connection to the simulated kube-apiserver.
 #[derive(Clone, Debug)]
 pub struct LeaseClient {
     leases: SimulatedLeases,
@@ -48,7 +48,7 @@ pub struct LeaseClient {
 }
 
 impl SimulatedLeases {
-    /// Creates a kube-apiserver without the Lease.
+    /// Creates a kube-apiserver in which the Lease does not exist.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             lease: None,
@@ -59,7 +59,7 @@ impl SimulatedLeases {
         })))
     }
 
-    /// Creates a connection.
+    /// Creates a connection for one replica.
     pub fn client(&self) -> LeaseClient {
         LeaseClient {
             leases: self.clone(),
@@ -68,7 +68,8 @@ impl SimulatedLeases {
         }
     }
 
-    /// Replaces the probabilities. Requests in flight keep theirs.
+    /// Sets the probabilities of failures. The delays of requests that were already sent do not
+    /// change.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
@@ -78,17 +79,17 @@ impl SimulatedLeases {
         self.lock().lease.clone()
     }
 
-    /// Returns the number of writes of the Lease by clients.
+    /// Returns the number of successful writes of the Lease by replicas.
     pub fn writes(&self) -> u64 {
         self.lock().writes
     }
 
-    /// Deletes the Lease, as another client.
+    /// Deletes the Lease, like a user.
     pub fn delete(&self) {
         self.lock().lease = None;
     }
 
-    /// Edits the Lease, as another client.
+    /// Edits the Lease, like a user.
     pub fn edit(&self, edit: impl FnOnce(&mut Lease)) {
         let mut state = self.lock();
         if let Some(mut lease) = state.lease.take() {
@@ -111,9 +112,10 @@ impl State {
     fn store(&mut self, mut lease: Lease) -> Lease {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
-        // In the form of an answer of a server.
+        // The Lease is serialized and parsed, like in an answer of a real server.
         let json = serde_json::to_string(&lease).expect("a Lease has only string keys");
-        let lease: Lease = serde_json::from_str(&json).expect("it was written from a Lease");
+        let lease: Lease =
+            serde_json::from_str(&json).expect("the JSON was serialized from a Lease");
         self.lease = Some(lease.clone());
         lease
     }
@@ -150,25 +152,25 @@ enum Request {
 }
 
 impl LeaseClient {
-    /// Interrupts or restores the connection. Requests in flight on an interrupted connection are
+    /// Interrupts or restores the connection. Requests and answers on an interrupted connection are
     /// lost.
     pub fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Relaxed);
     }
 
-    /// Sends a request in a separate task. It continues if the client stops waiting, is paused or
-    /// is killed.
+    /// Sends a request in a separate task. So the server processes the request even if the replica
+    /// stops waiting, is paused or is killed.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Lease, LeaseError>> {
         let Faults { delay, .. } = self.leases.lock().faults;
-        let way = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
-        let (there, back) = (way(), way());
+        let random_delay = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
+        let (to_server, to_client) = (random_delay(), random_delay());
         let (client, (answer, answered)) = (self.clone(), oneshot::channel());
         tokio::spawn(async move {
-            sleep(there).await;
-            if let Some(result) = client.arrive(request) {
-                sleep(back).await;
+            sleep(to_server).await;
+            if let Some(result) = client.process(request) {
+                sleep(to_client).await;
                 if !client.is_cut.load(Relaxed) {
-                    // The client may have stopped waiting.
+                    // The receiver is dropped if the replica has stopped waiting.
                     let _ = answer.send(result);
                 }
             }
@@ -186,8 +188,8 @@ impl LeaseClient {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Processes the request at the server. None if the client gets no answer.
-    fn arrive(&self, request: Request) -> Option<Result<Lease, LeaseError>> {
+    /// Processes the request in the server. Returns None if the replica gets no answer.
+    fn process(&self, request: Request) -> Option<Result<Lease, LeaseError>> {
         let mut state = self.leases.lock();
         let faults = state.faults;
         let happens = |probability: f64| self.random().f64() < probability;

@@ -1,8 +1,11 @@
-//! Parts of simulated clusters: processes with their own clocks, which can be paused between any
-//! two steps, and a Lease in a kube-apiserver that loses and delays requests.
+//! Simulated clusters for the tests of the election and of replication.
 //!
-//! A simulation runs on tokio's paused clock and on one thread. All random choices come from a
-//! seed, so the same seed gives the same run.
+//! A cluster has replicas, clients, a network and a Lease in a kube-apiserver. Each replica runs in
+//! a simulated process that has its own clocks and can be paused at every await. The network and
+//! the kube-apiserver delay and lose messages.
+//!
+//! A simulation runs in one thread on tokio's paused clock. All random choices come from a seed, so
+//! the same seed gives the same run.
 
 mod client;
 mod invariants;
@@ -12,10 +15,10 @@ mod process;
 mod replica;
 mod subjects;
 
-pub use client::{Client, Held};
+pub use client::{Client, ClientCopy};
 pub use invariants::{Invariants, State};
 pub use leases::{Faults, LeaseClient, SimulatedLeases};
 pub use network::{Network, NetworkFaults};
 pub use process::Process;
-pub use replica::{Surroundings, WholeReplica};
+pub use replica::{Environment, WholeReplica};
 pub use subjects::Subjects;

@@ -1,4 +1,5 @@
-//! The network between simulated replicas. It delays and loses messages, and can be interrupted.
+//! The simulated network between replicas. It delays and loses messages, and each replica can be
+//! cut off from it.
 
 use super::Process;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
@@ -16,40 +17,40 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Objects per page.
-const PAGE: usize = 3;
+/// The number of objects in a page of a list.
+const PAGE_OBJECTS: usize = 3;
 
-/// Interval at which one side checks if the other one is still paused.
-const LOOK: Duration = Duration::from_millis(20);
+/// The time between two checks if the receiver of a message is still paused or cut off.
+const REACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time for a message that is lost several times and sent again.
+/// The additional delay of a lost message, which is sent again.
 const RETRANSMISSION: Duration = Duration::from_secs(5);
 
-/// Probabilities of failures of messages between replicas, from 0 to 1.
+/// The probabilities of network failures, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkFaults {
-    /// A message is lost, and sent again much later.
+    /// A message is lost and sent again 5 s later.
     pub lost: f64,
     /// A connection is reset.
     pub reset: f64,
-    /// Longest delay in each direction.
+    /// The longest delay of a message.
     pub delay: Duration,
 }
 
-/// A replica as other replicas reach it.
+/// A replica, as other replicas and clients use it.
 #[derive(Clone)]
 pub struct Peer {
     pub process: Process,
     pub view: View,
     pub reader: IndexReader,
-    /// True if messages from and to this replica are lost.
+    /// True if the replica is cut off: messages from and to it do not arrive.
     pub is_cut: Arc<AtomicBool>,
-    /// True if it answers requests for data: it was in sync with a leader, or has read all targets
-    /// as the leader.
+    /// True if the replica answers requests of clients. Before that, it must have copied a leader's
+    /// index or read all targets as the leader.
     pub is_ready: Arc<AtomicBool>,
 }
 
-/// The network. Clones share it.
+/// The simulated network. Clones share its state.
 #[derive(Clone)]
 pub struct Network(Arc<Mutex<State>>);
 
@@ -78,15 +79,17 @@ impl Network {
         self.lock().peers.remove(address);
     }
 
-    /// Returns the replicas that answer requests for data now.
+    /// Returns the replicas that answer requests of clients now.
     pub fn ready(&self) -> Vec<Peer> {
         let state = self.lock();
         let answers = |peer: &&Peer| peer.is_ready.load(Relaxed) && !peer.process.is_paused();
         state.peers.values().filter(answers).cloned().collect()
     }
 
-    /// The links of a replica. `is_cut` interrupts its messages. The links have separate random
-    /// choices, because the order in which tokio wakes several tasks is not repeatable.
+    /// Returns the link factory of a replica. The replica is cut off while `is_cut` is true.
+    ///
+    /// Each replica has its own generator of random numbers. With a common generator, a run would
+    /// not be repeatable, because tokio can wake several tasks in any order.
     pub fn links(&self, is_cut: Arc<AtomicBool>, random: fastrand::Rng) -> SimulatedLinks {
         SimulatedLinks {
             network: self.clone(),
@@ -96,11 +99,11 @@ impl Network {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nothing panics that holds it")
+        self.0.lock().expect("no lock holder panics")
     }
 }
 
-/// Creates the links of one replica.
+/// Creates the links of one replica to leaders.
 #[derive(Clone)]
 pub struct SimulatedLinks {
     network: Network,
@@ -109,12 +112,13 @@ pub struct SimulatedLinks {
 }
 
 impl SimulatedLinks {
-    /// Sends a message in one direction. An error if the connection is reset.
-    async fn pass(&self) -> Result<(), LinkError> {
+    /// Delays one message. Returns an error if the connection is reset.
+    async fn transmit(&self) -> Result<(), LinkError> {
         let (time, is_lost, is_reset) = {
             let NetworkFaults { lost, reset, delay } = self.network.lock().faults;
-            let mut random = self.random.lock().expect("nothing panics that holds it");
-            let longest = 200 + u64::try_from(delay.as_micros()).expect("a short time");
+            let mut random = self.random.lock().expect("no lock holder panics");
+            let longest =
+                200 + u64::try_from(delay.as_micros()).expect("the delay fits into 64 bits");
             let time = Duration::from_micros(random.u64(100..=longest));
             let (first, second) = (random.f64(), random.f64());
             (time, first < lost, second < reset)
@@ -150,9 +154,10 @@ struct SimulatedLink {
 }
 
 impl SimulatedLink {
-    /// Sends a request. If the other replica is paused, it waits.
-    async fn reach(&self) -> Result<Peer, LinkError> {
-        self.links.pass().await?;
+    /// Sends a request to the leader, and returns the leader. Waits while the leader is paused or
+    /// cut off.
+    async fn send_request(&self) -> Result<Peer, LinkError> {
+        self.links.transmit().await?;
         let peer = self
             .links
             .network
@@ -161,18 +166,18 @@ impl SimulatedLink {
             .get(&self.leader.address)
             .cloned();
         let peer = peer.ok_or_else(|| LinkError::Failed("no replica is there".to_owned()))?;
-        self.arrive(&peer).await?;
+        self.wait_until_reachable(&peer).await?;
         Ok(peer)
     }
 
-    /// Waits until a message has arrived.
-    async fn arrive(&self, peer: &Peer) -> Result<(), LinkError> {
-        // A lost message is sent again until it arrives.
+    /// Waits until a message can reach `peer`. Returns an error if the process of `peer` has ended.
+    async fn wait_until_reachable(&self, peer: &Peer) -> Result<(), LinkError> {
+        // TCP sends a lost message again until it arrives.
         while self.links.is_cut.load(Relaxed)
             || peer.is_cut.load(Relaxed)
             || peer.process.is_paused()
         {
-            sleep(LOOK).await;
+            sleep(REACHABLE_CHECK_INTERVAL).await;
         }
         if peer.process.is_killed() {
             return Err(LinkError::Failed("the process has ended".to_owned()));
@@ -180,8 +185,9 @@ impl SimulatedLink {
         Ok(())
     }
 
-    /// Requests for another term than that of the other side are refused.
-    fn served(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
+    /// Returns a token that is cancelled when `peer` stops serving `term`. Returns an error if
+    /// `peer` does not serve `term`.
+    fn check_term(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
         peer.view
             .mirrored(term.as_str())
             .ok_or(LinkError::AnotherTerm)
@@ -191,12 +197,12 @@ impl SimulatedLink {
 impl Link for SimulatedLink {
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
         async {
-            let peer = self.reach().await?;
+            let peer = self.send_request().await?;
             let term = self.leader.term.as_str();
             let answer = peer
                 .process
                 .within(|| peer.view.answer(term, IncompleteRuleSets::default()));
-            self.links.pass().await?;
+            self.links.transmit().await?;
             answer.ok_or(LinkError::AnotherTerm)
         }
         .boxed()
@@ -204,10 +210,10 @@ impl Link for SimulatedLink {
 
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
         async move {
-            let peer = self.reach().await?;
-            Self::served(&peer, &self.leader.term)?;
+            let peer = self.send_request().await?;
+            Self::check_term(&peer, &self.leader.term)?;
             let page = page(&peer.reader, &start).ok_or(LinkError::Gone);
-            self.links.pass().await?;
+            self.links.transmit().await?;
             page
         }
         .boxed()
@@ -215,11 +221,11 @@ impl Link for SimulatedLink {
 
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
         async move {
-            let peer = self.reach().await?;
-            let ended = Self::served(&peer, &self.leader.term)?;
+            let peer = self.send_request().await?;
+            let ended = Self::check_term(&peer, &self.leader.term)?;
             let cursor = peer.reader.follow(after, ListScope::All);
-            self.links.pass().await?;
-            let watch = Watch {
+            self.links.transmit().await?;
+            let watch = ChangeStream {
                 cursor: cursor.map_err(|_| LinkError::Gone)?,
                 ended,
                 peer,
@@ -239,8 +245,8 @@ impl Link for SimulatedLink {
     }
 }
 
-/// A stream of changes.
-struct Watch {
+/// The stream of a leader's changes to one follower.
+struct ChangeStream {
     cursor: Cursor,
     ended: CancellationToken,
     peer: Peer,
@@ -248,7 +254,7 @@ struct Watch {
     events: VecDeque<LeaderEvent>,
 }
 
-impl Watch {
+impl ChangeStream {
     async fn next(&mut self) -> Result<Option<LeaderEvent>, LinkError> {
         while self.events.is_empty() {
             let changes = tokio::select! {
@@ -257,8 +263,8 @@ impl Watch {
                 changes = self.cursor.next() => changes.map_err(|_| LinkError::Gone)?,
             };
             self.events.extend(changes.iter().map(event));
-            self.link.arrive(&self.peer).await?;
-            self.link.links.pass().await?;
+            self.link.wait_until_reachable(&self.peer).await?;
+            self.link.links.transmit().await?;
         }
         Ok(self.events.pop_front())
     }
@@ -277,7 +283,7 @@ fn event(change: &IndexChange) -> LeaderEvent {
     }
 }
 
-/// None if the version is no longer available.
+/// Returns a page of the list. Returns None if its resourceVersion is no longer available.
 fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
     let (at, after) = match start {
         PageStart::Latest => (ReadVersion::Latest, None),
@@ -297,7 +303,7 @@ fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
         .filter(|entry| after.as_ref() < Some(entry.key()));
     let objects: Vec<_> = rest
         .by_ref()
-        .take(PAGE)
+        .take(PAGE_OBJECTS)
         .map(|entry| (entry.key().clone(), entry.rv(), entry.json().to_vec()))
         .collect();
     let last = rest.next().and(objects.last());

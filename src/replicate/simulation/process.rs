@@ -1,4 +1,5 @@
-//! A process of a simulation: its root future, and the clocks of its machine.
+//! A simulated process. It runs one future with the clocks of its machine, and it can be paused and
+//! killed.
 
 use crate::clock::simulated::Skew;
 use std::future::Future;
@@ -7,22 +8,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Controls a process: it can be paused as with SIGSTOP, and killed. Clones control the same
-/// process.
+/// Pauses and kills a simulated process, like SIGSTOP and SIGKILL. Clones control the same process.
 #[derive(Clone, Debug)]
 pub struct Process(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     skew: Skew,
-    /// The number of polls after which the process pauses. Zero means paused.
+    /// The number of polls after which the process pauses. `Some(0)` means that it is paused, and
+    /// None that no pause is planned.
     polls_left: Option<u32>,
     is_killed: bool,
     waker: Option<Waker>,
 }
 
 impl Process {
-    /// Creates a process on a machine with these clocks.
+    /// Creates a process on a machine with the clocks `skew`.
     pub fn new(skew: Skew) -> Self {
         Self(Arc::new(Mutex::new(State {
             skew,
@@ -32,8 +33,8 @@ impl Process {
         })))
     }
 
-    /// Runs `root` in the process. This future must poll everything that the process does, because
-    /// a separate task would continue during a pause.
+    /// Returns a future that runs `root` in the process. `root` must not spawn tasks, because a
+    /// spawned task would continue during a pause.
     pub fn run<F: Future<Output = ()> + Send + 'static>(&self, root: F) -> Pausable {
         Pausable {
             process: self.clone(),
@@ -41,14 +42,14 @@ impl Process {
         }
     }
 
-    /// Pauses the process after `polls` further polls, which is between any two steps.
+    /// Pauses the process after `polls` further polls of its future.
     pub fn pause_after(&self, polls: u32) {
         self.lock().polls_left = Some(polls);
     }
 
-    /// Simulates a pause of the virtual machine for this time. Its boot clock shows the pause, but
-    /// no timer does.
-    pub fn skip(&self, time: Duration) {
+    /// Simulates a pause of the virtual machine for `time`. The boot clock continues during the
+    /// pause, but timers do not.
+    pub fn pause_machine_for(&self, time: Duration) {
         self.lock().skew.boot += time;
     }
 
@@ -57,7 +58,7 @@ impl Process {
         self.change(|state| state.polls_left = None);
     }
 
-    /// Ends the process at once. Its requests in flight continue.
+    /// Ends the process at once. Requests that it has sent continue.
     pub fn kill(&self) {
         self.change(|state| state.is_killed = true);
     }
@@ -67,17 +68,18 @@ impl Process {
         self.lock().polls_left == Some(0)
     }
 
-    /// Returns true if it has ended.
+    /// Returns true if the process was killed.
     pub fn is_killed(&self) -> bool {
         self.lock().is_killed
     }
 
-    /// Runs `body` with the clocks of the process.
+    /// Calls `body` with the clocks of the process.
     pub fn within<T>(&self, body: impl FnOnce() -> T) -> T {
         let skew = self.lock().skew;
         skew.within(body)
     }
 
+    /// Changes the state, and wakes the process.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -93,7 +95,7 @@ impl Process {
     }
 }
 
-/// The root future of a process. It ends when the process does.
+/// The future of a process. It completes when `root` completes or the process is killed.
 pub struct Pausable {
     process: Process,
     root: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -125,7 +127,7 @@ impl Future for Pausable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_process_takes_no_step_and_a_killed_one_ends() {
+async fn a_paused_process_makes_no_progress_and_a_killed_process_ends() {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     let process = Process::new(Skew::NONE);
@@ -137,14 +139,14 @@ async fn a_paused_process_takes_no_step_and_a_killed_one_ends() {
             counted.fetch_add(1, Relaxed);
         }
     }));
-    let after = |seconds: u64| tokio::time::sleep(Duration::from_millis(1000 * seconds + 1));
-    after(3).await;
+    let just_after = |seconds: u64| tokio::time::sleep(Duration::from_millis(1000 * seconds + 1));
+    just_after(3).await;
     assert_eq!(steps.load(Relaxed), 3);
     process.pause_after(1);
-    after(10).await;
+    just_after(10).await;
     assert_eq!(steps.load(Relaxed), 4);
     process.resume();
-    after(1).await;
+    just_after(1).await;
     assert!(steps.load(Relaxed) > 4);
     process.kill();
     task.await.unwrap();

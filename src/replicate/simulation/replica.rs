@@ -1,5 +1,5 @@
-//! A complete simulated replica: the real election, mirror, index, tracker and persistence, in one
-//! process that can be paused and killed.
+//! A simulated replica for tests. It has the real election, mirror, index, tracker and persistence,
+//! in one simulated process that can be paused and killed.
 
 use super::invariants::{Invariants, Observer};
 use super::network::{Network, Peer};
@@ -7,7 +7,7 @@ use super::subjects::{SimulatedPipeline, Subjects};
 use super::{LeaseClient, Process, SimulatedLeases};
 use crate::clock::simulated::Skew;
 use crate::index::{Bounds, IndexReader, Rv, index_from};
-use crate::persist::fake::Fake;
+use crate::persist::fake::FakeCluster;
 use crate::replicate::{Election, LeaderView, Mirror, Replica, ReplicaTask, Term, Timing, view};
 use crate::telemetry::Metrics;
 use ifo_engine::track::Retention;
@@ -17,31 +17,31 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The ring is small, so that versions become unavailable while clients and mirrors still need
-/// them.
+/// The bounds of the ring buffer of changes. The buffer is small, so that it drops changes that
+/// clients and followers still need.
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 10,
     age: Duration::from_secs(30),
 };
 
-/// The shared parts of all replicas.
+/// The simulated cluster around the replicas.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Environment {
     pub leases: SimulatedLeases,
     pub network: Network,
     pub subjects: Subjects,
     pub invariants: Invariants,
     pub retention: Option<Retention>,
-    /// The custom resources, in persistence mode.
-    pub store: Option<Fake>,
+    /// The custom resources. None if persistence mode is off.
+    pub store: Option<FakeCluster>,
 }
 
-/// A replica.
+/// A simulated replica.
 pub struct WholeReplica {
     pub pod: String,
     pub process: Process,
     pub leases: LeaseClient,
-    /// True if it is disconnected from the other replicas.
+    /// True if the replica is cut off from the other replicas.
     pub is_cut: Arc<AtomicBool>,
     pub reader: IndexReader,
     pub observer: Observer,
@@ -52,15 +52,15 @@ pub struct WholeReplica {
 }
 
 impl WholeReplica {
-    /// Starts the replica. A replica with an existing name is the next container of that Pod.
+    /// Starts a replica. If `pod` has run before, the replica is the next container of that Pod.
     pub fn start(
-        around: &Surroundings,
+        environment: &Environment,
         (pod, container): (&str, usize),
         skew: Skew,
         random: &mut fastrand::Rng,
     ) -> Self {
         let process = Process::new(skew);
-        let (leases, is_cut) = (around.leases.client(), Arc::<AtomicBool>::default());
+        let (leases, is_cut) = (environment.leases.client(), Arc::<AtomicBool>::default());
         let address = format!("{pod}:8443");
         let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));
         let (standing_sender, standing) = watch::channel(LeaderView::Unknown);
@@ -85,7 +85,7 @@ impl WholeReplica {
         let election = process.within(|| {
             Election::with_random(client, timing, member, metrics.clone(), random.fork())
         });
-        let links = Arc::new(around.network.links(is_cut.clone(), random.fork()));
+        let links = Arc::new(environment.network.links(is_cut.clone(), random.fork()));
         let retire = CancellationToken::new();
         let task = ReplicaTask {
             writer,
@@ -96,11 +96,11 @@ impl WholeReplica {
             view: view.clone(),
             pipeline: SimulatedPipeline {
                 operations: reader.clone(),
-                subjects: around.subjects.clone(),
-                invariants: around.invariants.clone(),
+                subjects: environment.subjects.clone(),
+                invariants: environment.invariants.clone(),
                 is_ready: is_ready.clone(),
-                retention: around.retention,
-                store: around.store.clone(),
+                retention: environment.retention,
+                store: environment.store.clone(),
                 metrics,
                 random: random.fork(),
                 persistence: None,
@@ -109,7 +109,7 @@ impl WholeReplica {
             release: Some(release),
             shutdown: CancellationToken::new(),
         };
-        let (invariants, name) = (around.invariants.clone(), format!("{pod}.{container}"));
+        let (invariants, name) = (environment.invariants.clone(), format!("{pod}.{container}"));
         let observer = Observer::new(name.clone(), reader.clone(), invariants.clone());
         let peer = Peer {
             process: process.clone(),
@@ -118,19 +118,19 @@ impl WholeReplica {
             is_cut: is_cut.clone(),
             is_ready: is_ready.clone(),
         };
-        around.network.add(address.clone(), peer);
-        let join = async move {
+        environment.network.add(address.clone(), peer);
+        let mark_ready = async move {
             let mut synced = synced;
-            // The mirror holds the sender.
+            // The sender is dropped only together with the mirror.
             let _ = synced.wait_for(Option::is_some).await;
             is_ready.store(true, Relaxed);
         };
         let root = async move {
             let ended = async {
                 let ended = task.run().await;
-                invariants.violation(format!("{name}: {ended:?} ended"));
+                invariants.violation(format!("{name}: the task {ended:?} has ended"));
             };
-            tokio::join!(biased; election.run(standing_sender, released), ended, join);
+            tokio::join!(biased; election.run(standing_sender, released), ended, mark_ready);
             drop(may_begin);
         };
         tokio::spawn(process.run(root));
@@ -143,12 +143,12 @@ impl WholeReplica {
             observer,
             standing,
             retire,
-            network: around.network.clone(),
+            network: environment.network.clone(),
             address,
         }
     }
 
-    /// Returns true if it leads, by its own clock.
+    /// Returns true if this replica leads according to its own clock.
     pub fn leads(&self) -> bool {
         let standing = self.standing.borrow();
         matches!(&*standing, LeaderView::Leading(it) if self.process.within(|| it.is_valid()))
@@ -166,7 +166,7 @@ impl WholeReplica {
         self.network.remove(&self.address);
     }
 
-    /// Ends all its disturbances.
+    /// Resumes the replica, and restores its connections.
     pub fn heal(&self) {
         self.process.resume();
         self.leases.cut(false);

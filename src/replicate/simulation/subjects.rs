@@ -1,9 +1,10 @@
-//! Simulated subjects, and the pipeline that detects operations on them.
+//! Simulated subjects (the objects that operations are about), and a pipeline that detects
+//! operations on them with the real tracker and the real persistence.
 
 use super::invariants::Invariants;
 use crate::clock;
 use crate::index::{IndexReader, ListScope, ReadVersion, Writer};
-use crate::persist::fake::Fake;
+use crate::persist::fake::FakeCluster;
 use crate::persist::{self, AtStop, Persist, PersistVerdict, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;
@@ -28,40 +29,40 @@ use tokio_util::sync::CancellationToken;
 /// The namespace of all subjects.
 pub const NAMESPACE: &str = "ns";
 
-/// Time after the last detection at which an operation ends.
+/// The debounce period: an operation ends when it has not been detected for this time.
 pub const DEBOUNCE: Duration = Duration::from_secs(2);
 
-/// The subjects in the simulated cluster. Clones share them.
+/// All subjects in the simulated cluster. Clones share them.
 #[derive(Clone, Default)]
 pub struct Subjects(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Value>,
-    /// All changes: the object, and true if it was deleted.
+    /// All changes so far. The flag is true if the object was deleted.
     changes: Vec<(Value, bool)>,
     changed: watch::Sender<usize>,
     uids: u32,
 }
 
 impl Subjects {
-    /// Changes one subject at random.
+    /// Creates, changes or deletes one subject at random.
     pub fn change(&self, random: &mut fastrand::Rng) {
-        let mut state = self.0.lock().expect("nothing panics that holds it");
+        let mut state = self.0.lock().expect("no lock holder panics");
         let number = random.u32(0..8);
         let name = format!("vm-{number}");
         let before = state.objects.get(&name).cloned();
-        let deletes = before.is_some() && random.u8(..) < 25;
+        let is_deleted = before.is_some() && random.u8(..) < 25;
         let object = match before {
-            Some(object) if deletes => object,
+            Some(object) if is_deleted => object,
             Some(mut object) => {
-                let migrates = object["phase"] == "Migrating";
-                if migrates && random.bool() {
+                let is_migrating = object["phase"] == "Migrating";
+                if is_migrating && random.bool() {
                     object["percent"] = random.u32(0..100).into();
                 } else {
-                    object["phase"] = if migrates { "Running" } else { "Migrating" }.into();
-                    // Half of the subjects contain the start time.
-                    if !migrates && number.is_multiple_of(2) {
+                    object["phase"] = if is_migrating { "Running" } else { "Migrating" }.into();
+                    // Only half of the subjects have a field with the start time of the operation.
+                    if !is_migrating && number.is_multiple_of(2) {
                         object["began"] = clock::now().to_string().into();
                     }
                 }
@@ -76,32 +77,33 @@ impl Subjects {
                 })
             }
         };
-        if deletes {
+        if is_deleted {
             state.objects.remove(&name);
         } else {
             state.objects.insert(name, object.clone());
         }
-        state.changes.push((object, deletes));
+        state.changes.push((object, is_deleted));
         let count = state.changes.len();
         state.changed.send_replace(count);
     }
 
-    /// Returns the names of the subjects with an operation.
+    /// Returns the names of the subjects that have an operation in flight.
     pub fn in_flight(&self) -> Vec<String> {
-        let state = self.0.lock().expect("nothing panics that holds it");
+        let state = self.0.lock().expect("no lock holder panics");
         let objects = state.objects.iter();
         let migrating = objects.filter(|(_, object)| object["phase"] == "Migrating");
         migrating.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Returns the number of changes so far, as a value to wait for.
     fn changed(&self) -> watch::Receiver<usize> {
-        let state = self.0.lock().expect("nothing panics that holds it");
+        let state = self.0.lock().expect("no lock holder panics");
         state.changed.subscribe()
     }
 
-    /// Returns all objects, and the number of changes so far.
+    /// Returns the number of changes so far, and all objects.
     fn list(&self) -> (usize, Vec<Value>) {
-        let state = self.0.lock().expect("nothing panics that holds it");
+        let state = self.0.lock().expect("no lock holder panics");
         (
             state.changes.len(),
             state.objects.values().cloned().collect(),
@@ -109,24 +111,24 @@ impl Subjects {
     }
 
     fn changes_after(&self, count: usize) -> Vec<(Value, bool)> {
-        let state = self.0.lock().expect("nothing panics that holds it");
+        let state = self.0.lock().expect("no lock holder panics");
         state.changes[count..].to_vec()
     }
 }
 
-/// The pipeline of a simulated replica: the real tracker, the real persistence, and feeds of the
-/// simulated subjects.
+/// The pipeline of a simulated replica. It watches the simulated subjects, and runs the real
+/// tracker and the real persistence.
 pub struct SimulatedPipeline {
     pub operations: IndexReader,
     pub subjects: Subjects,
     pub invariants: Invariants,
     pub is_ready: Arc<AtomicBool>,
     pub retention: Option<Retention>,
-    /// The custom resources, in persistence mode.
-    pub store: Option<Fake>,
+    /// The custom resources. None if persistence mode is off.
+    pub store: Option<FakeCluster>,
     pub metrics: Arc<Metrics>,
     pub random: fastrand::Rng,
-    /// The persistence of the current term.
+    /// The persistence of the current leadership term: the token that stops it, and its task.
     pub persistence: Option<(CancellationToken, BoxFuture<'static, ()>)>,
 }
 
@@ -136,7 +138,7 @@ impl Pipeline for SimulatedPipeline {
         writer: &'a mut Writer,
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>> {
-        self.invariants.begins(leadership);
+        self.invariants.record_term(leadership);
         let (sender, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
         let settled = watch::Sender::new(None);
         let persistence = self.persist(settled.subscribe());
@@ -215,11 +217,11 @@ impl SimulatedPipeline {
     }
 }
 
-/// Detects operations during one term.
+/// Watches the subjects and detects operations during one leadership term.
 struct Feed {
     operations: IndexReader,
     subjects: Subjects,
-    store: Option<Fake>,
+    store: Option<FakeCluster>,
     is_ready: Arc<AtomicBool>,
     random: fastrand::Rng,
     messages: mpsc::Sender<Message>,
@@ -235,7 +237,7 @@ impl Feed {
             resource: "machines".into(),
         });
         let book = Arc::new(book(&target));
-        self.pause(500).await;
+        self.random_delay(500).await;
         self.send(Message::Rules {
             target: target.clone(),
             book: Some(book.clone()),
@@ -256,17 +258,17 @@ impl Feed {
                 self.send(Message::Booked(Arc::default())).await;
                 let (done, flushed) = oneshot::channel();
                 self.send(Message::Flush(done)).await;
-                // The sender is dropped only if the tracker has ended, which also ends this task.
+                // The sender is dropped only if the tracker ends. Then this task ends, too.
                 let _ = flushed.await;
                 self.is_ready.store(true, Relaxed);
                 settled.send_replace(Some(Arc::default()));
             }
             while self.random.u8(..) > 2 {
-                // The subjects hold the sender.
+                // The sender is dropped only together with the subjects.
                 let _ = changed.wait_for(|&count| count > known).await;
                 for (object, is_deleted) in self.subjects.changes_after(known) {
                     known += 1;
-                    self.pause(300).await;
+                    self.random_delay(300).await;
                     let event = if is_deleted {
                         Some(deleted(&mut detector, &object))
                     } else {
@@ -275,33 +277,34 @@ impl Feed {
                     self.feed(&source, event).await;
                 }
             }
-            // The watch breaks.
+            // The watch is interrupted.
             self.feed(&source, Some(detector.lost())).await;
-            self.pause(3_000).await;
+            self.random_delay(3_000).await;
         }
     }
 
-    /// Reads all subjects. Returns the number of changes before this state.
+    /// Lists all subjects. Returns the number of changes up to this list.
     async fn relist(&mut self, source: &Source, detector: &mut Detector) -> usize {
         self.feed(source, Some(detector.reset())).await;
-        self.pause(500).await;
+        self.random_delay(500).await;
         let (known, objects) = self.subjects.list();
         for object in objects {
             self.feed(source, applied(detector, &object)).await;
             if self.random.bool() {
-                self.pause(50).await;
+                self.random_delay(50).await;
             }
         }
         self.feed(source, Some(detector.synced().0)).await;
         known
     }
 
-    /// Returns the initial state of the leader, in the order in which the server reads it.
+    /// Reads the operations that a new leader takes over. The sources are read in the same order as
+    /// in the real server.
     async fn initial_state(&mut self) -> InitialState {
         let listed = self.operations.list(&ListScope::All, ReadVersion::Latest);
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
         let deleted = self.operations.deleted();
-        self.pause(100).await;
+        self.random_delay(100).await;
         let namespaces = HashMap::from([(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)]);
         let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
         for entry in listed {
@@ -332,8 +335,8 @@ impl Feed {
         }
     }
 
-    async fn pause(&mut self, longest: u64) {
-        sleep(Duration::from_millis(self.random.u64(0..=longest))).await;
+    async fn random_delay(&mut self, longest_ms: u64) {
+        sleep(Duration::from_millis(self.random.u64(0..=longest_ms))).await;
     }
 
     async fn feed(&self, source: &Source, event: Option<FeedEvent>) {
@@ -346,7 +349,7 @@ impl Feed {
         .await;
     }
 
-    /// Sends to the tracker. If the tracker has ended, this never completes.
+    /// Sends a message to the tracker. Never completes if the tracker has ended.
     async fn send(&self, message: Message) {
         if self.messages.send(message).await.is_err() {
             pending::<()>().await;
@@ -365,18 +368,18 @@ fn book(target: &Gvr) -> RuleBook {
             "progress": "object.percent",
         }],
     });
-    let spec = serde_json::from_value(spec).expect("a spec");
-    let rule_set = Arc::new(compile("machine-rules", &spec).expect("valid rules"));
+    let spec = serde_json::from_value(spec).expect("the JSON has the fields of a rule set");
+    let rule_set = Arc::new(compile("machine-rules", &spec).expect("the rules are valid"));
     RuleBook::new(1, target.clone(), "Machine".into(), true, vec![rule_set])
 }
 
 fn applied(detector: &mut Detector, object: &Value) -> Option<FeedEvent> {
     let found = detector.applied(object.to_string().as_bytes(), clock::reading());
-    found.expect("it has a name").into_event()
+    found.expect("the object has a name").into_event()
 }
 
 fn deleted(detector: &mut Detector, object: &Value) -> FeedEvent {
     let vanished = detector.deleted(object.to_string().as_bytes());
-    let subject = vanished.expect("it has a name").subject;
+    let subject = vanished.expect("the object has a name").subject;
     detector.vanished(subject, false, clock::reading())
 }

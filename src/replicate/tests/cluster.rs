@@ -1,5 +1,5 @@
-//! A simulated cluster of replicas. Each has a real election, a writer that issues versions, and a
-//! mirror that copies the head version of the leader.
+//! A simulated cluster for tests of the election. Each replica has a real election, a writer that
+//! only issues resourceVersions, and a task that copies only the leader's newest resourceVersion.
 
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
@@ -15,40 +15,42 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-/// The wall clock at the beginning.
+/// The time on the wall clock when a simulation starts.
 pub const BEGIN: &str = "2026-01-01T00:00:00Z";
 
 pub struct Cluster {
     pub leases: SimulatedLeases,
-    pub replicas: Vec<Simulation>,
-    pub facts: Arc<Mutex<ObjectFacts>>,
+    pub replicas: Vec<SimulatedReplica>,
+    pub observations: Arc<Mutex<Observations>>,
     pub random: fastrand::Rng,
     _clock: Simulated,
 }
 
-/// The observations of all processes.
+/// What the simulation has recorded about all replicas.
 #[derive(Default)]
-pub struct ObjectFacts {
-    /// Each issued version, with its term.
+pub struct Observations {
+    /// The issued resourceVersions, each with the leadership term that issued it.
     issued: BTreeMap<u64, Term>,
-    /// Each leadership, with its process.
+    /// All leaderships, each with the process that led.
     terms: Vec<(Process, Leadership)>,
-    /// Addresses of the running processes.
+    /// The running replicas by address.
     peers: BTreeMap<String, Peer>,
-    /// The violations.
+    /// The violations of invariants, such as two leaders at the same time.
     pub violations: Vec<String>,
 }
 
-/// The state of a replica for the other replicas.
+/// The state of a replica that other replicas read.
 #[derive(Clone)]
 struct Peer {
+    /// The newest resourceVersion of the replica.
     head: Arc<AtomicU64>,
-    led: Arc<Mutex<Option<Term>>>,
+    /// The last term in which the replica led.
+    last_own_term: Arc<Mutex<Option<Term>>>,
     process: Process,
 }
 
-/// A replica.
-pub struct Simulation {
+/// A simulated replica.
+pub struct SimulatedReplica {
     pub pod: String,
     pub process: Process,
     pub client: LeaseClient,
@@ -58,7 +60,7 @@ pub struct Simulation {
     pub metrics: Arc<Metrics>,
     pub wake: Arc<Notify>,
     release: Option<oneshot::Sender<Rv>>,
-    /// Set at SIGTERM, which stops the writer.
+    /// Stops the writer when it is set to true.
     pub stop: watch::Sender<bool>,
 }
 
@@ -67,13 +69,13 @@ impl Cluster {
         Self {
             leases: SimulatedLeases::new(seed),
             replicas: Vec::new(),
-            facts: Arc::default(),
+            observations: Arc::default(),
             random: fastrand::Rng::with_seed(seed),
-            _clock: begin(BEGIN.parse().expect("a time")),
+            _clock: begin(BEGIN.parse().expect("the text is a timestamp")),
         }
     }
 
-    /// Creates a cluster of `replicas` with equal clocks.
+    /// Creates a cluster of `replicas` replicas, whose clocks agree.
     pub fn of(replicas: usize) -> Self {
         let mut cluster = Self::new(1);
         for pod in 0..replicas {
@@ -82,45 +84,46 @@ impl Cluster {
         cluster
     }
 
-    /// Returns clocks of a machine that differ by up to `wall`.
+    /// Returns the clocks of a new machine. Its wall clock differs by at most `wall`.
     pub fn skew(&mut self, wall: Duration) -> Skew {
-        let wall = i64::try_from(wall.as_millis()).expect("a short time");
+        let wall = i64::try_from(wall.as_millis()).expect("the skew fits into 64 bits");
         Skew {
             wall: SignedDuration::from_millis(self.random.i64(-wall..=wall)),
             boot: Duration::from_secs(self.random.u64(0..1_000_000)),
         }
     }
 
-    /// Starts a replica. A replica with an existing name is the next container of that Pod.
-    pub fn start(&mut self, pod: &str, skew: Skew) -> &Simulation {
-        let simulation = Simulation::start(self, pod, skew);
-        self.replicas.push(simulation);
+    /// Starts a replica. If `pod` has run before, the replica is the next container of that Pod.
+    pub fn start(&mut self, pod: &str, skew: Skew) -> &SimulatedReplica {
+        let replica = SimulatedReplica::start(self, pod, skew);
+        self.replicas.push(replica);
         self.replicas.last().expect("it was just pushed")
     }
 
-    /// Kills the replica and removes it.
-    pub fn kill(&mut self, index: usize) -> Simulation {
+    /// Kills the replica, and removes it from the cluster.
+    pub fn kill(&mut self, index: usize) -> SimulatedReplica {
         let replica = self.replicas.remove(index);
         replica.process.kill();
         let address = address(&replica.pod);
-        self.facts.lock().unwrap().peers.remove(&address);
+        self.observations.lock().unwrap().peers.remove(&address);
         replica
     }
 
-    /// Returns the replicas that lead now, each by its own clock.
+    /// Returns the indexes of the replicas that lead now, each according to its own clock.
     pub fn leaders(&self) -> Vec<usize> {
         let leads = |it: &&usize| self.replicas[**it].leads();
         let all: Vec<usize> = (0..self.replicas.len()).collect();
         all.iter().filter(leads).copied().collect()
     }
 
-    /// Lets time pass, and continuously checks that at most one replica leads.
-    pub async fn pass(&mut self, time: Duration) {
-        self.until(time, |_| false).await;
+    /// Lets `time` pass. Records a violation if two replicas lead at the same time.
+    pub async fn run_for(&mut self, time: Duration) {
+        self.wait_until(time, |_| false).await;
     }
 
-    /// Lets time pass until the condition is true. Returns the elapsed time.
-    pub async fn until(
+    /// Waits until `is_done` returns true, for at most `time`. Returns the elapsed time, or None
+    /// after a timeout. Records a violation if two replicas lead at the same time.
+    pub async fn wait_until(
         &mut self,
         time: Duration,
         mut is_done: impl FnMut(&Self) -> bool,
@@ -130,7 +133,7 @@ impl Cluster {
             let leaders = self.leaders();
             if leaders.len() > 1 {
                 let pods: Vec<&str> = leaders.iter().map(|&it| &*self.replicas[it].pod).collect();
-                self.violation(format!("{pods:?} lead at the same time"));
+                self.record_violation(format!("{pods:?} lead at the same time"));
             }
             if is_done(self) {
                 return Some(begun.elapsed());
@@ -140,44 +143,49 @@ impl Cluster {
         None
     }
 
-    /// Waits until a replica leads.
-    pub async fn leader(&mut self, within: Duration) -> usize {
-        let found = self.until(within, |it| !it.leaders().is_empty()).await;
+    /// Waits until a replica leads, and returns its index.
+    pub async fn wait_for_leader(&mut self, within: Duration) -> usize {
+        let found = self.wait_until(within, |it| !it.leaders().is_empty()).await;
         assert!(
             found.is_some(),
-            "no replica leads within {within:?}: {:?}",
+            "no replica led within {within:?}; the Lease: {:?}",
             self.leases.lease()
         );
         self.leaders()[0]
     }
 
-    /// Waits until all replicas have the same leader and its head version.
-    pub async fn settled(&mut self, within: Duration) -> usize {
-        let found = self.until(within, |it| {
+    /// Waits until all replicas know the leader and have its newest resourceVersion. Returns the
+    /// leader's index.
+    pub async fn wait_until_settled(&mut self, within: Duration) -> usize {
+        let found = self.wait_until(within, |it| {
             let leaders = it.leaders();
             let [leader] = leaders[..] else { return false };
             let term = it.replicas[leader].term();
             it.replicas.iter().all(|replica| replica.term() == term)
         });
         let found = found.await;
-        assert!(found.is_some(), "{:?}", self.leases.lease());
-        // A mirror copies the head every 100 ms.
-        self.pass(Duration::from_millis(300)).await;
+        assert!(
+            found.is_some(),
+            "the replicas did not agree on a leader; the Lease: {:?}",
+            self.leases.lease()
+        );
+        // Each follower copies the leader's newest resourceVersion every 100 ms.
+        self.run_for(Duration::from_millis(300)).await;
         self.leaders()[0]
     }
 
-    pub fn violation(&self, what: String) {
-        let mut facts = self.facts.lock().unwrap();
-        if !facts.violations.contains(&what) {
-            facts.violations.push(what);
+    pub fn record_violation(&self, what: String) {
+        let mut observations = self.observations.lock().unwrap();
+        if !observations.violations.contains(&what) {
+            observations.violations.push(what);
         }
     }
 
-    /// Returns the violations.
+    /// Returns all violations.
     pub fn violations(&self) -> Vec<String> {
-        let facts = self.facts.lock().unwrap();
-        let mut violations = facts.violations.clone();
-        let mut ranges: Vec<(Rv, Rv, &Term)> = facts
+        let observations = self.observations.lock().unwrap();
+        let mut violations = observations.violations.clone();
+        let mut ranges: Vec<(Rv, Rv, &Term)> = observations
             .terms
             .iter()
             .map(|(_, it)| (it.start, it.granted(), &it.term))
@@ -191,14 +199,14 @@ impl Cluster {
         violations
     }
 
-    /// Returns the number of terms.
+    /// Returns the number of leadership terms.
     pub fn terms(&self) -> usize {
-        self.facts.lock().unwrap().terms.len()
+        self.observations.lock().unwrap().terms.len()
     }
 
-    /// Returns the number of issued versions.
+    /// Returns the number of issued resourceVersions.
     pub fn issued(&self) -> usize {
-        self.facts.lock().unwrap().issued.len()
+        self.observations.lock().unwrap().issued.len()
     }
 }
 
@@ -206,7 +214,7 @@ fn address(pod: &str) -> String {
     format!("{pod}:8443")
 }
 
-impl Simulation {
+impl SimulatedReplica {
     fn start(cluster: &mut Cluster, pod: &str, skew: Skew) -> Self {
         let process = Process::new(skew);
         let client = cluster.leases.client();
@@ -217,7 +225,7 @@ impl Simulation {
         let (release, released) = oneshot::channel();
         let (stop, stopped) = watch::channel(false);
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
-        let (read_head, known) = (head.clone(), cluster.facts.clone());
+        let (read_head, known) = (head.clone(), cluster.observations.clone());
         let replica = Replica {
             pod: Some(pod.to_owned()),
             address: address(pod),
@@ -237,23 +245,23 @@ impl Simulation {
         );
         let peer = Peer {
             head: head.clone(),
-            led: Arc::default(),
+            last_own_term: Arc::default(),
             process: process.clone(),
         };
-        let facts = cluster.facts.clone();
-        facts
+        let observations = cluster.observations.clone();
+        observations
             .lock()
             .unwrap()
             .peers
             .insert(address(pod), peer.clone());
-        let writer = write(
-            facts.clone(),
+        let writer = issue_versions(
+            observations.clone(),
             peer,
             standing.clone(),
             stopped,
             cluster.random.fork(),
         );
-        let mirror = mirror(facts, head.clone(), standing.clone(), in_sync);
+        let mirror = copy_head(observations, head.clone(), standing.clone(), in_sync);
         let run = election.run(standing_sender, released);
         let root = async move {
             tokio::join!(biased; run, writer, mirror);
@@ -273,13 +281,13 @@ impl Simulation {
         }
     }
 
-    /// Returns true if it leads, by its own clock.
+    /// Returns true if this replica leads according to its own clock.
     pub fn leads(&self) -> bool {
         let standing = self.standing.borrow();
         matches!(&*standing, LeaderView::Leading(it) if self.process.within(|| it.is_valid()))
     }
 
-    /// Returns the term in which it leads or follows.
+    /// Returns the term in which this replica leads or follows.
     pub fn term(&self) -> Option<Term> {
         match &*self.standing.borrow() {
             LeaderView::Leading(leadership) => Some(leadership.term.clone()),
@@ -288,20 +296,23 @@ impl Simulation {
         }
     }
 
-    /// Simulates SIGTERM: the writer stops, and then the election releases the Lease.
+    /// Simulates SIGTERM: stops the writer, and makes the election release the Lease. Returns the
+    /// final version.
     pub fn terminate(&mut self) -> Rv {
         self.stop.send_replace(true);
         let version = Rv(self.head.load(Relaxed));
         if let Some(release) = self.release.take() {
-            release.send(version).expect("the election runs");
+            release
+                .send(version)
+                .expect("the election runs until the process is killed");
         }
         version
     }
 }
 
-/// Issues versions while the replica leads. The process can be paused at every await.
-async fn write(
-    facts: Arc<Mutex<ObjectFacts>>,
+/// Issues resourceVersions while the replica leads. The process can be paused at every await.
+async fn issue_versions(
+    observations: Arc<Mutex<Observations>>,
     own: Peer,
     mut standing: watch::Receiver<LeaderView>,
     stop: watch::Receiver<bool>,
@@ -310,10 +321,10 @@ async fn write(
     loop {
         let now = standing.borrow_and_update().clone();
         if let LeaderView::Leading(leadership) = now {
-            *own.led.lock().unwrap() = Some(leadership.term.clone());
+            *own.last_own_term.lock().unwrap() = Some(leadership.term.clone());
             let known = (own.process.clone(), leadership.clone());
-            facts.lock().unwrap().terms.push(known);
-            lead(&facts, &own, &leadership, &stop, &mut random).await;
+            observations.lock().unwrap().terms.push(known);
+            issue_in_term(&observations, &own, &leadership, &stop, &mut random).await;
         }
         if standing.changed().await.is_err() {
             return;
@@ -321,8 +332,9 @@ async fn write(
     }
 }
 
-async fn lead(
-    facts: &Mutex<ObjectFacts>,
+/// Issues resourceVersions until the leadership ends or `stop` is true.
+async fn issue_in_term(
+    observations: &Mutex<Observations>,
     own: &Peer,
     leadership: &Leadership,
     stop: &watch::Receiver<bool>,
@@ -342,18 +354,19 @@ async fn lead(
             continue;
         }
         yield_now().await;
-        let before = facts
+        let before = observations
             .lock()
             .unwrap()
             .issued
             .insert(next.0, leadership.term.clone());
         if let Some(before) = before {
             let violation = format!("{next} was issued by {before} and {}", leadership.term);
-            facts.lock().unwrap().violations.push(violation);
+            observations.lock().unwrap().violations.push(violation);
         }
         own.head.store(next.0, Relaxed);
         sleep(Duration::from_millis(random.u64(1..200))).await;
-        // Usually the clock, and sometimes a burst that uses versions faster than the clock.
+        // Usually the next resourceVersion comes from the clock. Sometimes a burst of changes uses
+        // resourceVersions faster than the clock.
         let clock = u64::try_from(crate::clock::now().as_microsecond()).unwrap_or(0);
         let burst = if random.u8(..) < 8 { 700_000 } else { 0 };
         let most = leadership.reserved().0.max(next.0 + 1);
@@ -361,9 +374,9 @@ async fn lead(
     }
 }
 
-/// Copies the head version of the leader.
-async fn mirror(
-    facts: Arc<Mutex<ObjectFacts>>,
+/// Copies the leader's newest resourceVersion.
+async fn copy_head(
+    observations: Arc<Mutex<Observations>>,
     head: Arc<AtomicU64>,
     standing: watch::Receiver<LeaderView>,
     in_sync: watch::Sender<Option<Term>>,
@@ -375,9 +388,14 @@ async fn mirror(
             LeaderView::Unknown | LeaderView::Leading(_) => None,
         };
         if let Some(leader) = source {
-            let peer = facts.lock().unwrap().peers.get(&leader.address).cloned();
+            let peer = observations
+                .lock()
+                .unwrap()
+                .peers
+                .get(&leader.address)
+                .cloned();
             if let Some(peer) = peer
-                && peer.led.lock().unwrap().as_ref() == Some(&leader.term)
+                && peer.last_own_term.lock().unwrap().as_ref() == Some(&leader.term)
                 && !Arc::ptr_eq(&peer.head, &head)
             {
                 head.store(peer.head.load(Relaxed), Relaxed);

@@ -1,4 +1,5 @@
-//! Tests of reading and writing the Lease.
+//! Tests of the Lease: the conversion of its values, its requests, and the check of the time
+//! settings.
 
 use crate::index::Rv;
 use crate::replicate::record::LeaseRecord;
@@ -16,7 +17,7 @@ fn lease(json: Value) -> Lease {
 }
 
 #[test]
-fn an_invalid_lease_is_read_without_its_unusable_values() {
+fn invalid_values_in_a_lease_are_ignored() {
     let broken = lease(json!({
         "metadata": {"annotations": {
             "ifo.kubevirt.io/reserved-version": "-1",
@@ -43,7 +44,7 @@ fn an_invalid_lease_is_read_without_its_unusable_values() {
 }
 
 #[test]
-fn a_renewal_changes_the_record_even_if_the_clock_stops() {
+fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
     let clock = crate::clock::simulated::begin("2026-01-01T00:00:00Z".parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -70,8 +71,12 @@ fn a_renewal_changes_the_record_even_if_the_clock_stops() {
     assert_ne!(before, after);
     assert_eq!(before.last, Some(leader));
     assert!(before.is_mirrored);
-    assert_eq!(before.duration, Duration::from_secs(3), "rounded up");
-    // Labels and annotations of other clients are kept, and are no renewal.
+    assert_eq!(
+        before.duration,
+        Duration::from_secs(3),
+        "the duration must be rounded up"
+    );
+    // An edit of other labels by another client does not count as a renewal, and the edit is kept.
     let mut edited = second.clone();
     edited.metadata.labels.as_mut().unwrap().clear();
     assert_eq!(LeaseRecord::read(&edited), after);
@@ -103,7 +108,8 @@ fn election_periods_are_validated_as_in_kubernetes() {
     assert_eq!(refused(seconds(8), seconds(5), seconds(0)).0, retry);
 }
 
-/// A cluster that answers each request with this code and reason.
+/// Returns a Lease store whose kube-apiserver answers each request with this status code and
+/// reason.
 fn answering(code: u16, reason: &'static str) -> ClusterLeases {
     let answer = move |request: Request<Body>| async move {
         let path = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases";
@@ -112,8 +118,11 @@ fn answering(code: u16, reason: &'static str) -> ClusterLeases {
         } else {
             format!("{path}/ifo-apiserver")
         };
-        let asked = request.uri().path();
-        assert_eq!(asked.trim_end_matches('?'), expected);
+        let path_of_request = request.uri().path().trim_end_matches('?');
+        assert!(
+            [&expected, OWNER_PATH].contains(&path_of_request),
+            "{path_of_request}"
+        );
         let body = if code < 300 {
             json!({"metadata": {"name": "ifo-apiserver", "resourceVersion": "5"}})
         } else {
@@ -130,8 +139,51 @@ fn answering(code: u16, reason: &'static str) -> ClusterLeases {
     ClusterLeases::new(client, "ifo-system", "ifo-apiserver")
 }
 
+/// The request for the owner of a new Lease.
+const OWNER_PATH: &str =
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-registration";
+
+/// Creates a Lease through a kube-apiserver that answers the request for the owner with this status
+/// code. Returns the owners of the Lease that was sent.
+async fn owners_of_a_new_lease(code: u16) -> Value {
+    let answer = move |request: Request<Body>| async move {
+        let is_owner = request.uri().path() == OWNER_PATH;
+        let (code, body) = if is_owner && code < 300 {
+            (
+                code,
+                json!({"metadata": {"name": "ifo-apiserver-registration", "uid": "u-1"}}),
+            )
+        } else if is_owner {
+            (
+                code,
+                json!({"kind": "Status", "status": "Failure", "code": code}),
+            )
+        } else {
+            let sent = request.into_body().collect_bytes().await.unwrap();
+            (201, serde_json::from_slice(&sent).unwrap())
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+    };
+    let client = Client::new(tower::service_fn(answer), "default");
+    let leases = ClusterLeases::new(client, "ifo-system", "ifo-apiserver");
+    let created = leases.create(&Lease::default()).await.unwrap();
+    serde_json::to_value(created.metadata.owner_references).unwrap()
+}
+
 #[tokio::test]
-async fn responses_of_the_kube_apiserver_are_classified() {
+async fn the_garbage_collector_deletes_a_lease_with_the_rights_of_the_server() {
+    let owner = json!([{
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "name": "ifo-apiserver-registration", "uid": "u-1",
+    }]);
+    assert_eq!(owners_of_a_new_lease(200).await, owner);
+    // Without the right to read the owner, the election still works.
+    assert_eq!(owners_of_a_new_lease(403).await, Value::Null);
+}
+
+#[tokio::test]
+async fn answers_of_the_kube_apiserver_become_lease_errors() {
     let mut own = Lease::default();
     own.metadata.name = Some("ifo-apiserver".into());
     let found = answering(200, "");

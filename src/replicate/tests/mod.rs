@@ -1,4 +1,5 @@
-//! Tests of elections between simulated replicas.
+//! Tests of the election and of followers, in simulated clusters. Most of them inject failures,
+//! such as a paused process or a lost message.
 
 mod cluster;
 mod lease;

@@ -1,16 +1,18 @@
-//! Tests with random schedules. Each is determined by its seed.
+//! Tests of the election with random failures. The seed of a run determines all its random choices.
 
-use super::cluster::{Cluster, Simulation};
+use super::cluster::{Cluster, SimulatedReplica};
 use crate::replicate::simulation::Faults;
 use std::time::Duration;
 
-/// The seeds of the test. `IFO_ELECTION_SEEDS=FROM..TO` selects others.
+/// The seeds that the test runs. The environment variable `IFO_ELECTION_SEEDS=FROM..TO` selects
+/// other seeds.
 const SEEDS: std::ops::Range<u64> = 0..60;
 
-/// Time after the last disturbance within which a replica leads again. A disconnected leader stays
-/// in the Lease for 8 s, another replica waits up to 10 s more, and a read without an answer takes
-/// 2.5 s. A replica that was paused may need each of these times again.
-const PROMISE: Duration = Duration::from_secs(25);
+/// The time after the last failure within which a replica must lead again. The Lease of a leader
+/// that is cut off expires after 8 s. A replica that lacks changes waits for up to 10 s more. A
+/// read without an answer takes 2.5 s. A replica that was paused may need each of these times
+/// again.
+const RECOVERY_TIME: Duration = Duration::from_secs(25);
 
 fn seeds() -> std::ops::Range<u64> {
     let given = std::env::var("IFO_ELECTION_SEEDS").ok();
@@ -21,18 +23,18 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// Runs on a new runtime, so that no state of one run remains in the next.
+/// Runs a schedule on a new runtime, so that no state of one run remains in the next run.
 fn run(seed: u64) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
-        .expect("a runtime");
+        .expect("the runtime needs no I/O");
     runtime.block_on(schedule(seed))
 }
 
 #[test]
-fn replicas_never_lead_at_the_same_time_nor_share_versions() {
+fn two_replicas_never_lead_at_the_same_time_and_terms_share_no_version() {
     let mut failed = Vec::new();
     for seed in seeds() {
         let (trace, violations) = run(seed);
@@ -57,7 +59,8 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(first, run(8).0);
 }
 
-/// Returns the trace and the violations.
+/// Runs random failures of three replicas. Returns the trace of the run, and the violations of
+/// invariants.
 async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut cluster = Cluster::new(seed);
     let mut random = fastrand::Rng::with_seed(!seed);
@@ -78,7 +81,7 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
     });
     for _ in 0..random.usize(5..25) {
         let index = random.usize(0..cluster.replicas.len());
-        // Half of the disturbances affect the leader.
+        // Half of the failures affect the leader.
         let leader = cluster.leaders().first().copied();
         let index = leader.filter(|_| random.bool()).unwrap_or(index);
         let pod = cluster.replicas[index].pod.clone();
@@ -94,7 +97,7 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
                     replica.process.resume();
                     replica.client.cut(false);
                 }
-                "goes on, as all others"
+                "continues, like all other replicas"
             }
             3 => {
                 cluster.replicas[index].client.cut(true);
@@ -115,7 +118,7 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
             _ => {
                 cluster.replicas[index].terminate();
                 cluster
-                    .pass(Duration::from_millis(random.u64(0..2_000)))
+                    .run_for(Duration::from_millis(random.u64(0..2_000)))
                     .await;
                 cluster.kill(index);
                 let skew = cluster.skew(Duration::from_hours(1));
@@ -124,14 +127,14 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
                 "terminates, and is replaced"
             }
         };
-        let term = cluster.replicas.iter().find_map(Simulation::term);
+        let term = cluster.replicas.iter().find_map(SimulatedReplica::term);
         let issued = cluster.issued();
         trace.push(format!(
             "{:?}: {pod} {what}; {term:?}, {issued} versions",
             begun.elapsed()
         ));
         cluster
-            .pass(Duration::from_millis(random.u64(1..12_000)))
+            .run_for(Duration::from_millis(random.u64(1..12_000)))
             .await;
     }
     cluster.leases.set_faults(Faults::default());
@@ -139,18 +142,22 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
         replica.process.resume();
         replica.client.cut(false);
     }
-    let found = cluster.until(PROMISE, |it| !it.leaders().is_empty()).await;
+    let found = cluster
+        .wait_until(RECOVERY_TIME, |it| !it.leaders().is_empty())
+        .await;
     if found.is_none() {
-        cluster.violation(format!("no replica leads after {PROMISE:?}"));
+        cluster.record_violation(format!(
+            "no replica led within {RECOVERY_TIME:?} after the last failure"
+        ));
     }
-    cluster.pass(Duration::from_secs(5)).await;
+    cluster.run_for(Duration::from_secs(5)).await;
     trace.push(format!(
         "{} terms, {} versions",
         cluster.terms(),
         cluster.issued()
     ));
     let violations = cluster.violations();
-    // The tasks would continue after the simulated clock is dropped.
+    // Without this, the tasks would continue after the simulated clock is dropped.
     while !cluster.replicas.is_empty() {
         cluster.kill(0);
     }

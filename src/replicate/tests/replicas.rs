@@ -1,11 +1,12 @@
-//! Tests with random schedules of complete replicas. Each is determined by its seed.
+//! Tests of complete replicas and clients with random failures. The seed of a run determines all
+//! its random choices.
 
 use crate::clock::simulated::{Skew, begin};
 use crate::index::{ListScope, ReadVersion};
-use crate::persist::fake::Fake;
+use crate::persist::fake::FakeCluster;
 use crate::replicate::simulation::{
-    Client, Faults, Held, Invariants, Network, NetworkFaults, SimulatedLeases, State, Subjects,
-    Surroundings, WholeReplica,
+    Client, ClientCopy, Environment, Faults, Invariants, Network, NetworkFaults, SimulatedLeases,
+    State, Subjects, WholeReplica,
 };
 use ifo_api::live::{InFlightOperation, Phase};
 use ifo_engine::track::Retention;
@@ -17,22 +18,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The seeds of the test. `IFO_SEEDS=FROM..TO` selects others.
+/// The seeds that the test runs. The environment variable `IFO_SEEDS=FROM..TO` selects other seeds.
 const SEEDS: std::ops::Range<u64> = 0..100;
 
-/// Time after the last disturbance within which all replicas and clients have the same state. A
-/// replica leads again after 25 s. It reads the subjects, and an operation ends after its debounce
-/// period. In persistence mode, the second comparison with the custom resources is 65 s later.
-const PROMISE: Duration = Duration::from_secs(150);
+/// The time after the last failure within which all replicas and clients must have the same state.
+/// A replica leads again after at most 25 s. It then lists the subjects, and ends old operations
+/// after the debounce period. In persistence mode, its second comparison with the custom resources
+/// comes 65 s later.
+const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
 
-/// Time after a restore of the Lease from a backup during which two replicas can lead. An
-/// acknowledged renewal is lost, so another replica can find that the Lease has expired. The first
-/// leader stays valid until the renew deadline. The test checks that the two leaders never issue
-/// the same version.
-const LEASE_LOST: Duration = Duration::from_secs(5);
+/// The time after a restore of the Lease from a backup in which two replicas can lead. The restore
+/// undoes a renewal, so another replica can find that the Lease has expired. The first leader does
+/// not know this, and leads until the renew deadline. The test checks that the two leaders never
+/// issue the same resourceVersion.
+const TWO_LEADERS_PERIOD: Duration = Duration::from_secs(5);
 
-/// Interval at which the indexes are checked.
-const STEP: Duration = Duration::from_millis(50);
+/// The time between two checks of all indexes.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 fn seeds() -> std::ops::Range<u64> {
     let given = std::env::var("IFO_SEEDS").ok();
@@ -43,26 +45,26 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// Runs on a new runtime, so that no state of one run remains in the next.
-fn run(seed: u64) -> Run {
-    // Persistence uses random delays.
+/// Runs a schedule on a new runtime, so that no state of one run remains in the next run.
+fn run(seed: u64) -> Outcome {
+    // The persistence uses random delays from this generator.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
-        .expect("a runtime");
+        .expect("the runtime needs no I/O");
     runtime.block_on(schedule(seed))
 }
 
 #[test]
-fn replicas_agree_at_each_version_and_clients_converge() {
+fn replicas_have_the_same_state_at_each_version_and_clients_converge() {
     let left = Mutex::new(seeds());
     let failed = Mutex::new(BTreeMap::new());
-    let next = || left.lock().expect("nothing panics that holds it").next();
+    let next = || left.lock().expect("no lock holder panics").next();
     let work = || {
         while let Some(seed) = next() {
-            let Run {
+            let Outcome {
                 trace, violations, ..
             } = run(seed);
             if !violations.is_empty() {
@@ -70,7 +72,7 @@ fn replicas_agree_at_each_version_and_clients_converge() {
                 let report = format!("seed {seed}: {violations:#?}\n{trace}");
                 failed
                     .lock()
-                    .expect("nothing panics that holds it")
+                    .expect("no lock holder panics")
                     .insert(seed, report);
             }
         }
@@ -80,7 +82,7 @@ fn replicas_agree_at_each_version_and_clients_converge() {
             scope.spawn(work);
         }
     });
-    let failed = failed.into_inner().expect("nothing panics that holds it");
+    let failed = failed.into_inner().expect("no lock holder panics");
     let seeds: Vec<_> = failed.keys().collect();
     if let Some(first) = failed.values().next() {
         panic!("the seeds {seeds:?} failed, the first with:\n{first}");
@@ -88,7 +90,7 @@ fn replicas_agree_at_each_version_and_clients_converge() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_of_whole_replicas() {
+fn the_same_seed_gives_the_same_run_of_complete_replicas() {
     let fingerprints = |seeds: std::ops::Range<u64>| {
         let runs = seeds.map(|seed| (seed, run(seed).fingerprint));
         runs.collect::<BTreeMap<_, _>>()
@@ -98,46 +100,47 @@ fn the_same_seed_gives_the_same_run_of_whole_replicas() {
     assert_ne!(first[&0], first[&1]);
 }
 
-/// The result of a schedule.
-struct Run {
+/// The result of a run.
+struct Outcome {
     trace: Vec<String>,
     violations: Vec<String>,
     fingerprint: u64,
 }
 
-/// The cluster of a run.
-struct Bench {
-    around: Surroundings,
+/// The simulated cluster of one run.
+struct SimulatedCluster {
+    environment: Environment,
     replicas: Vec<WholeReplica>,
-    clients: Vec<Held>,
+    clients: Vec<ClientCopy>,
     random: fastrand::Rng,
     begun: Instant,
     trace: Vec<String>,
-    /// The number of Pods and containers so far.
+    /// The number of Pods so far.
     pods: usize,
+    /// The number of containers of all Pods so far.
     containers: usize,
-    /// Largest difference of the machines' clocks.
+    /// The largest difference between the wall clock of a machine and the real time.
     skew: Duration,
-    /// True if the Lease is deleted and older versions are restored.
+    /// True if the run deletes the Lease and restores older versions of it.
     restores: bool,
     backup: Option<Lease>,
     /// The time of the last restore of the Lease.
     restored: Option<Instant>,
 }
 
-impl Bench {
+impl SimulatedCluster {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let retention = Retention {
             age: Duration::from_secs(random.u64(5..120)),
             most: random.usize(1..6),
         };
-        let store = random.bool().then(Fake::default);
+        let store = random.bool().then(FakeCluster::default);
         if let Some(store) = &store {
             let namespaces = BTreeMap::from([("ns".to_owned(), Timestamp::UNIX_EPOCH)]);
             store.lock().namespaces = namespaces;
         }
-        let around = Surroundings {
+        let environment = Environment {
             leases: SimulatedLeases::new(seed),
             network: Network::new(),
             subjects: Subjects::default(),
@@ -147,13 +150,14 @@ impl Bench {
         };
         let hour = Duration::from_hours(1);
         let skew = if random.bool() { hour } else { Duration::ZERO };
-        // A replica that has never seen a reservation can only use the clocks.
+        // If the Lease loses a reservation, a new leader can only use its clock. So the clocks must
+        // agree in such a run.
         let restores = skew.is_zero() && random.bool();
         if restores {
-            around.invariants.lose_reservations();
+            environment.invariants.lose_reservations();
         }
         Self {
-            around,
+            environment,
             replicas: Vec::new(),
             clients: Vec::new(),
             skew,
@@ -168,46 +172,48 @@ impl Bench {
         }
     }
 
-    /// Starts a new Pod, or the next container of one.
+    /// Starts a new Pod. If `pod` is given, starts the next container of this Pod.
     fn start(&mut self, pod: Option<String>) {
         let pod = pod.unwrap_or_else(|| {
             self.pods += 1;
             format!("pod-{}", self.pods)
         });
         self.containers += 1;
-        let wall = i64::try_from(self.skew.as_millis()).expect("a short time");
+        let wall = i64::try_from(self.skew.as_millis()).expect("an hour fits into 64 bits");
         let skew = Skew {
             wall: SignedDuration::from_millis(self.random.i64(-wall..=wall)),
             boot: Duration::from_secs(self.random.u64(0..1_000_000)),
         };
         let container = (&*pod, self.containers);
-        let replica = WholeReplica::start(&self.around, container, skew, &mut self.random);
+        let replica = WholeReplica::start(&self.environment, container, skew, &mut self.random);
         self.replicas.push(replica);
     }
 
-    fn note(&mut self, what: &str) {
-        let (terms, versions) = self.around.invariants.counts();
+    fn add_to_trace(&mut self, what: &str) {
+        let (terms, versions) = self.environment.invariants.counts();
         let at = self.begun.elapsed();
         let line = format!("{at:?}: {what}; {terms} terms, {versions} versions");
         self.trace.push(line);
     }
 
-    /// Lets time pass, and checks all indexes.
-    async fn pass(&mut self, time: Duration) {
+    /// Lets `time` pass, and checks all indexes in the meantime.
+    async fn run_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until {
             let leaders = self.replicas.iter().filter(|it| it.leads());
             let leaders: Vec<_> = leaders.map(|it| it.pod.as_str()).collect();
-            let is_lease_lost = self.restored.is_some_and(|at| at.elapsed() < LEASE_LOST);
-            if leaders.len() > 1 && !is_lease_lost {
+            let may_have_two_leaders = self
+                .restored
+                .is_some_and(|at| at.elapsed() < TWO_LEADERS_PERIOD);
+            if leaders.len() > 1 && !may_have_two_leaders {
                 let at = self.begun.elapsed();
                 let violation = format!("{at:?}: {leaders:?} lead at the same time");
-                self.around.invariants.violation(violation);
+                self.environment.invariants.violation(violation);
             }
             for replica in &mut self.replicas {
                 replica.observer.observe();
             }
-            sleep(STEP).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -215,10 +221,10 @@ impl Bench {
         self.replicas.iter().position(WholeReplica::leads)
     }
 
-    /// One disturbance.
-    async fn disturb(&mut self) {
+    /// Injects one random failure.
+    async fn inject_failure(&mut self) {
         let index = self.random.usize(0..self.replicas.len());
-        // Half of the disturbances affect the leader.
+        // Half of the failures affect the leader.
         let hits_leader = self.random.bool();
         let index = self.leader().filter(|_| hits_leader).unwrap_or(index);
         let pod = self.replicas[index].pod.clone();
@@ -230,7 +236,7 @@ impl Bench {
             }
             2 => {
                 self.replicas.iter().for_each(WholeReplica::heal);
-                "goes on, as all others"
+                "continues, like all other replicas"
             }
             3 => {
                 replica.leases.cut(true);
@@ -253,54 +259,54 @@ impl Bench {
             7 => {
                 replica.process.pause_after(self.random.u32(0..200));
                 let time = Duration::from_millis(self.random.u64(1..20_000));
-                self.pass(time).await;
-                // No other disturbance happens in between.
+                self.run_for(time).await;
+                // No other failure happens during this pause.
                 self.replicas[index].process.resume();
-                "was paused, and goes on"
+                "was paused, and continues"
             }
             9 => {
-                self.backup = self.around.leases.lease();
-                "sees a backup of the Lease"
+                self.backup = self.environment.leases.lease();
+                "runs while the Lease is backed up"
             }
             10 => {
-                self.around.leases.restore(self.backup.clone());
+                self.environment.leases.restore(self.backup.clone());
                 self.restored = Some(Instant::now());
-                "sees the Lease restored"
+                "runs while the Lease is restored"
             }
             11 => {
-                self.around.leases.delete();
-                "sees the Lease deleted"
+                self.environment.leases.delete();
+                "runs while the Lease is deleted"
             }
             _ => {
                 replica.terminate();
                 self.start(None);
                 let time = Duration::from_millis(self.random.u64(0..8_000));
-                self.pass(time).await;
+                self.run_for(time).await;
                 self.replicas.remove(index).kill();
                 "terminates, and is replaced"
             }
         };
-        self.note(&format!("{pod} {what}"));
+        self.add_to_trace(&format!("{pod} {what}"));
     }
 
-    /// Returns the difference between the replicas, the clients, the custom resources and the
-    /// expected state.
+    /// Compares all replicas, all clients and the custom resources with the subjects. Returns the
+    /// first difference.
     fn difference(&self) -> Option<String> {
         let Some(leader) = self.leader() else {
             return Some("no replica leads".to_owned());
         };
         let list = |replica: &WholeReplica| {
             let list = replica.reader.list(&ListScope::All, ReadVersion::Latest);
-            list.expect("the newest state").1
+            list.expect("the newest state is always available").1
         };
         let entries = list(&self.replicas[leader]);
-        let truth = State::of(&entries);
+        let expected = State::of(&entries);
         for replica in &self.replicas {
             let there = State::of(&list(replica));
-            if there != truth {
+            if there != expected {
                 let (pod, leader) = (&replica.pod, &self.replicas[leader].pod);
                 return Some(format!(
-                    "{pod} has {there:?}, and the leader {leader} {truth:?}"
+                    "{pod} has {there:?}, but the leader {leader} has {expected:?}"
                 ));
             }
         }
@@ -308,103 +314,120 @@ impl Bench {
         let mut live = Vec::new();
         for entry in &entries {
             let operation: InFlightOperation =
-                serde_json::from_slice(&entry.json()).expect("an operation");
+                serde_json::from_slice(&entry.json()).expect("the index contains operations");
             if operation.status.phase == Phase::Active {
                 subjects.push(operation.spec.subject.name.clone());
-                live.push(operation.metadata.uid.expect("it has a uid"));
+                live.push(operation.metadata.uid.expect("each operation has a UID"));
             }
         }
         subjects.sort_unstable();
-        let wanted = self.around.subjects.in_flight();
+        let wanted = self.environment.subjects.in_flight();
         if subjects != wanted {
             return Some(format!(
-                "in flight are {wanted:?}, and shown are {subjects:?}"
+                "operations must be in flight on {wanted:?}, but the leader has them on {subjects:?}"
             ));
         }
-        if let Some(client) = self.clients.iter().position(|it| !it.is(&truth)) {
-            return Some(format!("client {client} does not hold the truth"));
+        if let Some(client) = self.clients.iter().position(|it| !it.equals(&expected)) {
+            return Some(format!(
+                "client {client} does not have the state of the leader"
+            ));
         }
-        let store = self.around.store.as_ref()?;
-        let cluster = store.lock();
-        let statuses = cluster.objects.values().filter_map(|cr| cr.status.as_ref());
+        let store = self.environment.store.as_ref()?;
+        let stored = store.lock();
+        let statuses = stored.objects.values().filter_map(|cr| cr.status.as_ref());
         let active = statuses.filter(|status| status.phase == Phase::Active);
-        let mut stored: Vec<String> = active.map(|it| it.live_uid.clone()).collect();
-        stored.sort_unstable();
+        let mut stored_uids: Vec<String> = active.map(|it| it.live_uid.clone()).collect();
+        stored_uids.sort_unstable();
         live.sort_unstable();
-        (stored != live).then(|| format!("live are {live:?}, and in custom resources {stored:?}"))
+        (stored_uids != live).then(|| {
+            format!(
+                "the live operations are {live:?}, but the custom resources are {stored_uids:?}"
+            )
+        })
     }
 }
 
-async fn schedule(seed: u64) -> Run {
-    let _clock = begin("2026-01-01T00:00:00Z".parse().expect("a time"));
-    let mut bench = Bench::new(seed);
+async fn schedule(seed: u64) -> Outcome {
+    let _clock = begin(
+        "2026-01-01T00:00:00Z"
+            .parse()
+            .expect("the text is a timestamp"),
+    );
+    let mut cluster = SimulatedCluster::new(seed);
     for _ in 0..3 {
-        bench.start(None);
+        cluster.start(None);
     }
     let mut tasks = Vec::new();
     for number in 0..3 {
-        let held = Held::default();
-        bench.clients.push(held.clone());
+        let copy = ClientCopy::default();
+        cluster.clients.push(copy.clone());
         let client = Client {
             name: format!("client-{number}"),
-            network: bench.around.network.clone(),
-            invariants: bench.around.invariants.clone(),
-            random: bench.random.fork(),
-            held,
+            network: cluster.environment.network.clone(),
+            invariants: cluster.environment.invariants.clone(),
+            random: cluster.random.fork(),
+            copy,
         };
         tasks.push(tokio::spawn(client.run()));
     }
-    let (subjects, mut random) = (bench.around.subjects.clone(), bench.random.fork());
+    let (subjects, mut random) = (cluster.environment.subjects.clone(), cluster.random.fork());
     let changes = tokio::spawn(async move {
         loop {
             subjects.change(&mut random);
             sleep(Duration::from_millis(random.u64(1..1_500))).await;
         }
     });
-    bench.pass(Duration::from_secs(15)).await;
-    let random = &mut bench.random;
-    bench.around.leases.set_faults(Faults {
+    cluster.run_for(Duration::from_secs(15)).await;
+    let random = &mut cluster.random;
+    cluster.environment.leases.set_faults(Faults {
         lost_requests: random.f64() * 0.1,
         lost_answers: random.f64() * 0.1,
         errors: random.f64() * 0.1,
         conflicts: random.f64() * 0.1,
         delay: Duration::from_millis(random.u64(1..1_000)),
     });
-    bench.around.network.set_faults(NetworkFaults {
+    cluster.environment.network.set_faults(NetworkFaults {
         lost: random.f64() * 0.03,
         reset: random.f64() * 0.03,
         delay: Duration::from_millis(random.u64(1..300)),
     });
-    for _ in 0..bench.random.usize(3..12) {
-        bench.disturb().await;
-        let time = Duration::from_millis(bench.random.u64(1..15_000));
-        bench.pass(time).await;
-        if let Some(rv) = bench.around.invariants.some_version(&mut bench.random) {
-            bench.replicas.iter().for_each(|it| it.observer.check(rv));
+    for _ in 0..cluster.random.usize(3..12) {
+        cluster.inject_failure().await;
+        let time = Duration::from_millis(cluster.random.u64(1..15_000));
+        cluster.run_for(time).await;
+        if let Some(rv) = cluster
+            .environment
+            .invariants
+            .some_version(&mut cluster.random)
+        {
+            cluster.replicas.iter().for_each(|it| it.observer.check(rv));
         }
     }
     changes.abort();
-    bench.around.leases.set_faults(Faults::default());
-    bench.around.network.set_faults(NetworkFaults::default());
-    bench.replicas.iter().for_each(WholeReplica::heal);
+    cluster.environment.leases.set_faults(Faults::default());
+    cluster
+        .environment
+        .network
+        .set_faults(NetworkFaults::default());
+    cluster.replicas.iter().for_each(WholeReplica::heal);
     let healed = Instant::now();
-    while bench.difference().is_some() && healed.elapsed() < PROMISE {
-        bench.pass(Duration::from_secs(1)).await;
+    while cluster.difference().is_some() && healed.elapsed() < CONVERGENCE_TIME {
+        cluster.run_for(Duration::from_secs(1)).await;
     }
-    if bench.difference().is_some() {
-        let difference = bench.difference().unwrap_or_default();
-        let violation = format!("{PROMISE:?} after the last disturbance, {difference}");
-        bench.around.invariants.violation(violation);
+    if cluster.difference().is_some() {
+        let difference = cluster.difference().unwrap_or_default();
+        let violation = format!("{CONVERGENCE_TIME:?} after the last failure: {difference}");
+        cluster.environment.invariants.violation(violation);
     }
-    bench.note("the end");
-    // The tasks would continue after the simulated clock is dropped.
+    cluster.add_to_trace("the end");
+    // Without this, the tasks would continue after the simulated clock is dropped.
     for task in tasks {
         task.abort();
     }
-    bench.replicas.drain(..).for_each(WholeReplica::kill);
-    Run {
-        trace: bench.trace,
-        violations: bench.around.invariants.violations(),
-        fingerprint: bench.around.invariants.fingerprint(),
+    cluster.replicas.drain(..).for_each(WholeReplica::kill);
+    Outcome {
+        trace: cluster.trace,
+        violations: cluster.environment.invariants.violations(),
+        fingerprint: cluster.environment.invariants.fingerprint(),
     }
 }

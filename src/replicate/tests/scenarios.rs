@@ -1,4 +1,5 @@
-//! Tests of single failures.
+//! Tests of the election in single situations, such as a crash of the leader or an edit of the
+//! Lease.
 
 use super::cluster::Cluster;
 use crate::clock::simulated::Skew;
@@ -39,18 +40,20 @@ fn annotate(lease: &mut Lease, key: &str, value: &str) {
     annotations.insert(format!("ifo.kubevirt.io/{key}"), value.into());
 }
 
-fn no_violation(cluster: &Cluster) {
+fn assert_no_violation(cluster: &Cluster) {
     assert_eq!(cluster.violations(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_leader_waits_for_one_duration_and_fills_the_lease_as_kubernetes_does() {
+async fn first_leader_waits_for_one_lease_duration_and_fills_the_lease_as_kubernetes_does() {
     let mut cluster = Cluster::of(2);
-    let begun = cluster.until(MINUTE, |it| !it.leaders().is_empty()).await;
+    let begun = cluster
+        .wait_until(MINUTE, |it| !it.leaders().is_empty())
+        .await;
     let begun = begun.unwrap();
     assert!((seconds(8)..seconds(9)).contains(&begun), "{begun:?}");
-    let leader = cluster.settled(MINUTE).await;
-    cluster.pass(seconds(2)).await;
+    let leader = cluster.wait_until_settled(MINUTE).await;
+    cluster.run_for(seconds(2)).await;
     let leadership = leadership(&cluster, leader);
     let lease = cluster.leases.lease().unwrap();
     let spec = lease.spec.unwrap();
@@ -77,7 +80,7 @@ async fn first_leader_waits_for_one_duration_and_fills_the_lease_as_kubernetes_d
         !metrics.contains("ifo_lease_renew_seconds_count 0\n"),
         "{metrics}"
     );
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +88,9 @@ async fn first_leader_waits_for_permission_to_begin() {
     let mut cluster = Cluster::of(1);
     cluster.replicas[0].may_begin.send_replace(false);
     assert_eq!(
-        cluster.until(MINUTE, |it| !it.leaders().is_empty()).await,
+        cluster
+            .wait_until(MINUTE, |it| !it.leaders().is_empty())
+            .await,
         None
     );
     let standing = cluster.replicas[0].standing.borrow().clone();
@@ -95,86 +100,93 @@ async fn first_leader_waits_for_permission_to_begin() {
     };
     assert_eq!(standing, vacant);
     cluster.replicas[0].may_begin.send_replace(true);
-    cluster.leader(milliseconds(300)).await;
+    cluster.wait_for_leader(milliseconds(300)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn restarted_container_takes_over_the_lease_of_its_pod_at_once() {
     let mut cluster = Cluster::of(1);
-    let leader = cluster.leader(MINUTE).await;
-    cluster.pass(seconds(30)).await;
+    let leader = cluster.wait_for_leader(MINUTE).await;
+    cluster.run_for(seconds(30)).await;
     let before = leadership(&cluster, leader);
     cluster.kill(leader);
     cluster.start("pod-0", Skew::NONE);
-    cluster.leader(milliseconds(100)).await;
+    cluster.wait_for_leader(milliseconds(100)).await;
     let after = leadership(&cluster, 0);
     assert_ne!(after.term, before.term);
     assert!(after.start > before.granted());
     let metrics = cluster.replicas[0].metrics.render();
     assert!(
         metrics.contains("ifo_failovers_total 0\n"),
-        "the same Pod: {metrics}"
+        "a restart in the same Pod must not count as a failover: {metrics}"
     );
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn restarted_container_leaves_the_lease_to_a_replica_that_has_its_changes() {
     let mut cluster = Cluster::of(2);
-    let leader = cluster.leader(MINUTE).await;
-    cluster.pass(seconds(30)).await;
+    let leader = cluster.wait_for_leader(MINUTE).await;
+    cluster.run_for(seconds(30)).await;
     let pod = cluster.kill(leader).pod;
     cluster.start(&pod, Skew::NONE);
-    let heir = cluster.leader(seconds(10)).await;
-    assert_ne!(cluster.replicas[heir].pod, pod, "it has nothing");
-    no_violation(&cluster);
+    let successor = cluster.wait_for_leader(seconds(10)).await;
+    assert_ne!(
+        cluster.replicas[successor].pod, pod,
+        "the restarted container must not lead, because its index is empty"
+    );
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn acquisition_whose_answer_was_lost_is_repeated_with_a_new_term() {
     let mut cluster = Cluster::of(1);
-    cluster.pass(seconds(7)).await;
+    cluster.run_for(seconds(7)).await;
     cluster.leases.set_faults(Faults {
         lost_answers: 1.0,
         ..Faults::default()
     });
-    cluster.pass(seconds(3)).await;
+    cluster.run_for(seconds(3)).await;
     let holder = |it: &Cluster| it.leases.lease().unwrap().spec.unwrap().holder_identity;
     let lost = holder(&cluster).expect("the Lease was acquired");
     cluster.leases.set_faults(Faults::default());
-    cluster.leader(seconds(5)).await;
+    cluster.wait_for_leader(seconds(5)).await;
     assert_ne!(holder(&cluster), Some(lost));
-    assert_eq!(cluster.terms(), 1, "the lost term never led");
+    assert_eq!(
+        cluster.terms(),
+        1,
+        "the acquisition without an answer must not count as a term"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_hands_over_at_once_and_at_the_final_version() {
+async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
     let mut cluster = Cluster::of(3);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let before = leadership(&cluster, old);
     let version = cluster.replicas[old].terminate();
     for replica in &cluster.replicas {
-        // The stream from the leader ends.
+        // The stream from the leader ends, so each election reads the Lease at once.
         replica.wake.notify_one();
     }
     cluster
-        .until(seconds(1), |it| it.leaders().is_empty())
+        .wait_until(seconds(1), |it| it.leaders().is_empty())
         .await
         .unwrap();
     assert_eq!(before.reserved(), Rv(0));
     let took = cluster
-        .until(MINUTE, |it| !it.leaders().is_empty())
+        .wait_until(MINUTE, |it| !it.leaders().is_empty())
         .await
         .unwrap();
     assert!(took < seconds(1), "{took:?}");
-    let new = cluster.settled(seconds(3)).await;
+    let new = cluster.wait_until_settled(seconds(3)).await;
     assert_ne!(new, old);
     assert!(leadership(&cluster, new).start > version);
     let metrics = cluster.replicas[new].metrics.render();
     assert!(metrics.contains("ifo_failovers_total 1\n"), "{metrics}");
     assert_eq!(cluster.terms(), 2);
 
-    // The replica that has released the Lease observes it, and never leads again.
+    // The replica that has released the Lease only reads it, and never leads again.
     assert!(matches!(
         &*cluster.replicas[old].standing.borrow(),
         LeaderView::Following(_)
@@ -185,26 +197,28 @@ async fn release_hands_over_at_once_and_at_the_final_version() {
     }
     cluster.leases.delete();
     assert_eq!(
-        cluster.until(MINUTE, |it| !it.leaders().is_empty()).await,
+        cluster
+            .wait_until(MINUTE, |it| !it.leaders().is_empty())
+            .await,
         None
     );
     assert_eq!(cluster.leases.lease(), None);
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn successor_waits_for_the_final_version_for_at_most_10_s() {
     let mut cluster = Cluster::of(2);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let version = cluster.replicas[old].terminate();
-    // No remaining replica has the changes of the last leader.
+    // The replica with the last leader's changes is killed.
     cluster.kill(1 - old);
-    cluster.pass(seconds(1)).await;
+    cluster.run_for(seconds(1)).await;
     cluster.kill(0);
     cluster.start("new", Skew::NONE);
     assert_eq!(
         cluster
-            .until(seconds(9), |it| !it.leaders().is_empty())
+            .wait_until(seconds(9), |it| !it.leaders().is_empty())
             .await,
         None
     );
@@ -218,58 +232,62 @@ async fn successor_waits_for_the_final_version_for_at_most_10_s() {
     };
     assert_eq!(final_version, Some(version));
     assert_eq!(last.unwrap().address, format!("pod-{old}:8443"));
-    cluster.leader(seconds(2)).await;
+    cluster.wait_for_leader(seconds(2)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn successor_of_an_unmirrored_leader_waits_for_three_periods() {
+async fn successor_waits_for_three_retry_periods_if_no_replica_copied_the_last_leader() {
     let mut cluster = Cluster::of(1);
-    let old = cluster.leader(MINUTE).await;
+    let old = cluster.wait_for_leader(MINUTE).await;
     cluster.replicas[old].terminate();
-    cluster.pass(seconds(1)).await;
+    cluster.run_for(seconds(1)).await;
     cluster.kill(old);
     cluster.start("new", Skew::NONE);
-    let took = cluster.until(MINUTE, |it| !it.leaders().is_empty()).await;
+    let took = cluster
+        .wait_until(MINUTE, |it| !it.leaders().is_empty())
+        .await;
     let took = took.unwrap();
     assert!((seconds(2)..seconds(5)).contains(&took), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarted_container_waits_if_the_lease_of_its_pod_is_old() {
+async fn restarted_container_waits_if_the_lease_of_its_pod_has_expired() {
     let mut cluster = Cluster::of(1);
-    let old = cluster.leader(MINUTE).await;
+    let old = cluster.wait_for_leader(MINUTE).await;
     cluster.kill(old);
-    cluster.pass(seconds(20)).await;
+    cluster.run_for(seconds(20)).await;
     cluster.start("pod-0", Skew::NONE);
-    let took = cluster.until(MINUTE, |it| !it.leaders().is_empty()).await;
+    let took = cluster
+        .wait_until(MINUTE, |it| !it.leaders().is_empty())
+        .await;
     let took = took.unwrap();
     assert!((seconds(10)..seconds(12)).contains(&took), "{took:?}");
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn successor_takes_over_as_soon_as_it_has_the_final_version() {
     let mut cluster = Cluster::of(1);
-    let old = cluster.leader(MINUTE).await;
+    let old = cluster.wait_for_leader(MINUTE).await;
     let version = cluster.replicas[old].terminate();
-    cluster.pass(seconds(1)).await;
+    cluster.run_for(seconds(1)).await;
     cluster.kill(old);
     cluster.start("new", Skew::NONE);
-    cluster.pass(seconds(1)).await;
+    cluster.run_for(seconds(1)).await;
     cluster.replicas[0].head.store(version.0, Relaxed);
-    cluster.leader(milliseconds(100)).await;
+    cluster.wait_for_leader(milliseconds(100)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_in_sync_takes_over_at_expiry_and_another_one_later() {
+async fn replica_in_sync_takes_over_when_the_lease_expires_and_other_replicas_later() {
     for (is_in_sync, replicas, range) in [
         (true, 2, seconds(7)..seconds(9)),
         (false, 2, seconds(17)..seconds(19)),
-        // No replica mirrored the leader, so no other replica can have its changes.
+        // The only replica was the leader, so no other replica copied its changes.
         (false, 1, seconds(10)..seconds(12)),
     ] {
         let mut cluster = Cluster::of(replicas);
-        let old = cluster.settled(MINUTE).await;
+        let old = cluster.wait_until_settled(MINUTE).await;
         let before = leadership(&cluster, old);
         cluster.kill(old);
         if !is_in_sync {
@@ -279,56 +297,56 @@ async fn replica_in_sync_takes_over_at_expiry_and_another_one_later() {
             cluster.start("new", Skew::NONE);
         }
         let took = cluster
-            .until(MINUTE, |it| !it.leaders().is_empty())
+            .wait_until(MINUTE, |it| !it.leaders().is_empty())
             .await
             .unwrap();
         assert!(range.contains(&took), "{took:?}");
         assert!(leadership(&cluster, 0).start > before.granted());
-        no_violation(&cluster);
+        assert_no_violation(&cluster);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_that_cannot_renew_stops_before_another_one_begins() {
+async fn leader_that_cannot_renew_stops_before_another_replica_leads() {
     let mut cluster = Cluster::of(2);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let before = leadership(&cluster, old);
     cluster.replicas[old].client.cut(true);
     let stopped = cluster
-        .until(MINUTE, |it| it.leaders().is_empty())
+        .wait_until(MINUTE, |it| it.leaders().is_empty())
         .await
         .unwrap();
     assert!((seconds(3)..seconds(6)).contains(&stopped), "{stopped:?}");
     assert_eq!(before.reserved(), Rv(0));
     assert!(!before.reserved_above(Rv(0)).await);
-    cluster.leader(seconds(6)).await;
+    cluster.wait_for_leader(seconds(6)).await;
     cluster.replicas[old].client.cut(false);
-    let new = cluster.settled(seconds(5)).await;
+    let new = cluster.wait_until_settled(seconds(5)).await;
     assert_ne!(new, old);
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn leadership_ends_during_a_pause_of_the_virtual_machine() {
     let mut cluster = Cluster::of(1);
-    let leader = cluster.leader(MINUTE).await;
+    let leader = cluster.wait_for_leader(MINUTE).await;
     let process = cluster.replicas[leader].process.clone();
     let before = leadership(&cluster, leader);
     let reserved = process.within(|| before.reserved());
     assert!(reserved > before.start);
-    // No timer fires and no task runs in between.
-    process.skip(seconds(5));
+    // Between here and the checks, no timer fires and no task runs.
+    process.pause_machine_for(seconds(5));
     assert!(!process.within(|| before.is_valid()));
     assert_eq!(process.within(|| before.reserved()), Rv(0));
-    cluster.pass(seconds(3)).await;
+    cluster.run_for(seconds(3)).await;
     assert_ne!(leadership(&cluster, leader).term, before.term);
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_reserve_versions_ahead_of_the_clock_and_of_the_head() {
+async fn renewals_reserve_versions_ahead_of_the_clock_and_ahead_of_the_newest_version() {
     let mut cluster = Cluster::of(1);
-    let leader = cluster.leader(MINUTE).await;
+    let leader = cluster.wait_for_leader(MINUTE).await;
     let leadership = leadership(&cluster, leader);
     let process = cluster.replicas[leader].process.clone();
     let reserved = process.within(|| leadership.reserved());
@@ -342,14 +360,15 @@ async fn renewals_reserve_versions_ahead_of_the_clock_and_of_the_head() {
                 .then(|| process.within(|| leadership.reserved()))
         }
     });
-    cluster.pass(seconds(10)).await;
+    cluster.run_for(seconds(10)).await;
     assert!(waiting.await.unwrap().unwrap() > ahead);
-    // The writer would reset the head version.
+    // The writer is stopped, because it would replace the newest resourceVersion that the test
+    // sets.
     cluster.replicas[leader].stop.send_replace(true);
-    cluster.pass(seconds(1)).await;
+    cluster.run_for(seconds(1)).await;
     let head = Rv(reserved.0 + 60_000_000);
     cluster.replicas[leader].head.store(head.0, Relaxed);
-    cluster.pass(seconds(2)).await;
+    cluster.run_for(seconds(2)).await;
     let reserved = process.within(|| leadership.reserved());
     assert_eq!(reserved, Rv(head.0 + 1_000_000));
 }
@@ -357,7 +376,7 @@ async fn renewals_reserve_versions_ahead_of_the_clock_and_of_the_head() {
 #[tokio::test(start_paused = true)]
 async fn takeover_whose_answer_was_lost_is_repeated_at_once() {
     let mut cluster = Cluster::of(2);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let before = cluster.leases.lease();
     cluster.kill(old);
     cluster.leases.set_faults(Faults {
@@ -367,61 +386,73 @@ async fn takeover_whose_answer_was_lost_is_repeated_at_once() {
     let holder = |lease: Option<Lease>| lease.unwrap().spec.unwrap().holder_identity;
     let before = holder(before);
     let is_taken = |it: &Cluster| holder(it.leases.lease()) != before;
-    cluster.until(MINUTE, is_taken).await.unwrap();
+    cluster.wait_until(MINUTE, is_taken).await.unwrap();
     cluster.leases.set_faults(Faults::default());
-    cluster.leader(seconds(5)).await;
-    assert_eq!(cluster.terms(), 2, "the lost term never led");
-    no_violation(&cluster);
+    cluster.wait_for_leader(seconds(5)).await;
+    assert_eq!(
+        cluster.terms(),
+        2,
+        "the acquisition without an answer must not count as a term"
+    );
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquisition_answered_after_the_renew_deadline_does_not_count() {
+async fn acquisition_answered_after_the_renew_deadline_does_not_start_a_term() {
     let mut cluster = Cluster::of(1);
-    cluster.pass(seconds(5)).await;
+    cluster.run_for(seconds(5)).await;
     cluster.leases.set_faults(Faults {
         delay: seconds(1),
         ..Faults::default()
     });
     let before = cluster.leases.writes();
     let written = |it: &Cluster| it.leases.writes() > before;
-    cluster.until(MINUTE, written).await.unwrap();
-    assert_eq!(cluster.terms(), 0, "the answer is on its way");
-    cluster.replicas[0].process.skip(seconds(5));
-    cluster.leader(seconds(10)).await;
-    assert_eq!(cluster.terms(), 1, "the late term never led");
+    cluster.wait_until(MINUTE, written).await.unwrap();
+    assert_eq!(
+        cluster.terms(),
+        0,
+        "no replica must lead before the answer arrives"
+    );
+    cluster.replicas[0].process.pause_machine_for(seconds(5));
+    cluster.wait_for_leader(seconds(10)).await;
+    assert_eq!(
+        cluster.terms(),
+        1,
+        "the acquisition with a late answer must not count as a term"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_term_begins_above_reservations_that_no_other_replica_has_seen() {
+async fn new_term_starts_above_a_reservation_that_its_leader_has_not_seen() {
     let mut cluster = Cluster::of(2);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let other = 1 - old;
-    cluster.pass(seconds(30)).await;
+    cluster.run_for(seconds(30)).await;
     let before = leadership(&cluster, old);
     cluster.replicas[other].client.cut(true);
-    cluster.pass(seconds(6)).await;
+    cluster.run_for(seconds(6)).await;
     cluster.leases.delete();
     cluster.replicas[old].process.pause_after(0);
     cluster.replicas[other].client.cut(false);
-    cluster.pass(seconds(6)).await;
-    let new = cluster.leader(seconds(20)).await;
+    cluster.run_for(seconds(6)).await;
+    let new = cluster.wait_for_leader(seconds(20)).await;
     assert_eq!(new, other);
     assert!(leadership(&cluster, new).start > before.granted());
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answer_and_edits_of_others_do_not_end_a_leadership() {
+async fn lost_answers_and_edits_by_other_clients_do_not_end_a_leadership() {
     let mut cluster = Cluster::of(2);
-    cluster.settled(MINUTE).await;
+    cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     cluster.leases.set_faults(Faults {
         lost_answers: 1.0,
         ..Faults::default()
     });
-    cluster.pass(milliseconds(1_500)).await;
+    cluster.run_for(milliseconds(1_500)).await;
     cluster.leases.set_faults(Faults::default());
-    cluster.pass(seconds(10)).await;
+    cluster.run_for(seconds(10)).await;
     assert_eq!(terms(&cluster), before);
     for turn in 0..20 {
         cluster.leases.edit(|lease| {
@@ -429,25 +460,25 @@ async fn lost_answer_and_edits_of_others_do_not_end_a_leadership() {
             annotate(lease, "somebody", &turn.to_string());
             lease.spec.as_mut().unwrap().lease_duration_seconds = Some(1);
         });
-        cluster.pass(milliseconds(700)).await;
+        cluster.run_for(milliseconds(700)).await;
     }
     assert_eq!(terms(&cluster), before);
     let lease = cluster.leases.lease().unwrap();
     let annotations = lease.metadata.annotations.unwrap();
     assert_eq!(annotations["ifo.kubevirt.io/somebody"], "19");
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
-async fn edits_of_others_do_not_keep_the_lease_of_a_dead_leader_alive() {
+async fn edits_by_other_clients_do_not_extend_the_lease_of_a_crashed_leader() {
     let mut cluster = Cluster::of(2);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     cluster.kill(old);
     for turn in 0..20 {
         cluster
             .leases
             .edit(|lease| annotate(lease, "somebody", &turn.to_string()));
-        cluster.pass(milliseconds(500)).await;
+        cluster.run_for(milliseconds(500)).await;
     }
     assert_eq!(cluster.leaders().len(), 1);
 }
@@ -455,119 +486,118 @@ async fn edits_of_others_do_not_keep_the_lease_of_a_dead_leader_alive() {
 #[tokio::test(start_paused = true)]
 async fn leader_stops_when_another_client_changes_the_holder() {
     let mut cluster = Cluster::of(3);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let before = leadership(&cluster, old);
     cluster.leases.edit(|lease| {
         lease.spec.as_mut().unwrap().holder_identity = Some("somebody".into());
     });
     cluster
-        .until(milliseconds(1_100), |it| it.leaders().is_empty())
+        .wait_until(milliseconds(1_100), |it| it.leaders().is_empty())
         .await
         .unwrap();
-    let new = cluster.leader(seconds(20)).await;
+    let new = cluster.wait_for_leader(seconds(20)).await;
     assert!(leadership(&cluster, new).start > before.granted());
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_takes_back_a_lease_without_a_holder() {
+async fn leader_continues_if_a_user_removes_the_holder_from_the_lease() {
     let mut cluster = Cluster::of(3);
-    cluster.settled(MINUTE).await;
+    cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     cluster
         .leases
         .edit(|lease| lease.spec.as_mut().unwrap().holder_identity = None);
-    cluster.pass(seconds(20)).await;
+    cluster.run_for(seconds(20)).await;
     assert_eq!(terms(&cluster), before);
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
     let mut cluster = Cluster::of(3);
-    let leader = cluster.settled(MINUTE).await;
+    let leader = cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     for replica in 0..3 {
-        // The Lease is created by the leader, or by another replica that notices the deletion
-        // first.
+        // Either the leader creates the Lease, or another replica that notices the deletion first.
         cluster.leases.delete();
         if replica != leader {
             cluster.replicas[replica].wake.notify_one();
         }
-        cluster.pass(seconds(15)).await;
+        cluster.run_for(seconds(15)).await;
         assert_eq!(terms(&cluster), before);
         assert!(cluster.leases.lease().is_some());
     }
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn replica_takes_over_if_the_lease_is_deleted_while_the_leader_is_paused() {
     let mut cluster = Cluster::of(3);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let before = leadership(&cluster, old);
     cluster.replicas[old].process.pause_after(0);
     cluster.leases.delete();
-    // A replica that has never seen the old Lease.
+    // This replica has never seen the deleted Lease.
     cluster.start("new", Skew::NONE);
-    cluster.pass(seconds(20)).await;
-    let new = cluster.leader(seconds(1)).await;
+    cluster.run_for(seconds(20)).await;
+    let new = cluster.wait_for_leader(seconds(1)).await;
     assert!(leadership(&cluster, new).start > before.granted());
     cluster.replicas[old].process.resume();
-    cluster.pass(seconds(20)).await;
+    cluster.run_for(seconds(20)).await;
     assert_eq!(cluster.terms(), 2);
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
-async fn restored_backup_of_the_lease_leads_to_no_shared_version() {
+async fn terms_share_no_version_after_the_lease_is_restored_from_a_backup() {
     let mut cluster = Cluster::of(3);
-    let first = cluster.settled(MINUTE).await;
+    let first = cluster.wait_until_settled(MINUTE).await;
     let backup = cluster.leases.lease();
-    // The Pod of the first leader continues as a follower.
+    // The first leader loses its connection, and later continues as a follower.
     cluster.replicas[first].client.cut(true);
-    cluster.pass(seconds(12)).await;
+    cluster.run_for(seconds(12)).await;
     cluster.replicas[first].client.cut(false);
-    let second = cluster.settled(seconds(5)).await;
+    let second = cluster.wait_until_settled(seconds(5)).await;
     assert_ne!(second, first);
-    cluster.pass(MINUTE).await;
+    cluster.run_for(MINUTE).await;
     cluster.leases.restore(backup);
-    cluster.pass(seconds(4)).await;
+    cluster.run_for(seconds(4)).await;
     assert_eq!(
         cluster.leaders(),
         [0_usize; 0],
-        "the Lease names a term that is over"
+        "no replica must lead, because the restored Lease names a term that is over"
     );
-    cluster.leader(seconds(20)).await;
+    cluster.wait_for_leader(seconds(20)).await;
     assert_eq!(cluster.terms(), 3);
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn reservation_more_than_a_day_ahead_is_ignored() {
     let mut cluster = Cluster::of(2);
-    let old = cluster.settled(MINUTE).await;
+    let old = cluster.wait_until_settled(MINUTE).await;
     let before = leadership(&cluster, old);
     cluster.kill(old);
     let version = |days: u64| before.start.0 + days * 86_400_000_000;
     cluster
         .leases
         .edit(|lease| annotate(lease, "reserved-version", &version(2).to_string()));
-    let new = cluster.leader(seconds(20)).await;
+    let new = cluster.wait_for_leader(seconds(20)).await;
     let start = leadership(&cluster, new).start;
     assert!(
         start > before.granted(),
-        "the reservation that was seen before counts"
+        "the new term must start above the reservation that was seen earlier"
     );
     assert!(start.0 < version(1), "{start}");
-    no_violation(&cluster);
+    assert_no_violation(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_replicas_at_rest_write_the_lease_once_a_second() {
+async fn idle_replicas_write_the_lease_once_a_second() {
     let mut cluster = Cluster::of(2);
-    cluster.settled(MINUTE).await;
+    cluster.wait_until_settled(MINUTE).await;
     let before = cluster.leases.writes();
-    cluster.pass(MINUTE).await;
+    cluster.run_for(MINUTE).await;
     assert_eq!(cluster.leases.writes() - before, 60);
 }

@@ -1,4 +1,5 @@
-//! Tests of the reads of a follower and the age of its index, with a scripted leader.
+//! Tests of a follower: its copy of the leader's index, its reads, and its reports about how
+//! current the copy is. The leader is scripted.
 
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::peer::{
@@ -20,16 +21,18 @@ const BOUNDS: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 
-/// A leader with an index. The network to it can be slow, or silent.
+/// A scripted leader with an index. Its answers and its stream of changes can be delayed.
 struct FakeLeader {
     term: Term,
     reader: IndexReader,
-    questions: AtomicUsize,
+    /// The number of state queries that it has received.
+    queries: AtomicUsize,
     latency: Mutex<Duration>,
-    /// The time of its last answer from the kube-apiserver. None means just now.
+    /// The last time at which the kube-apiserver answered the leader. None means that the
+    /// kube-apiserver answers all the time.
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
-    /// The streams wait for this before each event.
-    stream: Arc<tokio::sync::Semaphore>,
+    /// The permits to send events. The stream of changes takes one permit for each event.
+    event_permits: Arc<tokio::sync::Semaphore>,
 }
 
 impl FakeLeader {
@@ -43,7 +46,7 @@ struct FakeLink(Arc<FakeLeader>);
 impl Link for FakeLink {
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
         async {
-            self.0.questions.fetch_add(1, Ordering::Relaxed);
+            self.0.queries.fetch_add(1, Ordering::Relaxed);
             let head = self.0.reader.head();
             let latency = *self.0.latency.lock().unwrap();
             tokio::time::sleep(latency).await;
@@ -83,7 +86,7 @@ impl Link for FakeLink {
 
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
         let followed = self.0.reader.follow(after, crate::index::ListScope::All);
-        let stream = self.0.stream.clone();
+        let permits = self.0.event_permits.clone();
         let events = followed.map_err(|_| LinkError::Gone).map(|cursor| {
             let changes = futures::stream::unfold(cursor, |mut cursor| async move {
                 let changes = cursor.next().await;
@@ -114,9 +117,13 @@ impl Link for FakeLink {
                 futures::stream::iter(events)
             })
             .then(move |event| {
-                let stream = stream.clone();
+                let permits = permits.clone();
                 async move {
-                    stream.acquire().await.expect("it is never closed").forget();
+                    permits
+                        .acquire()
+                        .await
+                        .expect("the semaphore is never closed")
+                        .forget();
                     event
                 }
             });
@@ -134,8 +141,8 @@ impl LinkFactory for Arc<FakeLeader> {
     }
 }
 
-/// A follower of a leader.
-struct Pair {
+/// A scripted leader, and a follower that copies its index.
+struct LeaderAndFollower {
     leader: Arc<FakeLeader>,
     writer: Writer,
     reader: IndexReader,
@@ -151,8 +158,8 @@ fn put(name: &str, number: u64) -> Write {
     }
 }
 
-impl Pair {
-    /// A follower with three objects, after the mirror has caught up.
+impl LeaderAndFollower {
+    /// Starts the follower, and waits until it has copied the leader's three objects.
     async fn in_sync() -> Self {
         let mut pair = Self::start(Rv(0));
         let mut in_sync = pair.in_sync.clone();
@@ -162,7 +169,7 @@ impl Pair {
         pair
     }
 
-    /// `head` is the first version of the follower.
+    /// Starts the follower with an empty index at the resourceVersion `head`.
     fn start(head: Rv) -> Self {
         let term = Term::new("pod_1");
         let (mut writer, leaders) = index_from(BOUNDS, Rv(0));
@@ -176,10 +183,10 @@ impl Pair {
         let leader = Arc::new(FakeLeader {
             term: term.clone(),
             reader: leaders,
-            questions: AtomicUsize::new(0),
+            queries: AtomicUsize::new(0),
             latency: Mutex::default(),
             cluster_answered: Mutex::default(),
-            stream: Arc::new(tokio::sync::Semaphore::new(1_000)),
+            event_permits: Arc::new(tokio::sync::Semaphore::new(1_000)),
         });
         let (mut follower, reader) = index_from(BOUNDS, head);
         let named = Leader {
@@ -209,7 +216,8 @@ impl Pair {
             .unwrap();
     }
 
-    /// Returns the bytes of all objects at a version. None if the version is unknown.
+    /// Returns the JSON of all objects at the resourceVersion `rv`. Returns None if `reader` does
+    /// not have it.
     fn listed(reader: &IndexReader, rv: u64) -> Option<Vec<Vec<u8>>> {
         use crate::index::{ListScope, ReadVersion};
         let (_, entries) = reader
@@ -220,8 +228,8 @@ impl Pair {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_has_the_bytes_and_history_of_the_leader() {
-    let mut pair = Pair::in_sync().await;
+async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader() {
+    let mut pair = LeaderAndFollower::in_sync().await;
     pair.commit(1_004);
     pair.writer.mark(Rv(2_000)).unwrap();
     let delete = Write::Delete {
@@ -232,46 +240,47 @@ async fn a_mirror_has_the_bytes_and_history_of_the_leader() {
         .unwrap();
     assert!(pair.reader.reached(Rv(2_001), Duration::from_mins(1)).await);
     for rv in 999..2_002 {
-        let leaders = Pair::listed(&pair.leader.reader, rv);
-        assert_eq!(Pair::listed(&pair.reader, rv), leaders, "{rv}");
+        let leaders = LeaderAndFollower::listed(&pair.leader.reader, rv);
+        assert_eq!(LeaderAndFollower::listed(&pair.reader, rv), leaders, "{rv}");
         let known = [1_000, 1_001, 1_002, 1_003, 1_004, 2_000, 2_001].contains(&rv);
         assert_eq!(leaders.is_some(), known, "{rv}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_with_a_version_unknown_to_the_leader_reads_the_whole_state() {
-    // This replica led before, and its last changes were lost.
-    let pair = Pair::start(Rv(1_500));
+async fn a_follower_with_a_version_unknown_to_the_leader_copies_the_whole_state() {
+    // The follower's newest resourceVersion is one that the leader does not have. This happens if
+    // the follower has led before and its last changes were lost.
+    let pair = LeaderAndFollower::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
     in_sync.wait_for(Option::is_some).await.unwrap();
     assert_eq!(pair.reader.head(), Rv(1_003));
-    assert!(Pair::listed(&pair.reader, 1_500).is_none());
+    assert!(LeaderAndFollower::listed(&pair.reader, 1_500).is_none());
     assert_eq!(pair.reader.len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_waits_for_the_version_the_leader_has_on_arrival() {
-    let mut pair = Pair::in_sync().await;
-    pair.leader.stream.forget_permits(1_000);
+async fn a_read_waits_for_the_version_that_the_leader_has_when_the_read_arrives() {
+    let mut pair = LeaderAndFollower::in_sync().await;
+    pair.leader.event_permits.forget_permits(1_000);
     pair.commit(1_004);
     let view = pair.view.clone();
     let read = tokio::spawn(async move { view.confirm().await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(
         !read.is_finished(),
-        "the mirror does not have the change yet"
+        "the read must wait, because the follower does not have the change yet"
     );
-    pair.leader.stream.add_permits(1);
+    pair.leader.event_permits.add_permits(1);
     read.await.unwrap();
     assert_eq!(pair.reader.head(), Rv(1_004));
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_reads_share_one_version_query() {
-    let pair = Pair::in_sync().await;
+async fn concurrent_reads_share_one_state_query() {
+    let pair = LeaderAndFollower::in_sync().await;
     pair.leader.set_latency(Duration::from_millis(100));
-    let before = pair.leader.questions.load(Ordering::Relaxed);
+    let before = pair.leader.queries.load(Ordering::Relaxed);
     let reads: Vec<_> = (0..100)
         .map(|_| {
             let view = pair.view.clone();
@@ -279,13 +288,13 @@ async fn concurrent_reads_share_one_version_query() {
         })
         .collect();
     futures::future::join_all(reads).await;
-    let asked = pair.leader.questions.load(Ordering::Relaxed) - before;
-    assert!((1..=2).contains(&asked), "{asked} questions for 100 reads");
+    let asked = pair.leader.queries.load(Ordering::Relaxed) - before;
+    assert!((1..=2).contains(&asked), "{asked} queries for 100 reads");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_leader_delays_reads_once_by_a_second() {
-    let pair = Pair::in_sync().await;
+async fn a_leader_that_does_not_answer_delays_only_one_read_by_a_second() {
+    let pair = LeaderAndFollower::in_sync().await;
     pair.leader.set_latency(Duration::from_hours(1));
     let begun = tokio::time::Instant::now();
     pair.view.confirm().await;
@@ -297,7 +306,7 @@ async fn a_silent_leader_delays_reads_once_by_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_do_not_wait_for_a_leader_that_cannot_be_reached() {
-    let pair = Pair::start(Rv(0));
+    let pair = LeaderAndFollower::start(Rv(0));
     pair.leader.set_latency(Duration::from_hours(1));
     for _ in 0..100 {
         let begun = tokio::time::Instant::now();
@@ -308,12 +317,12 @@ async fn reads_do_not_wait_for_a_leader_that_cannot_be_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_reports_how_current_it_is() {
-    let pair = Pair::in_sync().await;
+async fn a_follower_reports_how_current_its_copy_is() {
+    let pair = LeaderAndFollower::in_sync().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
         pair.view.lag() <= Duration::from_secs(3),
-        "it asks from time to time"
+        "the follower must send state queries periodically"
     );
     assert!(!pair.view.is_stale() && pair.view.impairment().is_none());
     pair.leader.set_latency(Duration::from_hours(1));
@@ -330,8 +339,8 @@ async fn a_replica_reports_how_current_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_without_the_kube_apiserver_is_unready_beside_a_connected_leader() {
-    let pair = Pair::in_sync().await;
+async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_this_replica() {
+    let pair = LeaderAndFollower::in_sync().await;
     let second = Duration::from_secs(1);
     let answers = pair.view.answers();
     let lose = || {
@@ -342,11 +351,11 @@ async fn a_replica_without_the_kube_apiserver_is_unready_beside_a_connected_lead
     assert_eq!(
         pair.view.impairment(),
         None,
-        "it may be a short interruption"
+        "a short interruption must not make the replica unready"
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.view.impairment().is_some());
-    // No replica leads, so this one is as good as any other.
+    // No replica leads any more, so clients gain nothing from another replica.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.view.impairment(), None);
@@ -355,7 +364,7 @@ async fn a_replica_without_the_kube_apiserver_is_unready_beside_a_connected_lead
     assert!(pair.view.impairment().is_some());
     answers.send_replace(ClusterContact::default());
     assert_eq!(pair.view.impairment(), None);
-    // The leader does not reach the kube-apiserver either.
+    // The kube-apiserver does not answer the leader either.
     let now = tokio::time::Instant::now();
     *pair.leader.cluster_answered.lock().unwrap() = Some(now);
     lose();
@@ -364,8 +373,8 @@ async fn a_replica_without_the_kube_apiserver_is_unready_beside_a_connected_lead
 }
 
 #[tokio::test(start_paused = true)]
-async fn mirrors_are_served_only_during_the_own_term() {
-    let pair = Pair::in_sync().await;
+async fn followers_are_served_only_in_the_term_of_this_replica() {
+    let pair = LeaderAndFollower::in_sync().await;
     let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
     let answers = |term: &Term| {
         pair.view
@@ -380,7 +389,7 @@ async fn mirrors_are_served_only_during_the_own_term() {
     assert!(stream.is_cancelled());
     assert!(
         answers(&first),
-        "whoever lacks the last changes may come back for them"
+        "followers must be able to read the last changes after a release"
     );
     let stream = pair.view.mirrored(first.as_str()).unwrap();
     pair.view.serve(&second);
@@ -388,11 +397,14 @@ async fn mirrors_are_served_only_during_the_own_term() {
     pair.view.end_streams(false);
     assert!(!answers(&second));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(!pair.view.is_mirrored(), "nobody asks any more");
+    assert!(
+        !pair.view.is_mirrored(),
+        "a replica must not count as copied without state queries"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_leader_a_replica_is_ready_only_with_a_mirrored_state() {
+async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations() {
     let vacant = LeaderView::Vacant {
         last: Some(Leader {
             term: Term::new("pod_1"),
@@ -400,11 +412,11 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_mirrored_state() {
         }),
         final_version: None,
     };
-    // The mirror has not run yet, as in a restarted container.
-    let restarted = Pair::start(Rv(0));
+    // This replica has not copied anything yet, like a container that was just restarted.
+    let restarted = LeaderAndFollower::start(Rv(0));
     restarted.standing.send_replace(vacant.clone());
     assert!(!restarted.view.is_without_leader(Succession::Pending));
-    let follower = Pair::in_sync().await;
+    let follower = LeaderAndFollower::in_sync().await;
     follower.standing.send_replace(vacant);
     assert!(follower.view.is_without_leader(Succession::Pending));
 }

@@ -1,6 +1,6 @@
-//! The requests in flight of a connection. Input: requests and their answers. Output: the time
-//! since which a connection is idle. A request is in flight until the body of its answer is
-//! dropped.
+//! Counts the requests in flight of a connection. Input: the start and the end of each request.
+//! Output: the time since which the connection is idle. A request is in flight until the body of
+//! its answer is dropped.
 
 use super::ClientConnection;
 use axum::body::Body;
@@ -12,36 +12,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
-/// The requests of a connection.
+/// The state of the requests of one connection.
 pub struct RequestActivity(Mutex<OpenRequests>);
 
 struct OpenRequests {
-    asked: bool,
+    had_request: bool,
     /// Number of requests whose answers have not been sent.
     in_flight: usize,
-    /// The time of the last answer.
-    since: Instant,
+    /// The time at which the last request ended. Before the first request, the time at which the
+    /// connection was opened.
+    last_end: Instant,
 }
 
 impl RequestActivity {
-    /// The state before the first request.
+    /// Creates the state of a connection that has had no request.
     pub fn new() -> Self {
         Self(Mutex::new(OpenRequests {
-            asked: false,
+            had_request: false,
             in_flight: 0,
-            since: Instant::now(),
+            last_end: Instant::now(),
         }))
     }
 
-    /// Returns true if there was a request.
-    pub fn asked(&self) -> bool {
-        self.requests().asked
+    /// Returns true if the connection has had a request.
+    pub fn had_request(&self) -> bool {
+        self.requests().had_request
     }
 
-    /// The time since which no request is in flight.
+    /// Returns the time since which no request is in flight. None if a request is in flight.
     pub fn idle_since(&self) -> Option<Instant> {
         let requests = self.requests();
-        (requests.in_flight == 0).then_some(requests.since)
+        (requests.in_flight == 0).then_some(requests.last_end)
     }
 
     fn requests(&self) -> MutexGuard<'_, OpenRequests> {
@@ -49,20 +50,20 @@ impl RequestActivity {
     }
 }
 
-/// Counts a request until it is dropped.
+/// A request that counts as in flight until this value is dropped.
 pub struct RequestInFlight(Arc<ClientConnection>);
 
 impl RequestInFlight {
-    /// Counts another request of this connection.
+    /// Counts a new request of the connection.
     pub fn of(connection: &Arc<ClientConnection>) -> Self {
         let mut requests = connection.activity.requests();
-        requests.asked = true;
+        requests.had_request = true;
         requests.in_flight += 1;
         drop(requests);
         Self(Arc::clone(connection))
     }
 
-    /// Counts the request until the body of its answer is dropped.
+    /// Returns the answer with a body that keeps the request in flight until the body is dropped.
     pub fn until_sent(self, answer: Response) -> http::Response<CountedBody> {
         answer.map(|body| CountedBody {
             body,
@@ -75,11 +76,11 @@ impl Drop for RequestInFlight {
     fn drop(&mut self) {
         let mut requests = self.0.activity.requests();
         requests.in_flight -= 1;
-        requests.since = Instant::now();
+        requests.last_end = Instant::now();
     }
 }
 
-/// The body of an answer that keeps its request in flight.
+/// The body of an answer. It keeps the request in flight until it is dropped.
 pub struct CountedBody {
     body: Body,
     _in_flight: RequestInFlight,

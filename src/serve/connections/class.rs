@@ -1,62 +1,64 @@
-//! Classes of connections, and the number of places that are reserved for each class.
+//! The classes of connections (newcomer, user, front proxy), and the number of connection slots
+//! that are reserved for each class.
 
 use crate::auth::{ANONYMOUS_USER, CertificateHolder, User};
 
-/// The class of a connection. It only changes to a class with a higher
-/// [precedence](Class::precedence).
+/// The class of a connection. A connection only changes to a class with a higher
+/// [precedence](ConnectionClass::precedence).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionClass {
-    /// All requests were for health, so the user is not known yet. Probes stay in this class.
+    /// A connection without requests, or with requests for health only. Its user is not known yet.
+    /// Connections of probes stay in this class.
     Newcomer,
-    /// The requests are those of one user.
+    /// A connection with requests of this user.
     User(Owner),
-    /// The peer has the certificate of the front proxy, as a kube-apiserver has.
+    /// A connection whose client has the certificate of the front proxy, such as a kube-apiserver.
     FrontProxy,
 }
 
-/// The user of a connection.
+/// The user to whom a connection belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A user without valid credentials.
     Anonymous,
-    /// A user by name.
+    /// The name of an authenticated user.
     Known(String),
-    /// A member of `system:masters`, by name.
+    /// The name of a member of `system:masters`.
     Administrator(String),
 }
 
-/// A class without its data, for which places are reserved.
+/// The kind of a class, without the user. Slots are reserved for kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassKind {
-    /// See [`Class::Newcomer`].
+    /// The kind of [`ConnectionClass::Newcomer`].
     Newcomer,
-    /// See [`Class::User`].
+    /// The kind of [`ConnectionClass::User`].
     User,
-    /// See [`Class::FrontProxy`].
+    /// The kind of [`ConnectionClass::FrontProxy`].
     FrontProxy,
 }
 
 impl ClassKind {
-    /// All classes. A new class needs a variant here and in [`ConnectionClass`], its reserved
-    /// places, and its detection in `access`.
+    /// All kinds of classes. To add a class, add a variant here and in [`ConnectionClass`], extend
+    /// [`ClassKind::reserve`], and detect the class in `middleware/entry.rs`.
     pub const ALL: [Self; 3] = [Self::Newcomer, Self::User, Self::FrontProxy];
 
-    /// Number of the `places` that only this class may use. Users have the rest.
-    pub fn reserve(self, places: usize) -> usize {
+    /// Returns how many of the `slots` are reserved for this class. The rest is for users.
+    pub fn reserve(self, slots: usize) -> usize {
         match self {
-            // 64 of 256 by default. A newcomer is evicted only if 64 others arrive from as many
-            // addresses before its TLS handshake and its first request are done.
-            Self::Newcomer => (places / 4).max(1),
+            // 64 of 256 by default. A newcomer from an address without other newcomers is evicted
+            // only if newcomers arrive from 64 other addresses before its first request.
+            Self::Newcomer => (slots / 4).max(1),
             // 32 of 256 by default: six for each of five kube-apiservers. A kube-apiserver normally
             // has one or two connections.
-            Self::FrontProxy => (places / 8).max(1),
+            Self::FrontProxy => (slots / 8).max(1),
             Self::User => 0,
         }
     }
 }
 
 impl ConnectionClass {
-    /// The user of a request.
+    /// Returns the class for requests of `user`.
     pub fn of_user(user: &User) -> Self {
         let name = user.name.clone();
         Self::User(if name == ANONYMOUS_USER {
@@ -68,12 +70,12 @@ impl ConnectionClass {
         })
     }
 
-    /// A user without valid credentials.
+    /// Returns the class for requests without valid credentials.
     pub fn anonymous() -> Self {
         Self::User(Owner::Anonymous)
     }
 
-    /// The owner of a client certificate, if no other user is known.
+    /// Returns the class that follows from the client certificate of a connection.
     pub fn of_holder(holder: &CertificateHolder) -> Self {
         match holder {
             CertificateHolder::FrontProxy => Self::FrontProxy,
@@ -82,7 +84,7 @@ impl ConnectionClass {
         }
     }
 
-    /// The class for which places are reserved.
+    /// Returns the kind of the class, without the user.
     pub fn kind(&self) -> ClassKind {
         match self {
             Self::Newcomer => ClassKind::Newcomer,
@@ -91,8 +93,9 @@ impl ConnectionClass {
         }
     }
 
-    /// If the requests of one connection have several classes, the highest class counts. If they
-    /// have several users, the first user counts.
+    /// Returns the precedence of the class. If the requests of one connection have several classes,
+    /// the class with the highest precedence counts. If the requests have several users, the first
+    /// user counts.
     pub fn precedence(&self) -> u8 {
         match self {
             Self::Newcomer => 0,
@@ -102,7 +105,7 @@ impl ConnectionClass {
         }
     }
 
-    /// The user of a connection in the class of users.
+    /// Returns the user of the connection. None for newcomers and for the front proxy.
     pub fn owner(&self) -> Option<&Owner> {
         match self {
             Self::User(owner) => Some(owner),

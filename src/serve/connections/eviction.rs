@@ -1,10 +1,10 @@
-//! The choice of a connection to evict. Input: a record of each connection, and the record of the
-//! connection that needs a place. Output: whether there is a place, and which connection is evicted
-//! for it.
+//! Chooses the connection to evict when a connection needs a slot. Input: a record of each open
+//! connection, and the record of the connection that needs a slot. Output: whether a slot is
+//! available, and the connection that must be evicted (closed) first.
 //!
-//! A class needs the places that it uses or those that are reserved for it, whichever is more. The
-//! sum over all classes never exceeds the number of places. So other classes cannot take a reserved
-//! place.
+//! Each class counts with the slots that it uses, or with the slots that are reserved for it,
+//! whichever is more. The sum of these counts never exceeds the number of slots. So a class cannot
+//! use the slots that are reserved for another class.
 
 use super::class::{ClassKind, ConnectionClass, Owner};
 use std::cmp::Reverse;
@@ -12,64 +12,65 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// The record of a connection.
+/// The properties of a connection that decide whether it is evicted.
 #[derive(Clone, Debug)]
 pub struct ConnectionRecord {
     /// The number of the connection, in the order of arrival.
     pub number: u64,
-    /// The class.
+    /// The class of the connection.
     pub class: ConnectionClass,
-    /// The address of the peer.
+    /// The address of the client, or the network of its IPv6 address.
     pub network: IpAddr,
-    /// True if the connection has had an answer and has no request in flight.
+    /// True if the connection has had a request, and no request is in flight.
     pub idle: bool,
 }
 
-/// The result of [`room`].
+/// The result of [`find_slot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionResult {
-    /// There is a free place.
+    /// A slot is free.
     Free,
     /// The connection with this number must be evicted first.
     After(u64),
-    /// There is no place, and no other connection may be evicted.
+    /// No slot is free, and no connection may be evicted.
     Full,
 }
 
-/// Number of connections of one user from one address: half of the users' places.
-fn share(places: usize) -> usize {
-    let reserved: usize = ClassKind::ALL.iter().map(|kind| kind.reserve(places)).sum();
-    places.saturating_sub(reserved).div_ceil(2).max(1)
+/// Returns the largest number of connections of one user from one address: half of the slots that
+/// are not reserved.
+fn max_per_user_and_address(slots: usize) -> usize {
+    let reserved: usize = ClassKind::ALL.iter().map(|kind| kind.reserve(slots)).sum();
+    slots.saturating_sub(reserved).div_ceil(2).max(1)
 }
 
-/// Returns whether there is a place for `entering` among `others`, which are sorted by their
-/// numbers.
-pub fn room(
-    places: usize,
+/// Checks if a slot is available for the connection `entering`. `others` are all other connections,
+/// sorted by their numbers.
+pub fn find_slot(
+    slots: usize,
     others: &[ConnectionRecord],
     entering: &ConnectionRecord,
 ) -> AdmissionResult {
-    if exceeds_share(places, others, entering) {
-        let of_pair = |it: &&ConnectionRecord| same_pair(it, entering);
-        return after(others.iter().filter(of_pair).find(|it| it.idle));
+    if exceeds_user_limit(slots, others, entering) {
+        let same = |it: &&ConnectionRecord| has_same_user_and_address(it, entering);
+        return after(others.iter().filter(same).find(|it| it.idle));
     }
     let all = || others.iter().chain([entering]);
-    let taken = |kind: ClassKind| all().filter(|it| it.class.kind() == kind).count();
-    let needed = |kind: ClassKind| taken(kind).max(kind.reserve(places));
-    if ClassKind::ALL.into_iter().map(needed).sum::<usize>() <= places {
+    let used = |kind: ClassKind| all().filter(|it| it.class.kind() == kind).count();
+    let needed = |kind: ClassKind| used(kind).max(kind.reserve(slots));
+    if ClassKind::ALL.into_iter().map(needed).sum::<usize>() <= slots {
         return AdmissionResult::Free;
     }
     after(match &entering.class {
-        ConnectionClass::Newcomer => newcomer(others),
-        ConnectionClass::User(owner) => user(others, entering, owner),
+        ConnectionClass::Newcomer => choose_newcomer(others),
+        ConnectionClass::User(owner) => choose_for_user(others, entering, owner),
         ConnectionClass::FrontProxy => {
             let proxies = || {
                 others
                     .iter()
                     .filter(|it| it.class == ConnectionClass::FrontProxy)
             };
-            let first = least(others, &Loads::of(others), |_, _, _| true);
-            first.or_else(|| proxies().find(|it| it.idle))
+            let of_user = choose_user_connection(others, &Loads::of(others), |_, _, _| true);
+            of_user.or_else(|| proxies().find(|it| it.idle))
         }
     })
 }
@@ -80,25 +81,31 @@ fn after(evicted: Option<&ConnectionRecord>) -> AdmissionResult {
     })
 }
 
-/// Returns true if the user would exceed its number of connections from its address. Administrators
-/// have no limit.
-fn exceeds_share(places: usize, others: &[ConnectionRecord], entering: &ConnectionRecord) -> bool {
+/// Returns true if the user of `entering` would have too many connections from one address.
+/// Administrators have no such limit.
+fn exceeds_user_limit(
+    slots: usize,
+    others: &[ConnectionRecord],
+    entering: &ConnectionRecord,
+) -> bool {
     let limited = matches!(
         entering.class,
         ConnectionClass::User(Owner::Anonymous | Owner::Known(_))
     );
-    let pair = others.iter().filter(|it| same_pair(it, entering));
-    limited && pair.count() >= share(places)
+    let same = others
+        .iter()
+        .filter(|it| has_same_user_and_address(it, entering));
+    limited && same.count() >= max_per_user_and_address(slots)
 }
 
-/// Returns true if two connections have the same user and address.
-fn same_pair(one: &ConnectionRecord, other: &ConnectionRecord) -> bool {
+fn has_same_user_and_address(one: &ConnectionRecord, other: &ConnectionRecord) -> bool {
     one.network == other.network && one.class == other.class
 }
 
-/// The newcomer to evict for another newcomer. It comes from the address with most newcomers. The
-/// oldest newcomer with an answer is evicted, otherwise the oldest newcomer.
-fn newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
+/// Returns the newcomer to evict for another newcomer. It belongs to the address with most
+/// newcomers. Among these newcomers, it is the oldest idle one. If no newcomer is idle, it is the
+/// oldest one.
+fn choose_newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     let newcomers = || {
         others
             .iter()
@@ -108,18 +115,21 @@ fn newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     newcomers().min_by_key(|it| (Reverse(networks[&it.network]), !it.idle))
 }
 
-/// The user's connection to evict for `entering`. Any connection of a lower rank may be evicted. A
-/// connection of the same rank may be evicted if its load is greater than the load that `entering`
-/// would have, or if both are equal and the connection is idle.
-fn user<'a>(
+/// Returns the connection to evict for `entering`, which is a connection of the user `owner`. A
+/// connection of a user with a lower [rank] may always be evicted. A connection of a user with the
+/// same rank may be evicted in two cases:
+///
+/// - Its [`Load`] is greater than the load that `entering` would have.
+/// - The two loads are equal, and the connection is idle.
+fn choose_for_user<'a>(
     others: &'a [ConnectionRecord],
     entering: &ConnectionRecord,
     owner: &Owner,
 ) -> Option<&'a ConnectionRecord> {
     let loads = Loads::of(others.iter().chain([entering]));
     let own = loads.load(owner, entering.network);
-    least(others, &loads, |it, theirs, load| {
-        match rank(theirs).cmp(&rank(owner)) {
+    choose_user_connection(others, &loads, |it, other_owner, load| {
+        match rank(other_owner).cmp(&rank(owner)) {
             std::cmp::Ordering::Less => true,
             std::cmp::Ordering::Equal => load > own || (load == own && it.idle),
             std::cmp::Ordering::Greater => false,
@@ -127,25 +137,26 @@ fn user<'a>(
     })
 }
 
-/// The connection to evict among the users' connections: the lowest rank, then the greatest load,
-/// then idle connections first, then the oldest.
-fn least<'a>(
+/// Returns a user's connection to evict. It is one of the connections for which `may_evict` returns
+/// true. The function prefers, in this order: a low rank, a high load, an idle connection, an old
+/// connection.
+fn choose_user_connection<'a>(
     others: &'a [ConnectionRecord],
     loads: &Loads<'_>,
-    may: impl Fn(&ConnectionRecord, &Owner, Load) -> bool,
+    may_evict: impl Fn(&ConnectionRecord, &Owner, Load) -> bool,
 ) -> Option<&'a ConnectionRecord> {
     others
         .iter()
         .filter_map(|it| {
             let owner = it.class.owner()?;
             let load = loads.load(owner, it.network);
-            may(it, owner, load).then_some((it, rank(owner), load))
+            may_evict(it, owner, load).then_some((it, rank(owner), load))
         })
         .min_by_key(|(it, rank, load)| (*rank, Reverse(*load), !it.idle))
         .map(|(it, _, _)| it)
 }
 
-/// The rank of an owner. Connections of a lower rank are evicted for connections of a higher rank.
+/// Returns the rank of a user. Connections of users with a lower rank are evicted first.
 fn rank(owner: &Owner) -> u8 {
     match owner {
         Owner::Anonymous => 0,
@@ -154,12 +165,13 @@ fn rank(owner: &Owner) -> u8 {
     }
 }
 
-/// The load of a connection: the number of connections of its user or of its address, whichever is
-/// more. Further fields compare the user first and then the address. So a user with many addresses
-/// has a high load, and so have many users at one address.
+/// The load of a connection. The first number is the larger one of the other two. The second number
+/// counts the connections of the user, and the third those of the address. Loads are compared in
+/// this order. So a user with many addresses has a high load, and so have many users at one
+/// address.
 type Load = (usize, usize, usize);
 
-/// The numbers of the users' connections.
+/// The numbers of connections of each user and of each address.
 struct Loads<'a> {
     owners: HashMap<&'a Owner, usize>,
     networks: HashMap<IpAddr, usize>,

@@ -1,10 +1,13 @@
+//! Tests of the limits of connections: reserved slots, the limit of each user, and the choice of
+//! the connection to evict.
+
 use super::class::{ClassKind, Owner};
 use super::*;
 use proptest::prelude::*;
 
-/// Of these, 4 are reserved for newcomers and 2 for the front proxy. Users have 10, and one user
-/// has 5 from one address.
-const PLACES: usize = 16;
+/// Number of slots in most tests. Of these, 4 are reserved for newcomers and 2 for the front proxy.
+/// All users together can use 10 slots, and one user can use 5 slots from one address.
+const SLOTS: usize = 16;
 
 fn address(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
@@ -18,31 +21,32 @@ fn administrator() -> ConnectionClass {
     ConnectionClass::User(Owner::Administrator("admin".to_owned()))
 }
 
-/// A new connection from this address.
-async fn enter(all: &Arc<Connections>, last: u8) -> OpenSlot {
-    all.enter(address(last), all.socket().await)
+/// Opens a connection from the address 10.0.0.`last`.
+async fn connect(all: &Arc<Connections>, last: u8) -> OpenSlot {
+    all.add_newcomer(address(last), all.wait_for_socket().await)
 }
 
-/// Checks that a connection gets this class, or that it is refused.
-async fn ask(
+/// Opens a connection from 10.0.0.`last` and sends a request of this class. Returns true if the
+/// connection is admitted.
+async fn open_with_request(
     all: &Arc<Connections>,
     last: u8,
     class: ConnectionClass,
 ) -> (OpenSlot, RequestInFlight, bool) {
-    let slot = enter(all, last).await;
+    let slot = connect(all, last).await;
     let in_flight = RequestInFlight::of(&slot.connection);
     let admitted = slot.connection.admit(class).is_ok();
     (slot, in_flight, admitted)
 }
 
-/// A connection of this class with a request in flight.
-async fn busy(
+/// Opens a connection of this class with a request in flight. It must be admitted.
+async fn open_admitted(
     all: &Arc<Connections>,
     last: u8,
     class: ConnectionClass,
 ) -> (OpenSlot, RequestInFlight) {
-    let (slot, in_flight, admitted) = ask(all, last, class).await;
-    assert!(admitted);
+    let (slot, in_flight, admitted) = open_with_request(all, last, class).await;
+    assert!(admitted, "the connection is refused");
     (slot, in_flight)
 }
 
@@ -50,7 +54,7 @@ fn is_evicted(slot: &OpenSlot) -> bool {
     slot.connection.evicted.is_cancelled()
 }
 
-/// Returns the evicted connections.
+/// Returns the positions of the evicted connections in `all`.
 fn evicted(all: &[(OpenSlot, RequestInFlight)]) -> Vec<usize> {
     let evicted = all.iter().enumerate();
     let evicted = evicted.filter(|(_, (slot, _))| is_evicted(slot));
@@ -58,121 +62,125 @@ fn evicted(all: &[(OpenSlot, RequestInFlight)]) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn a_new_connection_evicts_one_of_the_address_with_the_most() {
-    let all = Connections::new(PLACES);
-    let lone = enter(&all, 1).await;
+async fn a_new_connection_evicts_a_newcomer_of_the_address_with_most_newcomers() {
+    let all = Connections::new(SLOTS);
+    let lone = connect(&all, 1).await;
     let mut crowd = Vec::new();
     for _ in 0..70 {
-        crowd.push(enter(&all, 2).await);
+        crowd.push(connect(&all, 2).await);
     }
-    // All except the two that are reserved for the front proxy.
+    // All slots are in use except the two that are reserved for the front proxy.
     let open = crowd.iter().filter(|slot| !is_evicted(slot)).count();
-    assert_eq!(open, PLACES - 2 - 1);
+    assert_eq!(open, SLOTS - 2 - 1);
     assert!(crowd[..57].iter().all(is_evicted) && !is_evicted(&lone));
-    // A connection that has had its answer is evicted before older ones without an answer.
+    // A connection whose request has been answered is evicted before older connections without an
+    // answer.
     drop(RequestInFlight::of(&crowd[65].connection));
-    let _next = enter(&all, 3).await;
+    let _next = connect(&all, 3).await;
     assert!(is_evicted(&crowd[65]) && !is_evicted(&crowd[57]));
 }
 
 #[tokio::test]
-async fn users_cannot_use_the_reserves_of_newcomers_and_the_front_proxy() {
-    let all = Connections::new(PLACES);
+async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy() {
+    let all = Connections::new(SLOTS);
     let mut users = Vec::new();
     for number in 0..10 {
-        users.push(busy(&all, number, user(&number.to_string())).await);
+        users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
-    // As many users as connections, each from its own address, so no user has too many.
-    let (refused, _flight, admitted) = ask(&all, 100, user("one more")).await;
+    // Each connection has its own user and its own address. So no connection may be evicted for
+    // another user.
+    let (refused, _flight, admitted) = open_with_request(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
     drop(refused);
     let mut others = Vec::new();
     for number in 0..2 {
         others.push(
-            busy(&all, 100 + number, ConnectionClass::FrontProxy)
+            open_admitted(&all, 100 + number, ConnectionClass::FrontProxy)
                 .await
                 .0,
         );
     }
     for number in 0..4 {
-        others.push(enter(&all, 110 + number).await);
+        others.push(connect(&all, 110 + number).await);
     }
     assert_eq!(evicted(&users), [] as [usize; 0]);
     assert!(!others.iter().any(is_evicted));
     // The oldest connection is evicted for an administrator.
     drop(others.pop());
-    let _administrator = busy(&all, 100, administrator()).await;
+    let _administrator = open_admitted(&all, 100, administrator()).await;
     assert_eq!(evicted(&users), [0]);
 }
 
 #[tokio::test]
-async fn the_front_proxy_may_exceed_its_reserve_by_evicting_users() {
-    let all = Connections::new(PLACES);
+async fn the_front_proxy_may_exceed_its_reserved_slots_by_evicting_users() {
+    let all = Connections::new(SLOTS);
     let mut users = Vec::new();
     for number in 0..9 {
-        users.push(busy(&all, number, user(&number.to_string())).await);
+        users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
-    users.push(busy(&all, 9, administrator()).await);
+    users.push(open_admitted(&all, 9, administrator()).await);
     let mut proxies = Vec::new();
     for _ in 0..12 {
-        proxies.push(busy(&all, 200, ConnectionClass::FrontProxy).await);
+        proxies.push(open_admitted(&all, 200, ConnectionClass::FrontProxy).await);
     }
     assert_eq!(evicted(&users), (0..10).collect::<Vec<_>>());
     assert_eq!(evicted(&proxies), [] as [usize; 0]);
-    // Only proxies are left, and an idle one is evicted.
-    let (_refused, _flight, admitted) = ask(&all, 200, ConnectionClass::FrontProxy).await;
+    // Only connections of the front proxy are left. Only an idle connection may be evicted.
+    let (_refused, _flight, admitted) =
+        open_with_request(&all, 200, ConnectionClass::FrontProxy).await;
     assert!(!admitted);
     let (slot, flight) = proxies.remove(5);
     drop(flight);
-    let _next = busy(&all, 200, ConnectionClass::FrontProxy).await;
+    let _next = open_admitted(&all, 200, ConnectionClass::FrontProxy).await;
     assert!(is_evicted(&slot));
 }
 
 #[tokio::test]
-async fn a_user_has_a_share_per_address_and_evicts_its_own_idle_connections() {
-    let all = Connections::new(PLACES);
-    let _other = busy(&all, 2, user("eve")).await;
+async fn a_user_at_the_limit_of_its_address_evicts_its_own_idle_connections() {
+    let all = Connections::new(SLOTS);
+    let _other = open_admitted(&all, 2, user("eve")).await;
     let mut own = Vec::new();
     for _ in 0..5 {
-        own.push(busy(&all, 1, user("eve")).await);
+        own.push(open_admitted(&all, 1, user("eve")).await);
     }
-    let (refused, _flight, admitted) = ask(&all, 1, user("eve")).await;
+    let (refused, _flight, admitted) = open_with_request(&all, 1, user("eve")).await;
     assert!(!admitted && evicted(&own).is_empty());
     drop(refused);
     let (slot, flight) = own.remove(3);
     drop(flight);
-    let _next = busy(&all, 1, user("eve")).await;
+    let _next = open_admitted(&all, 1, user("eve")).await;
     assert!(is_evicted(&slot));
-    // Another user of the same address has a separate share, and administrators have no limit.
-    let _bob = busy(&all, 1, user("bob")).await;
+    // Another user at the same address has a separate limit. Administrators have no limit.
+    let _bob = open_admitted(&all, 1, user("bob")).await;
     for _ in 0..6 {
-        let _administrator = busy(&all, 1, administrator()).await;
+        let _administrator = open_admitted(&all, 1, administrator()).await;
     }
 }
 
 #[tokio::test]
 async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
-    // One user at many addresses, many users at one address, and a mixture.
+    // The attacker is one user at many addresses, many users at one address, or a mixture of these.
     let one_user: Vec<_> = (0..8).map(|it| (it, "eve".to_owned())).collect();
     let one_address: Vec<_> = (0..8).map(|it| (100, it.to_string())).collect();
     let both: Vec<_> = (0..8).map(|it| (it % 3, (it / 3).to_string())).collect();
     for attack in [one_user, one_address, both] {
-        let all = Connections::new(PLACES);
+        let all = Connections::new(SLOTS);
         let mut bob = Vec::new();
         let mut eve = Vec::new();
         for _ in 0..2 {
-            bob.push(busy(&all, 50, user("bob")).await);
+            bob.push(open_admitted(&all, 50, user("bob")).await);
         }
         for (last, name) in &attack {
-            eve.push(busy(&all, *last, user(name)).await);
+            eve.push(open_admitted(&all, *last, user(name)).await);
         }
-        // All connections are in use. Further connections of the attacker only replace its own.
+        // All slots are in use. Further connections of the attacker only replace the attacker's own
+        // connections.
         for (last, name) in &attack {
-            ask(&all, *last, user(name)).await;
+            open_with_request(&all, *last, user(name)).await;
         }
         assert_eq!(evicted(&bob), [] as [usize; 0], "{attack:?}");
         let before = evicted(&eve).len();
-        let _jane = busy(&all, 60, user("jane")).await;
+        let _jane = open_admitted(&all, 60, user("jane")).await;
         assert_eq!(evicted(&bob), [] as [usize; 0], "{attack:?}");
         assert!(evicted(&eve).len() <= before + 1);
     }
@@ -180,49 +188,51 @@ async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
 
 #[tokio::test]
 async fn an_idle_connection_is_evicted_for_a_user_without_connections() {
-    let all = Connections::new(PLACES);
+    let all = Connections::new(SLOTS);
     let mut users = Vec::new();
     for number in 0..10 {
-        users.push(busy(&all, number, user(&number.to_string())).await);
+        users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
     let (idle, flight) = users.remove(4);
     drop(flight);
-    // Their second connection would exceed the number of the other user.
-    let (_refused, _flight, admitted) = ask(&all, 0, user("0")).await;
+    // The user `0` would have two connections then, which is more than the user of the idle
+    // connection has.
+    let (_refused, _flight, admitted) = open_with_request(&all, 0, user("0")).await;
     assert!(!admitted && !is_evicted(&idle));
-    let _next = busy(&all, 100, user("next")).await;
+    let _next = open_admitted(&all, 100, user("next")).await;
     assert!(is_evicted(&idle) && evicted(&users).is_empty());
 }
 
 #[tokio::test]
 async fn anonymous_connections_are_evicted_first_and_may_become_user_connections() {
-    let all = Connections::new(PLACES);
+    let all = Connections::new(SLOTS);
     let mut users = Vec::new();
-    let stranger = busy(&all, 90, ConnectionClass::anonymous()).await;
+    let stranger = open_admitted(&all, 90, ConnectionClass::anonymous()).await;
     for number in 0..9 {
-        users.push(busy(&all, number, user(&number.to_string())).await);
+        users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
-    let second = busy(&all, 91, user("bob")).await;
+    let second = open_admitted(&all, 91, user("bob")).await;
     assert!(is_evicted(&stranger.0) && evicted(&users).is_empty());
-    let (_refused, _flight, admitted) = ask(&all, 92, ConnectionClass::anonymous()).await;
+    let (_refused, _flight, admitted) =
+        open_with_request(&all, 92, ConnectionClass::anonymous()).await;
     assert!(!admitted);
     drop(second);
-    let third = busy(&all, 93, ConnectionClass::anonymous()).await;
+    let third = open_admitted(&all, 93, ConnectionClass::anonymous()).await;
     assert_eq!(third.0.connection.admit(user("jane")), Ok(()));
     assert_eq!(
         third.0.connection.admit(ConnectionClass::anonymous()),
         Ok(())
     );
-    let (_refused, _flight, admitted) = ask(&all, 94, user("joe")).await;
+    let (_refused, _flight, admitted) = open_with_request(&all, 94, user("joe")).await;
     assert!(!admitted && !is_evicted(&third.0));
 }
 
 #[tokio::test]
-async fn an_evicted_connection_is_not_admitted_and_releases_no_permit() {
-    let all = Connections::new(PLACES);
+async fn an_evicted_connection_is_not_admitted_and_frees_no_second_slot() {
+    let all = Connections::new(SLOTS);
     let mut crowd = Vec::new();
     for _ in 0..15 {
-        crowd.push(enter(&all, 1).await);
+        crowd.push(connect(&all, 1).await);
     }
     let first = crowd.remove(0);
     assert!(is_evicted(&first));
@@ -238,16 +248,16 @@ async fn an_evicted_connection_is_not_admitted_and_releases_no_permit() {
 
 #[tokio::test]
 async fn accepting_waits_only_for_connections_that_are_closing() {
-    let all = Connections::new(PLACES);
-    let mut slots = Vec::new();
-    for _ in 0..PLACES + MAX_CLOSING {
-        slots.push(enter(&all, 1).await);
+    let all = Connections::new(SLOTS);
+    let mut open_slots = Vec::new();
+    for _ in 0..SLOTS + MAX_CLOSING {
+        open_slots.push(connect(&all, 1).await);
     }
     {
-        let socket = all.socket();
+        let socket = all.wait_for_socket();
         tokio::pin!(socket);
         assert!(futures::poll!(&mut socket).is_pending());
-        slots.remove(0);
+        open_slots.remove(0);
         assert!(futures::poll!(&mut socket).is_ready());
     }
 }
@@ -263,10 +273,10 @@ fn addresses_are_grouped_by_host() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Enter(u8),
+    Open(u8),
     Admit(usize, ConnectionClass),
-    Answered(usize),
-    Leave(usize),
+    Answer(usize),
+    Close(usize),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -277,44 +287,44 @@ fn steps() -> impl Strategy<Value = Step> {
         "[a-c]".prop_map(|name| user(&name)),
     ];
     prop_oneof![
-        3 => (0..4u8).prop_map(Step::Enter),
+        3 => (0..4u8).prop_map(Step::Open),
         3 => (any::<usize>(), class).prop_map(|(at, class)| Step::Admit(at, class)),
-        1 => any::<usize>().prop_map(Step::Answered),
-        1 => any::<usize>().prop_map(Step::Leave),
+        1 => any::<usize>().prop_map(Step::Answer),
+        1 => any::<usize>().prop_map(Step::Close),
     ]
 }
 
 proptest! {
     #[test]
-    fn reserved_connections_are_always_available(
-        places in 8..40usize,
+    fn reserved_slots_are_always_available(
+        slots in 8..40usize,
         steps in prop::collection::vec(steps(), 1..200),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let all = Connections::new(places);
-            let mut here: Vec<(OpenSlot, Option<RequestInFlight>)> = Vec::new();
+            let all = Connections::new(slots);
+            let mut connections: Vec<(OpenSlot, Option<RequestInFlight>)> = Vec::new();
             for step in steps {
-                let count = here.len();
+                let count = connections.len();
                 match step {
-                    Step::Enter(last) => here.push((enter(&all, last).await, None)),
+                    Step::Open(last) => connections.push((connect(&all, last).await, None)),
                     Step::Admit(at, class) if count > 0 => {
-                        let (slot, in_flight) = &mut here[at % count];
+                        let (slot, in_flight) = &mut connections[at % count];
                         *in_flight = Some(RequestInFlight::of(&slot.connection));
                         let _ = slot.connection.admit(class);
                     }
-                    Step::Answered(at) if count > 0 => here[at % count].1 = None,
-                    Step::Leave(at) if count > 0 => drop(here.remove(at % count)),
+                    Step::Answer(at) if count > 0 => connections[at % count].1 = None,
+                    Step::Close(at) if count > 0 => drop(connections.remove(at % count)),
                     _ => {}
                 }
-                here.retain(|(slot, _)| !is_evicted(slot));
+                connections.retain(|(slot, _)| !is_evicted(slot));
                 let registry = all.registry();
-                assert_eq!(registry.open.len(), here.len());
-                let taken = |kind| {
+                assert_eq!(registry.open.len(), connections.len());
+                let needed = |kind| {
                     let of_kind = registry.open.values().filter(|it| it.class.kind() == kind);
-                    of_kind.count().max(kind.reserve(places))
+                    of_kind.count().max(kind.reserve(slots))
                 };
-                assert!(ClassKind::ALL.into_iter().map(taken).sum::<usize>() <= places);
+                assert!(ClassKind::ALL.into_iter().map(needed).sum::<usize>() <= slots);
             }
         });
     }

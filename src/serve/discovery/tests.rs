@@ -1,3 +1,5 @@
+//! Tests of the discovery paths, of the choice between their media types, and of entity tags.
+
 use super::*;
 use crate::index;
 use crate::serve::resource::{inflight_operations, operation_rule_sets};
@@ -141,10 +143,11 @@ async fn aggregated_discovery_lists_everything_in_one_response() {
     }
 }
 
-/// The answers of kube-apiserver 1.36, with two differences: it no longer has v2beta1, and it
-/// prefers the aggregated form regardless of its weight.
+/// The expected media types are those of kube-apiserver 1.36, with two differences. The
+/// kube-apiserver no longer supports v2beta1. It prefers aggregated discovery, even if plain
+/// discovery has a higher weight.
 #[tokio::test]
-async fn the_preferred_form_wins() {
+async fn the_media_type_that_the_client_prefers_is_served() {
     let v3 = V2.replace("v=v2", "v=v3");
     let yaml = V2.replace("json", "yaml");
     for (accept, content_type) in [
@@ -211,7 +214,8 @@ async fn a_client_with_the_current_etag_gets_304() {
         let bytes = again.into_body().collect().await.unwrap().to_bytes();
         assert!(bytes.is_empty());
     }
-    // Another format is another document.
+    // Plain discovery is a different document, so the entity tag of aggregated discovery does not
+    // match.
     let plain = ask(None, "/apis", &[(IF_NONE_MATCH, etag.as_str())]).await;
     assert_eq!(plain.status(), StatusCode::OK);
 }
@@ -253,7 +257,7 @@ async fn the_resource_list_is_available_as_indented_json_and_yaml() {
 }
 
 #[tokio::test]
-async fn a_core_group_exists_only_where_clients_come_directly() {
+async fn the_core_group_exists_only_in_a_server_without_a_kube_apiserver() {
     let absent = ask(None, "/api", &[]).await;
     assert_eq!(absent.status(), StatusCode::NOT_FOUND);
 

@@ -1,4 +1,4 @@
-//! Checks that apply to every answer.
+//! Checks for the fuzz targets that apply to every answer of the server.
 
 use super::World;
 use crate::serve::status::ErrorStatus;
@@ -11,44 +11,49 @@ use serde_json::Value;
 use std::io::Read as _;
 use tower::ServiceExt as _;
 
-/// Largest part of a watch that is read, in chunks: the initial events, and some bookmarks. A whole
-/// year of a watch would have half a million.
-const CHUNKS: usize = 6;
+/// Largest number of chunks that are read from an uncompressed body. This is enough for the initial
+/// events of a watch and for some bookmarks. A watch that lasts a year would have half a million
+/// bookmarks.
+const MAX_CHUNKS: usize = 6;
 
-/// Checks an error: its code is one of `expected`, and its body is a `Status` with the same code.
-pub fn refused(failure: &ErrorStatus, expected: &[u16]) {
+/// Checks that the code of an error is one of `expected`, and that its body is a `Status` with this
+/// code.
+pub fn check_error(failure: &ErrorStatus, expected: &[u16]) {
     let code = failure.clone().into_response().status();
     assert!(
         expected.contains(&code.as_u16()),
-        "{code} for {failure}, not one of {expected:?}"
+        "the code of {failure:?} is {code}, expected one of {expected:?}"
     );
-    let status: Value = serde_json::from_slice(&failure.json()).expect("a Status is JSON");
-    is_status(&status, code.as_u16());
+    let status: Value =
+        serde_json::from_slice(&failure.json()).expect("the server has encoded the body as JSON");
+    check_status(&status, code.as_u16());
     assert_eq!(status["message"], failure.to_string());
 }
 
-/// Checks that the object is a `Status` for `code`.
-fn is_status(status: &Value, code: u16) {
+/// Checks that the object is a `Status` with this code.
+fn check_status(status: &Value, code: u16) {
     assert_eq!(status["kind"], "Status", "{status}");
     assert_eq!(status["apiVersion"], "v1", "{status}");
     assert_eq!(status["status"], "Failure", "{status}");
     assert_eq!(status["code"], code, "{status}");
     for field in ["message", "reason"] {
-        let text = status[field].as_str().expect("both are strings");
-        assert!(!text.is_empty(), "{field} of {status}");
+        let text = status[field]
+            .as_str()
+            .expect("message and reason are strings");
+        assert!(!text.is_empty(), "{field} is empty: {status}");
     }
     assert!(status["metadata"].is_object(), "{status}");
 }
 
-/// The answer to a request: its head, and its decompressed body. An endless body is cut.
+/// The answer to a request, with the decompressed body. Only the start of a watch is included.
 pub struct Answer {
     pub code: u16,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
 }
 
-/// Sends a request and reads the answer.
-pub fn answer(
+/// Sends a request and returns the answer.
+pub fn send(
     world: &World,
     router: &Router,
     method: &Method,
@@ -61,90 +66,105 @@ pub fn answer(
     *request.headers_mut() = headers.clone();
     world.runtime.block_on(async {
         let answer = router.clone().oneshot(request).await;
-        let (head, mut body) = answer.expect("a router cannot fail").into_parts();
-        let mut read = Vec::new();
-        let compressed = head.headers.contains_key(header::CONTENT_ENCODING);
-        // A compressed body has an end.
-        let most = if compressed { usize::MAX } else { CHUNKS };
-        for _ in 0..most {
-            let Some(chunk) = chunk(&mut body).await else {
+        let (head, mut body) = answer
+            .expect("the error type of a router is Infallible")
+            .into_parts();
+        let mut bytes = Vec::new();
+        let is_compressed = head.headers.contains_key(header::CONTENT_ENCODING);
+        // A compressed body is not a watch, so it is read to its end.
+        let max_chunks = if is_compressed {
+            usize::MAX
+        } else {
+            MAX_CHUNKS
+        };
+        for _ in 0..max_chunks {
+            let Some(chunk) = next_chunk(&mut body).await else {
                 break;
             };
-            read.extend_from_slice(&chunk);
+            bytes.extend_from_slice(&chunk);
         }
-        if compressed && *method != Method::HEAD {
-            read = decompressed(&head.headers, &read);
+        if is_compressed && *method != Method::HEAD {
+            bytes = decompress(&head.headers, &bytes);
         }
         Answer {
             code: head.status.as_u16(),
             headers: head.headers,
-            body: read,
+            body: bytes,
         }
     })
 }
 
-async fn chunk(body: &mut Body) -> Option<Bytes> {
-    let frame = body.frame().await?.expect("no body breaks off");
-    Some(frame.into_data().expect("there are no trailers"))
+async fn next_chunk(body: &mut Body) -> Option<Bytes> {
+    let frame = body
+        .frame()
+        .await?
+        .expect("bodies of this server cannot fail");
+    Some(frame.into_data().expect("this server sends no trailers"))
 }
 
-/// Decompresses a body as a client does, and checks the headers about its coding.
-fn decompressed(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
+/// Decompresses a body, and checks the headers of a compressed answer.
+fn decompress(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
     assert_eq!(headers[header::CONTENT_ENCODING], "gzip");
     assert_eq!(headers[header::VARY], "Accept-Encoding");
     let mut whole = Vec::new();
     let mut decoder = flate2::bufread::GzDecoder::new(body);
-    let read = decoder.read_to_end(&mut whole);
-    read.expect("it is compressed, and complete");
-    assert!(decoder.into_inner().is_empty(), "nothing comes after it");
+    let result = decoder.read_to_end(&mut whole);
+    result.expect("a compressed body must be complete gzip data");
+    assert!(
+        decoder.into_inner().is_empty(),
+        "there is data after the end of the gzip data"
+    );
     whole
 }
 
-/// Checks that Kubernetes has such an answer, and that its body matches its headers.
+/// Checks that the status code of an answer is possible, and that the body matches the content
+/// type.
 pub fn check(method: &Method, uri: &Uri, answer: &Answer) {
     let Answer {
         code,
         headers,
         body,
     } = answer;
-    // Watches, and reads that wait for a later version, can reach a time limit. No other request
-    // may cause a server error.
+    // A request that waits for a future version can exceed its time limit, which is a 504. No other
+    // server error may occur.
     assert!(*code < 500 || *code == 504, "{code} for {method} {uri}");
     assert!(*code >= 200 && (*code < 300 || *code == 304 || *code >= 400));
     if *method == Method::HEAD || *code == 304 {
         assert!(body.is_empty());
         return;
     }
-    let content_type = headers
-        .get(header::CONTENT_TYPE)
-        .map_or("", |value| value.to_str().expect("it is a fixed text"));
+    let content_type = headers.get(header::CONTENT_TYPE).map_or("", |value| {
+        value.to_str().expect("content types are ASCII constants")
+    });
     match content_type.split(';').next().unwrap_or_default() {
-        "application/json" if *code < 300 => lines(body),
+        "application/json" if *code < 300 => check_json(body),
         "application/json" => {
-            let body: Value = serde_json::from_slice(body).expect("it is JSON");
+            let body: Value = serde_json::from_slice(body).expect("an error must be JSON");
             if body.get("paths").is_none() {
-                is_status(&body, *code);
+                check_status(&body, *code);
             }
         }
         "application/yaml" => {
-            let body = std::str::from_utf8(body).expect("it is text");
-            let body: Value = serde_saphyr::from_str(body).expect("it is YAML");
+            let body = std::str::from_utf8(body).expect("YAML must be valid UTF-8");
+            let body: Value = serde_saphyr::from_str(body).expect("the body must be YAML");
             assert!(body["kind"].is_string());
         }
         "text/plain" | "application/openmetrics-text" => {
-            std::str::from_utf8(body).expect("it is text");
+            std::str::from_utf8(body).expect("plain text must be valid UTF-8");
         }
         "" => assert!(body.is_empty(), "{code} for {method} {uri}"),
-        other => panic!("{other} for {method} {uri}"),
+        other => panic!("unexpected content type {other} for {method} {uri}"),
     }
 }
 
-/// Checks a document, or the events of a watch.
-fn lines(body: &[u8]) {
+/// Checks that the body is one JSON document, or that it consists of watch events.
+fn check_json(body: &[u8]) {
     let mut documents = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
-    let first = documents.next().map(|first| first.expect("it is JSON"));
+    let first = documents
+        .next()
+        .map(|first| first.expect("the body must be JSON"));
     let Some(first) = first else {
-        // A watch that ended before its first event.
+        // The body is empty if a watch ends before its first event.
         return;
     };
     let is_event = |value: &Value| value.get("type").is_some() && value.get("object").is_some();
@@ -152,39 +172,40 @@ fn lines(body: &[u8]) {
         assert!(documents.next().is_none());
         return;
     }
-    let rest = documents.map(|next| next.expect("it is JSON"));
-    let mut over = false;
+    let rest = documents.map(|next| next.expect("each event must be JSON"));
+    let mut has_failed = false;
     for event in std::iter::once(first).chain(rest) {
-        assert!(is_event(&event) && !over, "{event}");
+        assert!(is_event(&event) && !has_failed, "{event}");
         let (kind, object) = (&event["type"], &event["object"]);
         assert!(object["kind"].is_string() && object["apiVersion"].is_string());
-        match kind.as_str().expect("a type is a string") {
+        match kind.as_str().expect("the type of an event is a string") {
             "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" => {
                 assert!(object["metadata"]["resourceVersion"].is_string(), "{event}");
             }
             "ERROR" => {
                 let code = object["code"].as_u64().expect("an error has a code");
-                let code = u16::try_from(code).expect("codes have three digits");
+                let code = u16::try_from(code).expect("HTTP status codes have three digits");
                 assert!(matches!(code, 410 | 429 | 504), "{event}");
-                is_status(object, code);
-                over = true;
+                check_status(object, code);
+                has_failed = true;
             }
-            other => panic!("{other} is no type of an event"),
+            other => panic!("{other} is not an event type"),
         }
     }
 }
 
-/// Checks that a router that forbids everything only returns public facts: health and discovery.
+/// Checks an answer of the router that denies all access. Only public paths may succeed, and the
+/// answer must not contain operations.
 pub fn check_forbidden(uri: &Uri, answer: &Answer) {
     if !StatusCode::from_u16(answer.code).is_ok_and(|code| code.is_success()) {
         return;
     }
     let path = uri.path().trim_end_matches('/');
-    let open = matches!(path, "/version" | "/healthz" | "/livez" | "/readyz")
+    let is_public = matches!(path, "/version" | "/healthz" | "/livez" | "/readyz")
         || ["/apis", "/openapi/"]
             .iter()
             .any(|root| path.starts_with(root));
-    assert!(open, "{} for {uri}", answer.code);
+    assert!(is_public, "{} for {uri}", answer.code);
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let kind = body["kind"].as_str().unwrap_or_default();
     assert!(

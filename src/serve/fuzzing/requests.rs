@@ -1,14 +1,14 @@
-//! Checks complete requests with the router.
+//! Checks for the fuzz targets that send complete requests to the router.
 
 use super::World;
-use super::answers::{self, Answer, answer};
-use crate::serve::negotiate::takes;
+use super::answers::{self, Answer, send};
+use crate::serve::negotiate::accepts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
-/// All operations.
+/// The path of all operations.
 pub const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// The documents that every client requests.
+/// The paths of discovery and `OpenAPI`.
 const DOCUMENTS: [&str; 5] = [
     "/apis",
     "/apis/live.ifo.kubevirt.io",
@@ -17,9 +17,10 @@ const DOCUMENTS: [&str; 5] = [
     "/openapi/v3",
 ];
 
-/// Parses `METHOD TARGET`, followed by one `name: value` per line. Input that hyper would refuse is
-/// skipped.
-pub fn read(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
+/// Parses an input of the form `METHOD URI`, followed by lines of the form `name: value`. Invalid
+/// headers are ignored. Returns None if the method or the URI is not valid, because hyper would
+/// refuse them.
+pub fn parse(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     let mut lines = input.split(|byte| *byte == b'\n');
     let first = lines.next()?;
     let space = first.iter().position(|byte| *byte == b' ')?;
@@ -40,19 +41,20 @@ pub fn read(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     Some((method, uri, headers))
 }
 
-/// Checks that an authorized user gets a correct answer, and another user gets no data.
+/// Checks that an authorized user gets a correct answer, and that another user gets no data.
 pub fn check(world: &World, method: &Method, uri: &Uri, headers: &HeaderMap) {
-    let open = answer(world, &world.open, method, uri, headers);
-    answers::check(method, uri, &open);
-    if open.headers.contains_key(header::CONTENT_ENCODING) {
-        check_compressed(world, method, uri, headers, &open);
+    let allowed = send(world, &world.allowing, method, uri, headers);
+    answers::check(method, uri, &allowed);
+    if allowed.headers.contains_key(header::CONTENT_ENCODING) {
+        check_compressed(world, method, uri, headers, &allowed);
     }
-    let closed = answer(world, &world.closed, method, uri, headers);
-    answers::check(method, uri, &closed);
-    answers::check_forbidden(uri, &closed);
+    let denied = send(world, &world.denying, method, uri, headers);
+    answers::check(method, uri, &denied);
+    answers::check_forbidden(uri, &denied);
 }
 
-/// Checks that only clients that accept gzip get it, with the same content.
+/// Checks that the client of a compressed answer has named gzip, and that the uncompressed answer
+/// has the same content.
 fn check_compressed(
     world: &World,
     method: &Method,
@@ -60,7 +62,7 @@ fn check_compressed(
     headers: &HeaderMap,
     compressed: &Answer,
 ) {
-    let named = headers
+    let names_gzip = headers
         .get_all(header::ACCEPT_ENCODING)
         .iter()
         .any(|value| {
@@ -70,10 +72,10 @@ fn check_compressed(
                 .windows(4)
                 .any(|part| part == b"gzip")
         });
-    assert!(named, "{uri}");
+    assert!(names_gzip, "{uri}");
     let mut headers = headers.clone();
     headers.remove(header::ACCEPT_ENCODING);
-    let plain = answer(world, &world.open, method, uri, &headers);
+    let plain = send(world, &world.allowing, method, uri, &headers);
     assert!(!plain.headers.contains_key(header::CONTENT_ENCODING));
     assert_eq!(plain.code, compressed.code, "{uri}");
     assert!(plain.body == compressed.body, "{uri}");
@@ -82,48 +84,49 @@ fn check_compressed(
     }
 }
 
-/// Checks that discovery and `OpenAPI` have a requested format or are a 406. A client that requests
-/// JSON gets it.
+/// Checks that discovery and `OpenAPI` have a content type that the client accepts, or that the
+/// answer is a 406. A client that requests JSON must get JSON.
 pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
-    let ask = |uri: &Uri, values: &[HeaderValue]| {
+    let request = |uri: &Uri, values: &[HeaderValue]| {
         let values = values.iter().map(|value| (header::ACCEPT, value.clone()));
         let headers = values.collect();
-        let answer = answer(world, &world.open, &Method::GET, uri, &headers);
+        let answer = send(world, &world.allowing, &Method::GET, uri, &headers);
+        // Only errors are checked, because the documents themselves never change.
         if answer.code != 200 {
-            // The available formats are always the same.
             answers::check(&Method::GET, uri, &answer);
         }
         answer
     };
     for path in DOCUMENTS {
         let uri = Uri::from_static(path);
-        let got = ask(&uri, accept);
-        match got.code {
-            200 => asked_for(&got, accept),
+        let answer = request(&uri, accept);
+        match answer.code {
+            200 => check_content_type(&answer, accept),
             406 => {
                 let plain = HeaderValue::from_static("application/json");
-                assert_eq!(ask(&uri, &[plain]).code, 200, "{path}");
+                assert_eq!(request(&uri, &[plain]).code, 200, "{path}");
             }
             other => panic!("{other} for {path}"),
         }
     }
 }
 
-/// Checks that a clause requests the content type, or that there is no clause.
-fn asked_for(answer: &Answer, accept: &[HeaderValue]) {
+/// Checks that a clause of `Accept` requests the content type of the answer. Without a clause, the
+/// content type must be JSON.
+fn check_content_type(answer: &Answer, accept: &[HeaderValue]) {
     let content_type = answer.headers[header::CONTENT_TYPE].to_str();
-    let content_type = content_type.expect("it is a fixed text");
+    let content_type = content_type.expect("content types are ASCII constants");
     let mut parameters = content_type.split(';');
     let media_type = parameters.next().unwrap_or_default();
     let subtype = media_type.trim_start_matches("application/");
     let parameters: Vec<&str> = parameters.collect();
-    // As in kube-apiserver, only the first of several headers is read.
+    // As in the kube-apiserver, only the first of several `Accept` headers counts.
     let accept = accept.first().map_or(&b""[..], HeaderValue::as_bytes);
     if accept.is_empty() {
         assert!(subtype == "json" && parameters.is_empty(), "{content_type}");
         return;
     }
-    let asked = accept.split(|byte| *byte == b',').any(|clause| {
+    let is_requested = accept.split(|byte| *byte == b',').any(|clause| {
         let clause = String::from_utf8_lossy(clause);
         let mut parts = clause.split(';');
         let range = parts.next().unwrap_or_default();
@@ -132,10 +135,10 @@ fn asked_for(answer: &Answer, accept: &[HeaderValue]) {
             .map(|(name, value)| format!("{}={}", name.trim(), value.trim()))
             .collect();
         let named = |parameter: &&str| given.iter().any(|given| given == parameter);
-        takes(range, subtype) && parameters.iter().all(named)
+        accepts(range, subtype) && parameters.iter().all(named)
     });
     assert!(
-        asked,
+        is_requested,
         "{content_type} for {:?}",
         String::from_utf8_lossy(accept)
     );

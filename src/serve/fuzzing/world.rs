@@ -1,5 +1,5 @@
-//! A server in a constant state: an index with a history, a router that allows everything, and a
-//! router that forbids everything.
+//! The server that the fuzz targets check. Its index has a fixed history of operations. There are
+//! two routers: one allows all access, and the other one denies all access.
 
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
@@ -24,11 +24,12 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-/// Version before the first change.
+/// The version of the index before the first change.
 const START: u64 = 100;
 
-/// Namespace, name, labels and subject of the operations. The namespaces test the sort order of
-/// `namespace/name`, and the values contain characters that JSON escapes.
+/// The namespace, the name, the labels and the subject of each operation. The sort order of the
+/// namespaces differs from that of `namespace/name`. Some values contain characters that JSON
+/// escapes.
 const OPERATIONS: &[(&str, &str, &str, &str)] = &[
     ("b", "x", r#"{"name":"x","n":"3"}"#, "vm"),
     ("a", "y", r#"{"name":"y","n":"-7","empty":""}"#, "v,m=1"),
@@ -52,28 +53,28 @@ thread_local! {
     static WORLD: World = World::new();
 }
 
-/// A server, its index, and a runtime whose clock advances without waiting.
+/// A server, its index, and a runtime with a simulated clock, so timers need no waiting.
 pub struct World {
     pub runtime: Runtime,
     pub live: Arc<Resource>,
-    /// Allows everything.
-    pub open: Router,
-    /// Forbids everything.
-    pub closed: Router,
-    /// All operations, sorted.
+    /// The router that allows all access.
+    pub allowing: Router,
+    /// The router that denies all access.
+    pub denying: Router,
+    /// All operations in the index, sorted by namespace and name.
     pub operations: Vec<Known>,
-    /// Without the writer, the index would be closed.
+    /// The writers of the indexes. An index is closed when its writer is dropped.
     _writers: [Writer; 2],
 }
 
-/// A decoded operation, for tests of selectors.
+/// An operation in the index, and its decoded JSON.
 pub struct Known {
     pub entry: Arc<IndexEntry>,
     pub object: Value,
 }
 
 impl World {
-    /// Calls `check` with the server of this thread.
+    /// Calls `check` with this thread's server.
     pub fn with<T>(check: impl FnOnce(&Self) -> T) -> T {
         WORLD.with(check)
     }
@@ -91,9 +92,9 @@ impl World {
                 .enable_time()
                 .start_paused(true)
                 .build()
-                .expect("a runtime without I/O needs nothing"),
-            open: routes(&live, &rule_sets_reader, AccessDecision::Allow),
-            closed: routes(
+                .expect("a runtime without I/O cannot fail to start"),
+            allowing: routes(&live, &rule_sets_reader, AccessDecision::Allow),
+            denying: routes(
                 &live,
                 &rule_sets_reader,
                 AccessDecision::Deny {
@@ -110,22 +111,23 @@ impl World {
 fn operations(reader: &IndexReader) -> Vec<Known> {
     let (_, entries) = reader
         .list(&ListScope::All, ReadVersion::Latest)
-        .expect("the newest state is always there");
+        .expect("a list of the newest state cannot fail");
     let known = entries.into_iter().map(|entry| Known {
-        object: serde_json::from_slice(&entry.json()).expect("the index holds JSON"),
+        object: serde_json::from_slice(&entry.json()).expect("the operations above are JSON"),
         entry,
     });
     known.collect()
 }
 
-/// Adds every operation, changes one, removes and adds one again, and removes one.
+/// Writes the history: adds all operations, changes one, deletes another one and adds it again, and
+/// deletes the last one.
 fn fill(writer: &mut Writer) {
     let mut rv = START;
     let mut commit = |write| {
         rv += 1;
         writer
             .commit(vec![write], VersionAssignment::Exact(Rv(rv)))
-            .expect("the versions rise and the objects have metadata");
+            .expect("versions increase, and the objects have metadata");
     };
     let key = |number: usize| Key::new(OPERATIONS[number].0, OPERATIONS[number].1);
     for number in 0..OPERATIONS.len() {
@@ -141,7 +143,7 @@ fn fill(writer: &mut Writer) {
 
 fn put(number: usize, phase: &str) -> Write {
     let (namespace, name, labels, subject) = OPERATIONS[number];
-    let labels: Value = serde_json::from_str(labels).expect("the labels above are JSON");
+    let labels: Value = serde_json::from_str(labels).expect("the labels in `OPERATIONS` are JSON");
     let mut object = json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1",
         "kind": "InFlightOperation",
@@ -163,7 +165,7 @@ fn put(number: usize, phase: &str) -> Write {
     if labels == json!({}) {
         object["metadata"]
             .as_object_mut()
-            .expect("it is one above")
+            .expect("the metadata above is an object")
             .remove("labels");
     }
     Write::Put {

@@ -1,8 +1,8 @@
-//! Checks for every continue token, and for the options of every list.
+//! Checks of continue tokens and of list options for the fuzz targets.
 
-use super::{ContinueToken, ListRange, Options, list, relative};
+use super::{ContinueToken, ListRange, Options, key_in_token, list};
 use crate::index::{ListScope, ReadVersion, Rv};
-use crate::serve::fuzzing::{World, refused};
+use crate::serve::fuzzing::{World, check_error};
 use crate::serve::request::{Query, Request};
 use axum::response::IntoResponse as _;
 use http::{HeaderMap, StatusCode, Uri};
@@ -10,29 +10,31 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Checks that a parsed token is the same when it is encoded again. The pages from it contain
-/// everything from its start on, at its version.
+/// Checks a continue token. If it is valid, it must be unchanged after encoding and decoding. The
+/// pages from this token must contain all objects from its start on, at its version.
 pub fn check(world: &World, token: &str, limit: usize) {
     let token = match ContinueToken::decode(token) {
         Ok(token) => token,
         Err(failure) => {
-            refused(&failure, &[400]);
+            check_error(&failure, &[400]);
             let (code, _) = page(world, "", token, limit);
-            // An empty token means none.
+            // An empty token counts as no token.
             assert_eq!(code == StatusCode::OK, token.is_empty());
             return;
         }
     };
     assert!(token.rv != 0 && token.start.starts_with('/'));
-    let again = ContinueToken::decode(&token.encode()).expect("what is encoded can be decoded");
+    let again =
+        ContinueToken::decode(&token.encode()).expect("the token was valid before it was encoded");
     assert_eq!((again.rv, &again.start), (token.rv, &token.start));
     for namespace in ["", "a"] {
-        walk(world, &token, namespace, limit);
+        check_pages(world, &token, namespace, limit);
     }
 }
 
-/// Reads all pages of `namespace` from `token` on.
-fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
+/// Reads all pages of `namespace` from `token` on, and compares them with the index. An empty
+/// `namespace` means all namespaces.
+fn check_pages(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
     let reader = &world.live.reader;
     let scope = if namespace.is_empty() {
         ListScope::All
@@ -43,22 +45,24 @@ fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
     let Ok((version, entries)) = reader.list(&scope, at) else {
         let (code, body) = page(world, namespace, &token.encode(), limit);
         if u64::try_from(token.rv).is_ok_and(|rv| rv > reader.head().0) {
-            // The version is not reached within the time limit.
+            // The index does not reach this version within the time limit.
             assert_eq!(code, StatusCode::GATEWAY_TIMEOUT, "{token:?}");
             return;
         }
         assert_eq!(code, StatusCode::GONE, "{token:?}");
-        let resume = body["metadata"]["continue"]
+        let new_token = body["metadata"]["continue"]
             .as_str()
-            .expect("the way on is told");
-        let resume = ContinueToken::decode(resume).expect("what is issued can be read");
-        assert_eq!((resume.rv, &resume.start), (-1, &token.start));
+            .expect("a 410 for a continue token has a new token");
+        let new_token = ContinueToken::decode(new_token).expect("the server created the token");
+        assert_eq!((new_token.rv, &new_token.start), (-1, &token.start));
         return;
     };
     let of_namespace = !namespace.is_empty();
     let mut expected: Vec<String> = entries
         .iter()
-        .map(|entry| String::from_utf8_lossy(&relative(entry, of_namespace).concat()).into_owned())
+        .map(|entry| {
+            String::from_utf8_lossy(&key_in_token(entry, of_namespace).concat()).into_owned()
+        })
         .collect();
     expected.retain(|key| key.as_bytes() >= token.start.as_bytes());
     let mut expected = expected.into_iter();
@@ -69,7 +73,11 @@ fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
         assert_eq!(body["metadata"]["resourceVersion"], version.to_string());
         let items = body["items"].as_array().expect("a list has items");
         for item in items {
-            let text = |field: &str| item["metadata"][field].as_str().expect("both are strings");
+            let text = |field: &str| {
+                item["metadata"][field]
+                    .as_str()
+                    .expect("name and namespace are strings")
+            };
             let key = if of_namespace {
                 format!("/{}", text("name"))
             } else {
@@ -77,23 +85,23 @@ fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
             };
             assert_eq!(Some(key), expected.next());
         }
-        let resume = body["metadata"]["continue"]
+        let next_token = body["metadata"]["continue"]
             .as_str()
-            .expect("a list always has it");
-        if resume.is_empty() {
+            .expect("the metadata of a list has this field");
+        if next_token.is_empty() {
             break;
         }
         assert_eq!(items.len(), limit);
         assert_eq!(body["metadata"]["remainingItemCount"], expected.len());
-        resume.clone_into(&mut next);
-        let resume = ContinueToken::decode(resume).expect("what is issued can be read");
-        // Later pages show the state of the first page.
-        assert_eq!(u64::try_from(resume.rv), Ok(version.0));
+        next_token.clone_into(&mut next);
+        let next_token = ContinueToken::decode(next_token).expect("the server created the token");
+        // All pages have the version of the first page.
+        assert_eq!(u64::try_from(next_token.rv), Ok(version.0));
     }
     assert_eq!(expected.next(), None);
 }
 
-/// Reads one page. A limit of 0 means no limit.
+/// Requests one page. A limit of 0 means no limit.
 fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCode, Value) {
     let request = Request {
         namespace: namespace.to_owned(),
@@ -110,32 +118,35 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
         let response = answer.unwrap_or_else(super::ErrorStatus::into_response);
         let code = response.status();
         let body = response.into_body().collect().await;
-        let bytes = body.expect("a list cannot break off").to_bytes();
-        (code, serde_json::from_slice(&bytes).expect("it is JSON"))
+        let bytes = body.expect("the body of a list cannot fail").to_bytes();
+        (
+            code,
+            serde_json::from_slice(&bytes).expect("lists and errors are JSON"),
+        )
     })
 }
 
-/// The parsed options of a list, in a form that can be compared.
+/// Returns the parsed options of a list, or the error, as a text that can be compared.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_list(query, &world.live);
     match options.and_then(|options| ListRange::of(query, &options, false)) {
         Ok(page) => {
-            is_in_the_matrix(query, &page);
+            check_version_options(query, &page);
             format!(
                 "{:?} {:?} {:?} {:?}",
-                page.at, page.fresh, page.token, page.limit
+                page.version, page.min_version, page.token, page.limit
             )
         }
         Err(failure) => {
-            refused(&failure, &[400, 422]);
+            check_error(&failure, &[400, 422]);
             failure.to_string()
         }
     }
 }
 
-/// Checks that the accepted options are those of Kubernetes' table of resourceVersion and
-/// resourceVersionMatch, with the same meaning.
-fn is_in_the_matrix(query: &Query, page: &ListRange) {
+/// Checks that the combination of resourceVersion and resourceVersionMatch is allowed, and has the
+/// meaning that the Kubernetes documentation specifies.
+fn check_version_options(query: &Query, page: &ListRange) {
     let version = query.text("resourceVersion");
     let resume = query.text("continue");
     let matching = query.text("resourceVersionMatch");
@@ -144,25 +155,25 @@ fn is_in_the_matrix(query: &Query, page: &ListRange) {
     assert_eq!(page.token.is_some(), !resume.is_empty());
     if let Some(token) = &page.token {
         assert!(matching.is_empty() && version.trim_start_matches('0').is_empty());
-        assert_eq!(page.at == ReadVersion::Latest, token.rv < 0);
-        assert_eq!(page.fresh, u64::try_from(token.rv).ok());
+        assert_eq!(page.version == ReadVersion::Latest, token.rv < 0);
+        assert_eq!(page.min_version, u64::try_from(token.rv).ok());
         return;
     }
-    assert_eq!(page.fresh.is_some(), !version.is_empty());
-    match (matching, page.fresh) {
+    assert_eq!(page.min_version.is_some(), !version.is_empty());
+    match (matching, page.min_version) {
         ("", Some(rv)) if rv > 0 && page.limit.is_some() => {
-            assert_eq!(page.at, ReadVersion::Exact(Rv(rv)));
+            assert_eq!(page.version, ReadVersion::Exact(Rv(rv)));
         }
         ("" | "NotOlderThan", Some(0)) => {
-            assert_eq!(page.at, ReadVersion::Latest);
+            assert_eq!(page.version, ReadVersion::Latest);
             assert!(version != "0" || page.limit.is_none());
         }
-        ("", _) | ("NotOlderThan", Some(_)) => assert_eq!(page.at, ReadVersion::Latest),
+        ("", _) | ("NotOlderThan", Some(_)) => assert_eq!(page.version, ReadVersion::Latest),
         ("Exact", Some(0)) => {
-            assert_eq!(page.at, ReadVersion::Latest);
+            assert_eq!(page.version, ReadVersion::Latest);
             assert_ne!(version, "0");
         }
-        ("Exact", Some(rv)) => assert_eq!(page.at, ReadVersion::Exact(Rv(rv))),
+        ("Exact", Some(rv)) => assert_eq!(page.version, ReadVersion::Exact(Rv(rv))),
         other => panic!("{other:?} is accepted"),
     }
 }

@@ -1,27 +1,26 @@
-//! Turns of requests that read all operations. A selector is compared with each object, and clients
-//! can send hundreds of such requests at once. Each request pauses after its turn, so that probes
-//! do not wait for all of them.
+//! Makes requests that compare many objects with a selector pause regularly. Clients can send
+//! hundreds of such requests at once. Without pauses, a probe would have to wait for all of them.
 
-/// Number of objects in one turn. With a hundred requirements, the largest number in a selector, a
-/// turn takes a fraction of a millisecond.
+/// Number of objects that a request compares before it pauses. This takes less than a millisecond,
+/// even if the selector has the largest number of requirements (100).
 pub const ENTRIES_PER_TURN: usize = 256;
 
-/// The rest of the current turn.
+/// Counts the objects that a request has compared since its last pause.
 #[derive(Debug, Default)]
 pub struct ListPace {
-    looked: usize,
+    compared: usize,
 }
 
 impl ListPace {
-    /// Counts `objects` that were compared. At the end of the turn, other requests run. Returns
-    /// true in this case.
-    pub async fn looked(&mut self, objects: usize) -> bool {
-        self.looked += objects;
-        let over = self.looked >= ENTRIES_PER_TURN;
-        if over {
-            self.looked = 0;
+    /// Adds `objects` to the number of compared objects. If [`ENTRIES_PER_TURN`] is reached, the
+    /// function lets other requests run and returns true.
+    pub async fn count_compared(&mut self, objects: usize) -> bool {
+        self.compared += objects;
+        let must_pause = self.compared >= ENTRIES_PER_TURN;
+        if must_pause {
+            self.compared = 0;
             tokio::task::yield_now().await;
         }
-        over
+        must_pause
     }
 }

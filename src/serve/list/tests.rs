@@ -1,4 +1,4 @@
-//! Tests that lists share the processor with other requests.
+//! Tests that a list with a selector lets other tasks run.
 
 use super::list_turns::ENTRIES_PER_TURN;
 use crate::index::{Key, VersionAssignment, Write};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// More objects than several turns process.
-pub const MANY: usize = 2_000;
+/// Number of objects in these tests. A request pauses several times while it compares them.
+pub const OBJECTS: usize = 2_000;
 
-/// Smallest number of turns of other tasks while these objects are processed.
-pub const LEAST: usize = MANY / ENTRIES_PER_TURN;
+/// Smallest expected number of times that another task runs while a request compares all objects.
+pub const MIN_RUNS: usize = OBJECTS / ENTRIES_PER_TURN;
 
-/// Commits this many operations.
+/// Writes [`OBJECTS`] operations with this progress to the index.
 pub fn put_many(fixture: &mut Fixture, progress: u8) {
     let put = |n: usize| {
         let name = format!("n{n}");
@@ -27,36 +27,36 @@ pub fn put_many(fixture: &mut Fixture, progress: u8) {
             json: object.to_string().into_bytes(),
         }
     };
-    let batch: Vec<Write> = (0..MANY).map(put).collect();
+    let batch: Vec<Write> = (0..OBJECTS).map(put).collect();
     fixture.live.commit(batch, VersionAssignment::Mint).unwrap();
 }
 
-/// Counts the turns of other tasks.
-pub fn turns() -> Arc<AtomicUsize> {
-    let turns = Arc::new(AtomicUsize::new(0));
+/// Starts a task that counts how often it runs.
+pub fn start_counting_task() -> Arc<AtomicUsize> {
+    let runs = Arc::new(AtomicUsize::new(0));
     tokio::spawn({
-        let turns = turns.clone();
+        let runs = runs.clone();
         async move {
             loop {
-                turns.fetch_add(1, Ordering::Relaxed);
+                runs.fetch_add(1, Ordering::Relaxed);
                 tokio::task::yield_now().await;
             }
         }
     });
-    turns
+    runs
 }
 
 #[tokio::test]
-async fn a_selecting_list_yields_to_other_tasks() {
+async fn a_list_with_a_selector_yields_to_other_tasks() {
     let mut fixture = Fixture::new();
     put_many(&mut fixture, 1);
     for selector in ["fieldSelector=spec.operation%3DNone", "labelSelector=none"] {
-        let turns = turns();
+        let runs = start_counting_task();
         let response = fixture
             .send(request("GET", &format!("{ALL}?{selector}"), &[]))
             .await;
         assert_eq!(response.status(), StatusCode::OK);
-        let had = turns.load(Ordering::Relaxed);
-        assert!(had >= LEAST, "{had}");
+        let runs = runs.load(Ordering::Relaxed);
+        assert!(runs >= MIN_RUNS, "{runs}");
     }
 }

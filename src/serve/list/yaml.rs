@@ -1,26 +1,27 @@
-//! A list in YAML, item by item. Input: the JSON of the list without its items, and then the JSON
-//! of each item. Output: the YAML of the whole list in parts. The text around the items is small,
-//! and items do not depend on each other.
+//! Writes a list in YAML, item by item, so that the whole list is never in memory. Input: the JSON
+//! of the list without its items, and then the JSON of each item. Output: the YAML before the
+//! items, the YAML of each item, and the YAML after the items.
 
 use super::super::respond;
 use serde_json::{Map, Value};
 
-/// The text around the items.
+/// The YAML before and after the items of a list.
 pub struct Frame {
-    /// The text before the items, with their key.
+    /// The text before the items, including the key `items` or `rows`.
     pub head: Vec<u8>,
     /// The text after the items.
     pub tail: Vec<u8>,
 }
 
-/// The keys of the items of a list and of a table.
+/// The key of the items in a list, and the key of the rows in a table.
 const LIST_FIELDS: [&str; 2] = ["items", "rows"];
 
 impl Frame {
-    /// Splits the YAML of a list without items. `filled` is true if items will follow.
-    pub fn of(list: &[u8], filled: bool) -> Self {
-        // The list was written by this server: it is an object with one of the two keys, and its
-        // keys are sorted, as in all YAML here.
+    /// Converts the JSON of a list without items to YAML, and splits the YAML at the key of the
+    /// items. `has_items` is true if items will follow.
+    pub fn of(list: &[u8], has_items: bool) -> Self {
+        // This server has written the list, so it is an object with one of the two keys. The keys
+        // of the YAML are sorted.
         let mut members: Map<String, Value> = serde_json::from_slice(list).unwrap_or_default();
         let key = LIST_FIELDS
             .into_iter()
@@ -36,13 +37,13 @@ impl Frame {
         });
         let mut head = mapping(members);
         head.extend_from_slice(key.as_bytes());
-        head.extend_from_slice(if filled { b":\n" } else { b": []\n" });
+        head.extend_from_slice(if has_items { b":\n" } else { b": []\n" });
         let tail = mapping(tail);
         Self { head, tail }
     }
 }
 
-/// The lines of a mapping, which may be empty.
+/// Returns the YAML of an object. It is empty if the object has no members.
 fn mapping(members: Map<String, Value>) -> Vec<u8> {
     if members.is_empty() {
         return Vec::new();
@@ -50,11 +51,11 @@ fn mapping(members: Map<String, Value>) -> Vec<u8> {
     respond::yaml(Value::Object(members).to_string().as_bytes())
 }
 
-/// Writes the lines of one item, given in JSON.
+/// Converts the JSON of one item to YAML.
 pub fn item(json: &[u8], out: &mut Vec<u8>) {
     let list = [br#"{"items":["#, json, b"]}"].concat();
     let yaml = respond::yaml(&list);
     let line = yaml.iter().position(|byte| *byte == b'\n');
-    // The first line is the key.
+    // The first line is `items:`, which the text before the items already contains.
     out.extend_from_slice(&yaml[line.map_or(0, |end| end + 1)..]);
 }

@@ -1,7 +1,8 @@
-//! Admission of requests. Input: a request. Output: its user and its slot in the limits, or the
-//! refusal.
+//! Admits or refuses requests: authenticates the user, applies the limits of connections, requests
+//! and watches, and authorizes the request. Input: a request. Output: the user of the request and
+//! its slot in the limits, or an error answer.
 
-use super::{WatchSlot, method_name, refusal};
+use super::{WatchSlot, error_response, method_name};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
 use crate::serve::concurrency_limit::RequestSlot;
@@ -18,19 +19,19 @@ use http::request::Parts;
 use http::{Method, StatusCode, header};
 use std::sync::Arc;
 
-/// Longest path that a message repeats, in bytes.
+/// Largest length of a path in a message, in bytes.
 const MAX_PATH: usize = 512;
 
-/// The result of the admission.
+/// The user and the slots of an admitted request.
 #[derive(Default)]
 pub(super) struct Admission {
-    /// The slot of a watch.
+    /// The slot in the limit of watches. None if the request is not a watch.
     pub(super) watch_slot: Option<WatchSlot>,
-    /// The slot of another request. Requests of administrators have none.
+    /// The slot in the limit of requests. None for watches, administrators and public paths.
     pub(super) request_slot: Option<RequestSlot>,
-    /// True if the request is for a public path and has no slot.
+    /// True if the request is for a public path. Such a request has no slot.
     pub(super) is_public: bool,
-    /// The user. None for public paths.
+    /// The authenticated user. None for public paths.
     pub(super) user: Option<User>,
 }
 
@@ -43,78 +44,89 @@ impl Admission {
     }
 }
 
-/// Authenticates the request, takes a slot of the limits and authorizes it.
-pub(super) async fn enter(
+/// Authenticates the request, takes slots for its connection and for the request, and authorizes
+/// the request. Returns an error answer if the request is refused.
+pub(super) async fn admit(
     shared: &Arc<ServerState>,
-    (asked, query): (&RequestTarget, &Query),
+    (requested, query): (&RequestTarget, &Query),
     parts: &Parts,
     line: &mut RequestLogLine,
 ) -> Result<Admission, Response> {
-    let open = matches!(asked, RequestTarget::Path(path) if is_open(path));
-    let probe = matches!(asked, RequestTarget::Path(path) if is_probe(path));
-    let token = parts.headers.contains_key(header::AUTHORIZATION);
+    let is_public = matches!(requested, RequestTarget::Path(path) if is_public_path(path));
+    let is_probe = matches!(requested, RequestTarget::Path(path) if is_probe_path(path));
+    let has_token = parts.headers.contains_key(header::AUTHORIZATION);
     let certificates = parts.extensions.get().cloned().unwrap_or_default();
-    // A kube-apiserver has connections that are used for discovery only.
-    let holder =
+    // A connection with the certificate of the front proxy gets its class even for a public path,
+    // because a kube-apiserver uses some connections for discovery only.
+    let certificate_class =
         ConnectionClass::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
-    if holder == ConnectionClass::FrontProxy || (open && !token) {
-        connections::admit(parts, holder).map_err(|ConnectionRefused| overload())?;
+    if certificate_class == ConnectionClass::FrontProxy || (is_public && !has_token) {
+        connections::admit(parts, certificate_class).map_err(|ConnectionRefused| overload())?;
     }
-    // A bad token is a 401 on every path. Public paths need no token.
-    if open && !token {
+    // Public paths need no token. But an invalid token causes a 401 on every path, so a token is
+    // always verified.
+    if is_public && !has_token {
         return Ok(Admission::public());
     }
-    // The verification of a token takes time and memory, so its number is limited.
-    let arriving = if token {
-        Some(shared.arriving.try_acquire().map_err(|_| overload())?)
+    // The verification of a token takes time and memory, so the number of verifications is limited.
+    let token_review = if has_token {
+        Some(shared.token_reviews.try_acquire().map_err(|_| overload())?)
     } else {
         None
     };
     let authenticate = &shared.server.authenticate;
     let user = authenticate.authenticate(&certificates, &parts.headers);
     let user = user.await.map_err(|Unauthenticated| {
-        // From here on, the connection may not use a place that is reserved for newcomers.
+        // From now on, the connection does not count as a newcomer, so it cannot use a slot that is
+        // reserved for newcomers.
         let _ = connections::admit(parts, ConnectionClass::anonymous());
-        refusal(ErrorStatus::unauthorized(), &parts.headers, query)
+        error_response(ErrorStatus::unauthorized(), &parts.headers, query)
     })?;
-    line.sent_by(&user);
-    drop(arriving);
-    let replica = peer_requests::is_from_replica(&parts.headers);
-    if replica {
-        // This check precedes the use of a place that is reserved for replicas.
-        authorize(shared, &user, &peer_requests::attributes(), (parts, query)).await?;
+    line.set_user(&user);
+    drop(token_review);
+    let is_replica = peer_requests::names_term(&parts.headers);
+    if is_replica {
+        // Any client can claim to be a replica. So the access of its user is checked before its
+        // connection gets a slot that is reserved for replicas.
+        authorize(
+            shared,
+            &user,
+            &peer_requests::required_access(),
+            (parts, query),
+        )
+        .await?;
     }
-    if !probe {
-        let class = if replica {
+    if !is_probe {
+        let class = if is_replica {
             ConnectionClass::FrontProxy
         } else {
             ConnectionClass::of_user(&user)
         };
         connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
     }
-    if open || probe {
+    if is_public || is_probe {
         return Ok(Admission::public());
     }
-    let watch = matches!(asked, RequestTarget::Resource(resource) if resource.verb == "watch");
-    let limit = match (replica, watch) {
+    let is_watch =
+        matches!(requested, RequestTarget::Resource(resource) if resource.verb == "watch");
+    let limit = match (is_replica, is_watch) {
         (true, _) => &shared.replicas,
         (false, true) => &shared.watches,
         (false, false) => &shared.requests,
     };
-    // Administrators are not refused because of load, and have no share of watches, so that other
-    // users cannot lock them out. The total number of watches is limited for them, too, because
-    // memory is limited.
-    let master = user.is_administrator();
-    let slot = limit.take((!master).then_some(&user.name));
+    // No limit of requests applies to administrators, so that other users cannot lock them out. For
+    // their watches, only the total limit applies, because memory is limited.
+    let is_administrator = user.is_administrator();
+    let slot = limit.take((!is_administrator).then_some(&user.name));
     let (watch_slot, request_slot) = match slot {
-        Some(slot) if watch => {
+        Some(slot) if is_watch => {
             let watch_slot: WatchSlot = Arc::new((shared.server.metrics.watcher(), slot));
             (Some(watch_slot), None)
         }
-        None if watch || !master => return Err(overload()),
+        None if is_watch || !is_administrator => return Err(overload()),
         slot => (None, slot),
     };
-    let attributes = attributes(asked, query, &parts.method);
+    let attributes = attributes(requested, query, &parts.method);
     authorize(shared, &user, &attributes, (parts, query)).await?;
     Ok(Admission {
         watch_slot,
@@ -124,7 +136,8 @@ pub(super) async fn enter(
     })
 }
 
-/// Authorizes the request. Returns the refusal if it is not allowed.
+/// Checks if the user has the access `attributes`. Returns an error answer if the user does not
+/// have it, or if the authorizer does not decide.
 async fn authorize(
     shared: &ServerState,
     user: &User,
@@ -135,7 +148,7 @@ async fn authorize(
         Ok(AccessDecision::Allow) => Ok(()),
         Ok(AccessDecision::Deny { reason }) => {
             let failure = ErrorStatus::forbidden(user, attributes, &reason);
-            Err(refusal(failure, &parts.headers, query))
+            Err(error_response(failure, &parts.headers, query))
         }
         Err(undecided) => {
             let mut path = Quoted(parts.uri.path()).to_string();
@@ -146,10 +159,12 @@ async fn authorize(
     }
 }
 
-/// Returns true if a path is public. Discovery, `OpenAPI` and the version must be readable before
-/// authentication works. Otherwise they would block the deletion of every namespace in the cluster.
-/// Their content does not depend on the user.
-fn is_open(path: &str) -> bool {
+/// Returns true if the path needs no authentication: discovery, `OpenAPI` and the version. They are
+/// the same for all users.
+///
+/// Discovery must also work while the server cannot authenticate users. If the discovery of an
+/// aggregated API fails, no namespace in the cluster can be deleted.
+fn is_public_path(path: &str) -> bool {
     path == "/version"
         || ["/api", "/apis", "/openapi"].iter().any(|root| {
             path.strip_prefix(root)
@@ -157,12 +172,12 @@ fn is_open(path: &str) -> bool {
         })
 }
 
-fn is_probe(path: &str) -> bool {
+fn is_probe_path(path: &str) -> bool {
     matches!(path, "/healthz" | "/livez" | "/readyz")
 }
 
-fn attributes(asked: &RequestTarget, query: &Query, method: &Method) -> Attributes {
-    match asked {
+fn attributes(requested: &RequestTarget, query: &Query, method: &Method) -> Attributes {
+    match requested {
         RequestTarget::Path(path) => Attributes::NonResource {
             path: path.clone(),
             verb: method_name(method).to_owned(),
@@ -171,26 +186,27 @@ fn attributes(asked: &RequestTarget, query: &Query, method: &Method) -> Attribut
     }
 }
 
-fn resource_attributes(asked: &ResourceRequest, query: &Query) -> Attributes {
-    // The old watch paths are authorized by their path.
-    let selectors = matches!(asked.verb, "list" | "watch" | "deletecollection");
-    let reviewed = if selectors && !asked.legacy_watch {
+/// Returns the attributes of the `SubjectAccessReview` for a request.
+fn resource_attributes(requested: &ResourceRequest, query: &Query) -> Attributes {
+    // For the deprecated watch paths, the review gets no selectors.
+    let has_selectors = matches!(requested.verb, "list" | "watch" | "deletecollection");
+    let reviewed = if has_selectors && !requested.legacy_watch {
         Reviewed::of(query)
     } else {
         Reviewed::default()
     };
-    let name = if asked.name.is_empty() {
+    let name = if requested.name.is_empty() {
         reviewed.name
     } else {
-        asked.name.clone()
+        requested.name.clone()
     };
     Attributes::Resource {
-        verb: asked.verb.to_owned(),
-        group: asked.group.clone(),
-        version: asked.version.clone(),
-        resource: asked.resource.clone(),
-        subresource: asked.subresource.clone(),
-        namespace: asked.namespace.clone(),
+        verb: requested.verb.to_owned(),
+        group: requested.group.clone(),
+        version: requested.version.clone(),
+        resource: requested.resource.clone(),
+        subresource: requested.subresource.clone(),
+        namespace: requested.namespace.clone(),
         name,
         fields: reviewed.fields,
         labels: reviewed.labels,

@@ -1,13 +1,14 @@
-//! Checks for every `Accept` header.
+//! Checks of content negotiation for the fuzz targets.
 
 use super::{ObjectForm, Shape, Syntax, WantedForm, negotiate};
 use crate::serve::accept::MAX_CLAUSES;
-use crate::serve::fuzzing::refused;
+use crate::serve::fuzzing::check_error;
 use crate::serve::request::Query;
 use http::{HeaderMap, HeaderValue, Uri, header};
 
-/// Checks that one of the clauses requests the chosen format, and would get it alone. If no format
-/// matches, the answer is a 406, and an additional clause changes that.
+/// Checks the result of negotiation for an `Accept` header. If a form and a syntax are chosen, one
+/// of the clauses must request them, and must get them if it is the only clause. If the result is a
+/// 406, an additional clause for any JSON must get JSON.
 pub fn check(accept: &HeaderValue) {
     let query = Query::of(&Uri::from_static("/"));
     let ask = |accept: &HeaderValue, shape| {
@@ -23,27 +24,29 @@ pub fn check(accept: &HeaderValue) {
                     assert_eq!(wanted.form, ObjectForm::Whole);
                     continue;
                 }
-                let had_alone = |clause: &str| {
+                let gets_same_alone = |clause: &str| {
                     let alone = HeaderValue::from_str(clause);
-                    let alone = alone.expect("it is a part of a header value");
+                    let alone = alone.expect("a part of a valid header value is valid");
                     ask(&alone, shape).is_ok_and(|alone| alone == wanted)
                 };
                 let mut clauses = text.split(',');
                 assert!(
-                    clauses.any(|clause| asks_for(clause, wanted) && had_alone(clause)),
+                    clauses.any(|clause| asks_for(clause, wanted) && gets_same_alone(clause)),
                     "{wanted:?} for {text:?}"
                 );
             }
             Err(failure) => {
-                refused(&failure, &[406]);
-                // YAML is accepted for a watch, but then cannot be used.
-                let yaml = shape == Shape::Watch && text.contains("yaml");
-                let few = text.split(',').count() < MAX_CLAUSES;
-                let none = failure.to_string().starts_with("only") && accept.to_str().is_ok();
-                if none && few && !yaml {
+                check_error(&failure, &[406]);
+                // A clause for YAML is chosen for a watch, but then causes a 406, because watches
+                // support only JSON.
+                let is_yaml_watch = shape == Shape::Watch && text.contains("yaml");
+                let has_space = text.split(',').count() < MAX_CLAUSES;
+                let is_unsupported =
+                    failure.to_string().starts_with("only") && accept.to_str().is_ok();
+                if is_unsupported && has_space && !is_yaml_watch {
                     let more = HeaderValue::from_str(&format!("{text},application/*"));
-                    let more = more.expect("both halves are header values");
-                    let wanted = ask(&more, shape).expect("JSON can always be had");
+                    let more = more.expect("both parts are valid header values");
+                    let wanted = ask(&more, shape).expect("JSON is supported for every answer");
                     assert_eq!(
                         (wanted.form, wanted.syntax),
                         (ObjectForm::Whole, Syntax::Compact)
@@ -54,8 +57,9 @@ pub fn check(accept: &HeaderValue) {
     }
 }
 
-/// Returns true if the media range of a clause contains JSON or YAML, depending on `subtype`.
-pub fn takes(range: &str, subtype: &str) -> bool {
+/// Returns true if the media range of a clause includes `application/SUBTYPE`. `subtype` is `json`
+/// or `yaml`. Wildcards include only JSON.
+pub fn accepts(range: &str, subtype: &str) -> bool {
     match range.split_once('/') {
         Some((kind, named)) => match (kind.trim(), named.trim()) {
             ("application" | "*", "*") => subtype == "json",
@@ -65,11 +69,11 @@ pub fn takes(range: &str, subtype: &str) -> bool {
     }
 }
 
-/// Returns true if the clause names everything that was chosen.
+/// Returns true if the clause requests the chosen form and syntax.
 fn asks_for(clause: &str, wanted: WantedForm) -> bool {
     let (media_type, parameters) = clause.split_once(';').unwrap_or((clause, ""));
     let media_type = media_type.trim();
-    // The last of several parameters counts.
+    // If a parameter occurs several times, the last value counts.
     let named = |name: &str| {
         parameters
             .split(';')
@@ -78,8 +82,8 @@ fn asks_for(clause: &str, wanted: WantedForm) -> bool {
             .map_or("", |(_, value)| value.trim())
     };
     let media_type = match wanted.syntax {
-        Syntax::Yaml => takes(media_type, "yaml"),
-        Syntax::Compact | Syntax::Indented => takes(media_type, "json"),
+        Syntax::Yaml => accepts(media_type, "yaml"),
+        Syntax::Compact | Syntax::Indented => accepts(media_type, "json"),
     };
     let meta = |version| named("g") == "meta.k8s.io" && named("v") == version;
     let transform = match (wanted.form, named("as")) {

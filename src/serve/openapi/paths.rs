@@ -1,16 +1,16 @@
-//! The paths of `OpenAPI`: get, list and watch of each resource. Input: the descriptions of the
-//! resources. Output: path items for version 3.
+//! Creates the paths of the `OpenAPI` documents, for get, list and watch of each resource. Input:
+//! the descriptions of the resources. Output: path items of version 3.
 
 use super::schemas::{group_version_kind, list_name, object_name, reference};
 use crate::serve::resource::Resource;
 use serde_json::{Map, Value, json};
 
-/// Media types of an answer.
+/// The media types of all answers.
 pub(super) const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
 const RESOURCE_VERSION: &str = "For a list, the state to return, together with resourceVersionMatch. A watch begins after this version. Unset means the newest state.";
 
-/// The path items of `resources`, by path.
+/// Returns the path items of `resources`, by path.
 pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
@@ -30,10 +30,11 @@ pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
     paths
 }
 
-/// List and watch, in one namespace or in all namespaces.
-fn list(resource: &Resource, across: bool) -> Value {
+/// Returns the path item for list and watch. If the resource is namespaced, `all_namespaces`
+/// selects the path without a namespace.
+fn list(resource: &Resource, all_namespaces: bool) -> Value {
     let kind = resource.kind;
-    let (id, text) = if across {
+    let (id, text) = if all_namespaces {
         (
             format!("list{}{kind}ForAllNamespaces", group_version(resource)),
             format!("list or watch objects of kind {kind} in all namespaces"),
@@ -46,7 +47,7 @@ fn list(resource: &Resource, across: bool) -> Value {
     };
     let mut parameters = list_parameters();
     parameters.push(pretty());
-    if resource.namespaced && !across {
+    if resource.namespaced && !all_namespaces {
         parameters.push(namespace());
     }
     json!({
@@ -55,7 +56,7 @@ fn list(resource: &Resource, across: bool) -> Value {
     })
 }
 
-/// One object.
+/// Returns the path item for one object.
 fn get(resource: &Resource) -> Value {
     let kind = resource.kind;
     let mut parameters = vec![
@@ -88,7 +89,7 @@ fn operation(resource: &Resource, action: &str, id: &str, text: &str, answer: &s
         "tags": [tag(resource)],
         "description": text,
         "operationId": id,
-        // Other codes are those of the API conventions, as upstream has it.
+        // As in the kube-apiserver, other codes are not listed.
         "responses": {
             "200": {"description": "OK", "content": content},
             "401": {"description": "Unauthorized"},
@@ -98,7 +99,8 @@ fn operation(resource: &Resource, action: &str, id: &str, text: &str, answer: &s
     })
 }
 
-/// `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`, as upstream names it.
+/// Returns the operation ID in the format of the kube-apiserver, such as
+/// `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`.
 fn operation_id(verb: &str, resource: &Resource) -> String {
     let scope = if resource.namespaced {
         "Namespaced"
@@ -108,7 +110,7 @@ fn operation_id(verb: &str, resource: &Resource) -> String {
     format!("{verb}{}{scope}{}", group_version(resource), resource.kind)
 }
 
-/// The group and version in one word: `LiveIfoKubevirtIoV1alpha1`.
+/// Returns the group and version in one word, such as `LiveIfoKubevirtIoV1alpha1`.
 fn group_version(resource: &Resource) -> String {
     let mut word = String::new();
     for part in resource.group.split('.').chain([resource.version]) {
@@ -119,7 +121,7 @@ fn group_version(resource: &Resource) -> String {
     word
 }
 
-/// The tag of the operations: `liveIfoKubevirtIo_v1alpha1`, as upstream names it.
+/// Returns the tag in the format of the kube-apiserver, such as `liveIfoKubevirtIo_v1alpha1`.
 fn tag(resource: &Resource) -> String {
     let whole = group_version(resource);
     let group = &whole[..whole.len() - resource.version.len()];
@@ -145,7 +147,8 @@ fn pretty() -> Value {
     )
 }
 
-/// The parameters of a list and of a watch, in the words of Kubernetes if the meaning is the same.
+/// Returns the parameters of lists and watches. Descriptions are those of Kubernetes if a parameter
+/// has the same meaning.
 fn list_parameters() -> Vec<Value> {
     [
         ("allowWatchBookmarks", "boolean", "Requests watch events with type \"BOOKMARK\": one every minute, and one before the watch ends."),
@@ -164,15 +167,15 @@ fn list_parameters() -> Vec<Value> {
     .collect()
 }
 
-/// One parameter. A parameter in the path is required.
-fn parameter(name: &str, place: &str, kind: &str, description: &str) -> Value {
+/// Returns a parameter. `location` is `path` or `query`. Parameters in the path are required.
+fn parameter(name: &str, location: &str, kind: &str, description: &str) -> Value {
     let mut parameter = json!({
         "name": name,
-        "in": place,
+        "in": location,
         "description": description,
         "schema": {"type": kind, "uniqueItems": true},
     });
-    if place == "path" {
+    if location == "path" {
         parameter["required"] = json!(true);
     }
     parameter

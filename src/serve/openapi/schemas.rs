@@ -1,5 +1,6 @@
-//! Converts JSON schemas of Rust types (`schemars`) to definitions as Kubernetes publishes them:
-//! names with a package, no null, no `oneOf`, and references with a description inside `allOf`.
+//! Converts the JSON schemas of Rust types, which the crate `schemars` creates, to `OpenAPI`
+//! definitions in the form that Kubernetes publishes. In this form, names contain a package, null
+//! and `oneOf` do not occur, and a reference that has a description is inside `allOf`.
 
 use super::SCHEMAS_V3;
 use crate::serve::resource::Resource;
@@ -9,7 +10,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
-/// The words with which Kubernetes begins the list of an enum's values in its description.
+/// The text before the list of values in the description of an enum, as Kubernetes writes it.
 const ENUM_VALUES: &str = "\n\nPossible enum values:";
 
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
@@ -17,7 +18,7 @@ const KIND: &str = "Kind is a string value representing the REST resource this o
 const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 const LIST_METADATA: &str = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
-/// The definitions for the objects and lists of `resources`, by name.
+/// Returns the definitions of the objects and lists of `resources`, by name.
 pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
     let mut definitions = Map::new();
     add::<v1::ObjectMeta>(&mut definitions);
@@ -29,35 +30,37 @@ pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
     definitions
 }
 
-/// Name of the definition of one object of `resource`.
+/// Returns the name of the definition of one object of `resource`.
 pub(super) fn object_name(resource: &Resource) -> String {
     format!("{}{}", package(resource), resource.kind)
 }
 
-/// Name of the definition of a list of `resource`.
+/// Returns the name of the definition of a list of `resource`.
 pub(super) fn list_name(resource: &Resource) -> String {
     format!("{}{}", package(resource), resource.list_kind)
 }
 
-/// A reference to the definition called `name`.
+/// Returns a reference to the definition `name`.
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("{SCHEMAS_V3}{name}")})
 }
 
-/// The extension that connects a definition or a path to a kind. kubectl uses it to find the schema
-/// of a resource.
+/// Returns the value of the extension `x-kubernetes-group-version-kind`, which connects a
+/// definition or a path to a kind. kubectl uses the extension to find the schema of a resource.
 pub(super) fn group_version_kind(resource: &Resource, kind: &str) -> Value {
     json!({"group": resource.group, "version": resource.version, "kind": kind})
 }
 
-/// The domain of the group in reverse order, and the version: `io.kubevirt.ifo.live.v1alpha1.`.
+/// Returns the start of the names of a resource's definitions: the domain of the group in reverse
+/// order, and the version, such as `io.kubevirt.ifo.live.v1alpha1.`.
 fn package(resource: &Resource) -> String {
     let mut parts: Vec<&str> = resource.group.rsplit('.').collect();
     parts.push(resource.version);
     parts.join(".") + "."
 }
 
-/// Adds a type of Kubernetes with the types that it refers to. Their names are complete.
+/// Adds the definitions of a Kubernetes type and of the types that it contains. The names of these
+/// types already contain a package.
 fn add<T: JsonSchema>(definitions: &mut Map<String, Value>) {
     let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12());
     generator.subschema_for::<T>();
@@ -67,7 +70,7 @@ fn add<T: JsonSchema>(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// Adds the kind of a resource with the types that it refers to.
+/// Adds the definitions of a resource's kind and of the types that it contains.
 fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
     let package = package(resource);
     let mut root = (resource.schema)().to_value();
@@ -96,13 +99,14 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
             described(&v1::ObjectMeta::schema_name(), METADATA),
         ),
     ] {
-        // If kube derives the outer type, its schema does not have these fields.
+        // The schema lacks these fields if the Rust type is derived with kube's macro.
         if properties[name].is_null() {
             properties[name] = schema;
         }
     }
     for name in ["spec", "status"] {
-        // The references of these kinds have no description, so the type's description is added.
+        // The reference of this field has no description, so the field gets the description of its
+        // type.
         if let Some(target) = properties[name]["$ref"].as_str() {
             let name_of_type = target.trim_start_matches(SCHEMAS_V3);
             if let Some(Value::String(description)) = definitions
@@ -146,12 +150,14 @@ fn list(resource: &Resource) -> Value {
     })
 }
 
-/// A reference with its own description, which `$ref` allows only inside `allOf`.
+/// Returns a reference that has a description. The reference is inside `allOf`, because an object
+/// with `$ref` may have no other keys.
 fn described(name: &str, description: &str) -> Value {
     json!({"description": description, "allOf": [reference(name)]})
 }
 
-/// Definitions of Kubernetes have a package in their names, and ours get one here.
+/// Adds the package to the name of a definition of this project. Names of Kubernetes' definitions
+/// already contain a package.
 fn qualify(name: &str, package: &str) -> String {
     if name.contains('.') {
         name.to_owned()
@@ -192,8 +198,8 @@ fn convert(schema: &mut Value, package: &str) {
     }
 }
 
-/// Moves enums from their own definitions into the fields that refer to them, as in Kubernetes.
-/// `kubectl explain` then lists their values.
+/// Copies the definition of each enum into the fields that refer to it, and removes the definition,
+/// as in Kubernetes. So `kubectl explain` lists the values of these fields.
 fn inline_enums(definitions: &mut Map<String, Value>) {
     let mut enums = Map::new();
     definitions.retain(|name, schema| {
@@ -228,7 +234,8 @@ fn inline_enums(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// `Option<T>` is `T` or null in Rust. Objects of Kubernetes leave the field out.
+/// Removes null from a schema. The schema of a Rust `Option<T>` allows `T` and null, but Kubernetes
+/// objects omit an absent field.
 fn drop_null(object: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = object.get_mut("type") {
         types.retain(|name| name != "null");
@@ -247,15 +254,17 @@ fn drop_null(object: &mut Map<String, Value>) {
             let only = only.clone();
             object.remove("anyOf");
             for (key, value) in only {
-                // The description of the field is more precise than that of its type.
+                // The description of the field is kept, because it is more precise than the
+                // description of its type.
                 object.entry(key).or_insert(value);
             }
         }
     }
 }
 
-/// An enum with descriptions of its variants is a `oneOf` of constants. The descriptions become
-/// part of the text, in Kubernetes' words for enums.
+/// Converts the schema of an enum whose variants have descriptions. `schemars` creates a `oneOf`
+/// with one constant for each variant. The result is an `enum`, and its description lists the
+/// variants, as in Kubernetes.
 fn merge_enum(object: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = object.get("oneOf") else {
         return;
@@ -282,7 +291,8 @@ fn merge_enum(object: &mut Map<String, Value>) {
     object.insert("description".to_owned(), json!(description));
 }
 
-/// `OpenAPI` has int32 and int64. The limits of a Rust type are not those of the field.
+/// Replaces the format of an integer by `int32` or `int64`, which are the only integer formats in
+/// `OpenAPI`. It also removes the maximum, which is only the largest value of the Rust type.
 fn simplify_integer(object: &mut Map<String, Value>) {
     let format = match object.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16") => "int32",

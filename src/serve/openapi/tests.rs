@@ -1,3 +1,5 @@
+//! Tests of the `OpenAPI` documents: their paths, their schemas, caching and compression.
+
 use super::*;
 use crate::index;
 use crate::serve::resource::{inflight_operations, operation_rule_sets};
@@ -23,7 +25,7 @@ fn resources() -> Vec<Resource> {
     vec![inflight_operations(live), operation_rule_sets(rules)]
 }
 
-async fn ask(path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body> {
+async fn send(path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body> {
     let mut request = Request::get(path);
     for (name, value) in headers {
         request = request.header(name, *value);
@@ -35,32 +37,32 @@ async fn ask(path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body>
 }
 
 async fn json_of(path: &str) -> Value {
-    let response = ask(path, &[]).await;
+    let response = send(path, &[]).await;
     assert_eq!(response.status(), StatusCode::OK, "{path}");
     assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Every schema below `value`, with its path.
-fn walk<'a>(path: &str, value: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+/// Collects every value below `value`, with its path.
+fn collect<'a>(path: &str, value: &'a Value, found: &mut Vec<(String, &'a Value)>) {
     found.push((path.to_owned(), value));
     match value {
         Value::Object(object) => {
             for (key, value) in object {
-                walk(&format!("{path}/{key}"), value, found);
+                collect(&format!("{path}/{key}"), value, found);
             }
         }
         Value::Array(items) => {
             for (at, value) in items.iter().enumerate() {
-                walk(&format!("{path}/{at}"), value, found);
+                collect(&format!("{path}/{at}"), value, found);
             }
         }
         _ => {}
     }
 }
 
-/// The field for `kubectl explain a.b.c`.
+/// Returns the schema that `kubectl explain` shows for `path`, such as `spec.subject.name`.
 fn explain<'a>(schemas: &'a Value, root: &str, path: &str) -> &'a Value {
     let resolve = |mut schema: &'a Value| loop {
         let inner = [&schema["allOf"][0], &schema["items"], schema]
@@ -87,7 +89,7 @@ async fn the_index_leads_to_the_document_of_each_group_version() {
     for (name, entry) in paths {
         let url = entry["serverRelativeURL"].as_str().unwrap();
         assert!(url.starts_with(&format!("/openapi/v3/{name}?hash=")));
-        let response = ask(url, &[]).await;
+        let response = send(url, &[]).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(
             response.headers()[CACHE_CONTROL],
@@ -103,7 +105,7 @@ async fn the_index_leads_to_the_document_of_each_group_version() {
 #[tokio::test]
 async fn a_request_with_a_wrong_hash_is_served_without_caching_headers() {
     for query in ["", "?hash=00", "?hash", "?x=%zz&hash=%"] {
-        let response = ask(&format!("{LIVE_V3}{query}"), &[]).await;
+        let response = send(&format!("{LIVE_V3}{query}"), &[]).await;
         assert_eq!(response.status(), StatusCode::OK, "{query}");
         assert!(response.headers().get(CACHE_CONTROL).is_none());
     }
@@ -112,12 +114,12 @@ async fn a_request_with_a_wrong_hash_is_served_without_caching_headers() {
 #[tokio::test]
 async fn a_client_with_a_current_openapi_document_gets_304() {
     for path in ["/openapi/v2", "/openapi/v3", LIVE_V3] {
-        let first = ask(path, &[(ACCEPT, "application/json")]).await;
+        let first = send(path, &[(ACCEPT, "application/json")]).await;
         let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
-        let again = ask(path, &[(IF_NONE_MATCH, &etag)]).await;
+        let again = send(path, &[(IF_NONE_MATCH, &etag)]).await;
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
         assert_eq!(again.headers()[ETAG], etag);
-        let other = ask(path, &[(IF_NONE_MATCH, "\"0\"")]).await;
+        let other = send(path, &[(IF_NONE_MATCH, "\"0\"")]).await;
         assert_eq!(other.status(), StatusCode::OK);
     }
 }
@@ -126,7 +128,7 @@ async fn a_client_with_a_current_openapi_document_gets_304() {
 async fn a_media_type_other_than_json_is_406_without_a_body() {
     let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     for path in ["/openapi/v2", "/openapi/v3", LIVE_V3] {
-        let response = ask(path, &[(ACCEPT, protobuf)]).await;
+        let response = send(path, &[(ACCEPT, protobuf)]).await;
         assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE);
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         assert!(bytes.is_empty());
@@ -135,7 +137,7 @@ async fn a_media_type_other_than_json_is_406_without_a_body() {
             "application/json;as=Table;g=meta.k8s.io;v=v1".to_owned(),
             "application / *;q=0.1".to_owned(),
         ] {
-            let response = ask(path, &[(ACCEPT, &accept)]).await;
+            let response = send(path, &[(ACCEPT, &accept)]).await;
             assert_eq!(response.status(), StatusCode::OK, "{accept}");
         }
     }
@@ -172,13 +174,16 @@ async fn every_field_has_a_type_and_a_description() {
             assert!(schema["description"].is_string(), "{name}");
         }
         let mut found = Vec::new();
-        walk("", schemas, &mut found);
+        collect("", schemas, &mut found);
         let mut fields = 0;
         for (path, value) in found.iter().filter(|(path, _)| {
             path.rsplit('/').nth(1) == Some("properties") && !path.contains("FieldsV1")
         }) {
             fields += 1;
-            assert!(value["description"].is_string(), "{path} says nothing");
+            assert!(
+                value["description"].is_string(),
+                "{path} has no description"
+            );
             assert!(
                 value["type"].is_string() || value["allOf"][0]["$ref"].is_string(),
                 "{path} has no type: {value}"
@@ -205,7 +210,7 @@ async fn schemas_use_only_keywords_of_kubernetes() {
     ] {
         let document = json_of(path).await;
         let mut found = Vec::new();
-        walk("", &document, &mut found);
+        collect("", &document, &mut found);
         for (at, value) in found {
             let key = at.rsplit('/').next().unwrap();
             assert!(
@@ -304,8 +309,8 @@ async fn documents_are_compressed_for_clients_that_accept_gzip() {
     use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
     use std::io::Read as _;
     for path in ["/openapi/v2", LIVE_V3] {
-        let plain = ask(path, &[]).await;
-        let compressed = ask(path, &[(ACCEPT_ENCODING, "gzip")]).await;
+        let plain = send(path, &[]).await;
+        let compressed = send(path, &[(ACCEPT_ENCODING, "gzip")]).await;
         assert!(!plain.headers().contains_key(CONTENT_ENCODING));
         assert_eq!(compressed.headers()[CONTENT_ENCODING], "gzip");
         let vary: Vec<_> = compressed.headers().get_all(VARY).iter().collect();

@@ -1,13 +1,13 @@
-//! Converts the OpenAPI document of version 3 to version 2 (Swagger). kube-aggregator requests
-//! version 2 and merges it with the documents of other servers.
+//! Converts the `OpenAPI` paths and schemas of version 3 to a document of version 2 (Swagger). The
+//! kube-apiserver requests version 2 and merges it with the documents of other servers.
 
 use super::SCHEMAS_V3;
 use serde_json::{Map, Value, json};
 
-/// The location of schemas in a document of version 2.
+/// The start of references to schemas in a document of version 2.
 const SCHEMAS_V2: &str = "#/definitions/";
 
-/// Returns the whole document.
+/// Returns the document of version 2 for paths and schemas of version 3.
 pub(super) fn document(
     info: &Value,
     paths: &Map<String, Value>,
@@ -17,9 +17,9 @@ pub(super) fn document(
     for item in paths.values_mut().filter_map(Value::as_object_mut) {
         for (key, value) in item.iter_mut() {
             if key == "parameters" {
-                parameters(value);
+                convert_parameters(value);
             } else {
-                operation(value);
+                convert_operation(value);
             }
         }
     }
@@ -29,12 +29,12 @@ pub(super) fn document(
         "paths": paths,
         "definitions": schemas,
     });
-    references(&mut document);
+    convert_references(&mut document);
     document
 }
 
-/// In version 2, a parameter has its type without a schema.
-fn parameters(parameters: &mut Value) {
+/// Converts parameters. In version 2, the type is a field of the parameter and not of its schema.
+fn convert_parameters(parameters: &mut Value) {
     for parameter in parameters.as_array_mut().into_iter().flatten() {
         if let Some(parameter) = parameter.as_object_mut()
             && let Some(Value::Object(schema)) = parameter.remove("schema")
@@ -44,8 +44,9 @@ fn parameters(parameters: &mut Value) {
     }
 }
 
-/// In version 2, the operation has the media types, and the response has the schema.
-fn operation(operation: &mut Value) {
+/// Converts an operation. In version 2, the media types are fields of the operation, and the schema
+/// is a field of the response.
+fn convert_operation(operation: &mut Value) {
     let mut produces = Value::Null;
     let responses = operation["responses"].as_object_mut();
     for (code, response) in responses.into_iter().flatten() {
@@ -66,9 +67,9 @@ fn operation(operation: &mut Value) {
     operation["schemes"] = json!(["https"]);
 }
 
-/// Changes every reference to the location of version 2. A reference with a description is moved
-/// out of `allOf`, because readers of version 2 do not support that form.
-fn references(value: &mut Value) {
+/// Converts all references below `value`. A reference that has a description is moved out of
+/// `allOf`, because clients of version 2 do not support references inside `allOf`.
+fn convert_references(value: &mut Value) {
     match value {
         Value::Object(object) => {
             if let Some(Value::Array(parts)) = object.get("allOf")
@@ -83,9 +84,9 @@ fn references(value: &mut Value) {
             {
                 *target = format!("{SCHEMAS_V2}{name}");
             }
-            object.values_mut().for_each(references);
+            object.values_mut().for_each(convert_references);
         }
-        Value::Array(items) => items.iter_mut().for_each(references),
+        Value::Array(items) => items.iter_mut().for_each(convert_references),
         _ => {}
     }
 }

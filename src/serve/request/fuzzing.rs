@@ -1,13 +1,13 @@
-//! Checks for every query and every request line.
+//! Checks of the parser of requests for the fuzz targets.
 
 use super::{KNOWN_PARAMETERS, Query, RequestTarget, parse};
-use crate::serve::fuzzing::{World, refused};
+use crate::serve::fuzzing::{World, check_error};
 use crate::serve::{list, watch};
 use http::{Method, Uri};
 use std::collections::BTreeSet;
 
-/// Checks that the parsed options do not depend on their order, their encoding, unknown options, or
-/// later values of the same option.
+/// Checks that the result of parsing the options does not depend on their order, on their encoding,
+/// on unknown options, or on further values of the same option.
 pub fn check_options(world: &World, uri: &Uri) {
     let query = Query::of(uri);
     let outcome = outcome(world, &query);
@@ -21,18 +21,23 @@ pub fn check_options(world: &World, uri: &Uri) {
             assert_eq!(query.given(name), Some(&**value));
         }
     }
-    let mut other = form_urlencoded::Serializer::new("/?".to_owned());
-    other.append_pair("limit[]", "1");
+    let mut reordered = form_urlencoded::Serializer::new("/?".to_owned());
+    reordered.append_pair("limit[]", "1");
     for (name, value) in first.iter().rev() {
-        other.append_pair(name, value);
+        reordered.append_pair(name, value);
     }
     for (name, _) in &first {
-        other.append_pair(name, "another");
+        reordered.append_pair(name, "another");
     }
-    let other = other.finish();
-    // Fully encoded, it can exceed the length of a URI.
-    if let Ok(other) = other.parse::<Uri>() {
-        assert_eq!(self::outcome(world, &Query::of(&other)), outcome, "{other}");
+    let reordered = reordered.finish();
+    // The second URI is longer, because all values are encoded. It can exceed the maximum length of
+    // a URI.
+    if let Ok(reordered) = reordered.parse::<Uri>() {
+        assert_eq!(
+            self::outcome(world, &Query::of(&reordered)),
+            outcome,
+            "{reordered}"
+        );
     }
 }
 
@@ -40,7 +45,7 @@ fn outcome(world: &World, query: &Query) -> [String; 3] {
     let timeout = match query.timeout() {
         Ok(timeout) => format!("{timeout:?}"),
         Err(failure) => {
-            refused(&failure, &[400]);
+            check_error(&failure, &[400]);
             failure.to_string()
         }
     };
@@ -62,23 +67,26 @@ fn outcome(world: &World, query: &Query) -> [String; 3] {
     ]
 }
 
-/// Checks that a request line is a path, a resource or an error, and that each part of a resource
-/// is one segment of the path.
+/// Checks the result of parsing a method and a URI. Each part of a request for a resource must be
+/// one segment of the path, and the verb must fit the method. Errors must be a 400.
 pub fn check(method: &Method, uri: &Uri) {
     let query = Query::of(uri);
     let request = match parse(method, uri, &query) {
         Ok(RequestTarget::Resource(request)) => request,
         Ok(RequestTarget::Path(_)) => return,
-        Err(failure) => return refused(&failure, &[400]),
+        Err(failure) => return check_error(&failure, &[400]),
     };
-    let one = [
+    let segments = [
         &request.group,
         &request.version,
         &request.resource,
         &request.namespace,
         &request.name,
     ];
-    assert!(one.iter().all(|part| !part.contains('/')), "{request:?}");
+    assert!(
+        segments.iter().all(|part| !part.contains('/')),
+        "{request:?}"
+    );
     assert!(!request.resource.is_empty(), "{request:?}");
     assert!(!matches!(request.name.as_str(), "." | ".."));
     let reads = matches!(*method, Method::GET | Method::HEAD);

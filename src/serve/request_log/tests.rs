@@ -1,3 +1,5 @@
+//! Tests of the log lines of requests.
+
 use super::*;
 use crate::serve::tests::{BASE, Fixture};
 use axum::body::Body;
@@ -9,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use tower::ServiceExt as _;
 use tracing::subscriber::DefaultGuard;
 
-/// A log in memory for this thread.
+/// A log in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -24,7 +26,7 @@ impl io::Write for Log {
 }
 
 impl Log {
-    /// A log with this filter, in JSON, until the guard is dropped.
+    /// Starts to log this thread in JSON with the filter, until the guard is dropped.
     fn start(filter: &str) -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
@@ -37,7 +39,7 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// The lines about requests so far.
+    /// Returns the log lines of requests so far.
     fn lines(&self) -> Vec<Value> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -89,7 +91,11 @@ async fn each_request_is_one_log_line_with_user_request_and_response() {
         let answer = fixture.router.clone().oneshot(request(&uri, headers)).await;
         let answer = answer.unwrap();
         assert_eq!(answer.status(), code, "{uri}");
-        assert_eq!(log.lines().len(), n, "{uri}: its answer is on its way");
+        assert_eq!(
+            log.lines().len(),
+            n,
+            "{uri}: logged before the answer was read"
+        );
         answer.into_body().collect().await.unwrap();
         let lines = log.lines();
         assert_eq!(lines.len(), n + 1, "{uri}");

@@ -1,4 +1,5 @@
-//! Field selectors: `metadata.name=x,status.phase!=Completed`.
+//! Parses field selectors, such as `metadata.name=x,status.phase!=Completed`, and compares them
+//! with objects.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -12,52 +13,53 @@ use std::mem::discriminant;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::check;
 
-/// One requirement in the selector.
+/// One requirement of a field selector, as the client wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
-    /// Path of the field.
+    /// The path of the field, such as `status.phase`.
     pub field: String,
-    /// True for `=` and `==`, false for `!=`.
+    /// True for the operators `=` and `==`, false for `!=`.
     pub equal: bool,
-    /// The value without escapes.
+    /// The value after unescaping.
     pub value: String,
 }
 
-/// The place of a field's value.
+/// The source of a field's value in an entry of the index.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldSource {
-    /// `metadata.name`.
+    /// The field `metadata.name`.
     Name,
-    /// `metadata.namespace`.
+    /// The field `metadata.namespace`.
     Namespace,
-    /// Another field of the resource.
+    /// Another selectable field of the resource.
     Text(TextField),
 }
 
-/// One requirement on a resource that has the field.
+/// One requirement of a field selector, after its field was looked up in the resource.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    which: FieldSource,
+    source: FieldSource,
     equal: bool,
     value: String,
 }
 
-/// Parses a selector. Returns a 400 if it is not valid.
+/// Parses a field selector. Returns a 400 if the selector is not valid.
 pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
     let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-    // As upstream, the first wrong requirement in this order is reported.
+    // The kube-apiserver sorts the requirements, and reports the first invalid one in this order.
     terms.sort_unstable();
-    let read: Result<Vec<_>, _> = terms
+    let parsed: Result<Vec<_>, _> = terms
         .into_iter()
-        .map(|term| requirement(term, text))
+        .map(|term| parse_term(term, text))
         .collect();
-    // In upstream, `=` matches everything.
-    let mut read = read?;
-    read.retain(|it| !it.field.is_empty() || !it.value.is_empty());
-    Ok(read)
+    // A requirement without a field and without a value, such as `=`, is ignored. The
+    // kube-apiserver accepts such a requirement, and it matches every object.
+    let mut requirements = parsed?;
+    requirements.retain(|it| !it.field.is_empty() || !it.value.is_empty());
+    Ok(requirements)
 }
 
-/// Splits the selector at commas that are not escaped.
+/// Splits a selector at each comma that is not escaped.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut escaped = false;
     text.split(move |c| {
@@ -67,13 +69,13 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatus> {
+fn parse_term(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatus> {
     let bad = || {
         ErrorStatus::bad_request(format!(
             "invalid selector: '{selector}'; can't understand '{term}'"
         ))
     };
-    // A `!` without `=` is a part of the field's name.
+    // A `!` that does not precede `=` is part of the name of the field.
     let (field, value) = term.split_once('=').ok_or_else(bad)?;
     let (field, equal, value) = match (field.strip_suffix('!'), value.strip_prefix('=')) {
         (Some(field), _) => (field, false, value),
@@ -101,8 +103,8 @@ fn unescape(value: &str) -> Result<String, ErrorStatus> {
                     )));
                 }
             },
-            // An `=` ends a name, so a value must escape it. Upstream reports the number of the
-            // character.
+            // A value can contain `=` only if it is escaped. As in the kube-apiserver, the message
+            // has the code point of `=`, which is 61.
             '=' => {
                 return Err(ErrorStatus::bad_request(format!(
                     "invalid field selector: unescaped character in value: {}",
@@ -116,7 +118,7 @@ fn unescape(value: &str) -> Result<String, ErrorStatus> {
 }
 
 impl FieldRequirement {
-    /// The requirement as in a `SubjectAccessReview`.
+    /// Returns the requirement in the form of a `SubjectAccessReview`.
     pub fn reviewed(&self) -> auth::SelectorRequirement {
         auth::SelectorRequirement {
             key: self.field.clone(),
@@ -125,9 +127,10 @@ impl FieldRequirement {
         }
     }
 
-    /// Looks up the field. Returns a 400 if the resource has no such selectable field.
+    /// Looks up the field in the resource. Returns a 400 if the resource has no such selectable
+    /// field.
     pub fn resolve(self, resource: &Resource) -> Result<Resolved, ErrorStatus> {
-        let which = match self.field.as_str() {
+        let source = match self.field.as_str() {
             "metadata.name" => FieldSource::Name,
             "metadata.namespace" if resource.namespaced => FieldSource::Namespace,
             field => resource
@@ -140,7 +143,7 @@ impl FieldRequirement {
                 })?,
         };
         Ok(Resolved {
-            which,
+            source,
             equal: self.equal,
             value: self.value,
         })
@@ -148,29 +151,30 @@ impl FieldRequirement {
 }
 
 impl Resolved {
-    /// `metadata.name=name`.
+    /// Creates the requirement `metadata.name=NAME`.
     pub fn name(name: &str) -> Self {
         Self {
-            which: FieldSource::Name,
+            source: FieldSource::Name,
             equal: true,
             value: name.to_owned(),
         }
     }
 
-    /// Returns true if the object fulfils the requirement. An absent field has an empty value.
+    /// Returns true if the object fulfils the requirement. An absent field counts as empty.
     pub fn matches(&self, key: &Key, texts: &ObjectTexts<'_>) -> bool {
-        let same = match self.which {
+        let is_equal = match self.source {
             FieldSource::Name => *key.name == *self.value,
             FieldSource::Namespace => *key.namespace == *self.value,
             FieldSource::Text(field) => texts.text(field).unwrap_or_default() == self.value,
         };
-        same == self.equal
+        is_equal == self.equal
     }
 
-    /// The required value, if this requirement is about `wanted`. An empty value cannot be looked
-    /// up in the index.
+    /// Returns the value that the field `wanted` must have. Returns None if this requirement does
+    /// not determine the value. An empty value also yields None, because the index cannot look it
+    /// up.
     pub fn exactly(&self, wanted: FieldSource) -> Option<&str> {
-        let is_wanted = discriminant(&self.which) == discriminant(&wanted);
+        let is_wanted = discriminant(&self.source) == discriminant(&wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
     }
 }
@@ -183,12 +187,12 @@ mod tests {
     fn field_selectors_split_at_unescaped_commas() {
         assert_eq!(parse("=,!=").unwrap(), []);
         let parsed = parse(r"a=1,b!=x\,y\=\\z,,c==").unwrap();
-        let read: Vec<_> = parsed
+        let requirements: Vec<_> = parsed
             .iter()
             .map(|r| (r.field.as_str(), r.equal, r.value.as_str()))
             .collect();
         assert_eq!(
-            read,
+            requirements,
             [("a", true, "1"), ("b", false, r"x,y=\z"), ("c", true, "")]
         );
     }

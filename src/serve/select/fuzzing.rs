@@ -1,15 +1,18 @@
-//! Checks for every pair of selectors.
+//! Checks of label and field selectors for the fuzz targets.
 
 use super::{MAX_REQUIREMENTS, Reviewed, Selector};
 use crate::auth;
 use crate::index::ReadVersion;
-use crate::serve::fuzzing::{Known, World, refused};
+use crate::serve::fuzzing::{Known, World, check_error};
 use crate::serve::request::Query;
 use http::Uri;
 use serde_json::Value;
 
-/// Checks that the cost of a selection is limited, that all selected objects are in the scanned
-/// part of the index, and that they match the attributes that the authorizer got.
+/// Checks a label selector and a field selector:
+///
+/// - The number of requirements is limited.
+/// - Every selected object fulfils the requirements that the authorizer gets.
+/// - Every selected object is in the scope of the index that a request reads.
 pub fn check(world: &World, labels: &str, fields: &str) {
     let query = form_urlencoded::Serializer::new("/?".to_owned())
         .append_pair("labelSelector", labels)
@@ -25,7 +28,7 @@ pub fn check(world: &World, labels: &str, fields: &str) {
     let parsed = Selector::parse(&query);
     let selector = match parsed.and_then(|parsed| parsed.resolve(&world.live)) {
         Ok(selector) => selector,
-        Err(failure) => return refused(&failure, &[400]),
+        Err(failure) => return check_error(&failure, &[400]),
     };
     assert!(selector.labels.len().max(selector.fields.len()) <= MAX_REQUIREMENTS);
     if labels.trim().is_empty() && fields.trim_matches(',').is_empty() {
@@ -47,7 +50,8 @@ pub fn check(world: &World, labels: &str, fields: &str) {
             assert!(holds(requirement, Some(&field)), "{requirement:?}");
         }
     }
-    // The authorizer gets all field requirements, so they can be converted back.
+    // The authorizer gets all requirements of the field selector. So without a label selector, the
+    // requirements in the review must select exactly the same objects.
     if selector.labels.is_empty() {
         for Known { entry, object } in operations {
             let all = reviewed
@@ -63,13 +67,16 @@ pub fn check(world: &World, labels: &str, fields: &str) {
             .live
             .reader
             .list(&scope, ReadVersion::Latest)
-            .expect("the newest state is always there");
-        let meant = |entry: &crate::index::IndexEntry| {
+            .expect("a list of the newest state cannot fail");
+        let is_selected = |entry: &crate::index::IndexEntry| {
             selector.matches(entry)
                 && (namespace.is_empty() || *entry.key().namespace == *namespace)
         };
-        let found: Vec<_> = found.into_iter().filter(|entry| meant(entry)).collect();
-        let expected = operations.iter().filter(|known| meant(&known.entry));
+        let found: Vec<_> = found
+            .into_iter()
+            .filter(|entry| is_selected(entry))
+            .collect();
+        let expected = operations.iter().filter(|known| is_selected(&known.entry));
         assert!(
             found
                 .iter()
@@ -80,12 +87,12 @@ pub fn check(world: &World, labels: &str, fields: &str) {
     }
 }
 
-/// The value at a path such as `spec.subject.name`.
+/// Returns the value at a path such as `spec.subject.name`.
 fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(object, |value, name| &value[name])
 }
 
-/// Compares like a field selector: an absent value is empty.
+/// Returns the text that a field selector compares. An absent value counts as empty.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -94,12 +101,12 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Returns true if a value matches the attributes that the authorizer got.
+/// Returns true if a value fulfils a requirement in the form of a `SubjectAccessReview`.
 fn holds(requirement: &auth::SelectorRequirement, value: Option<&str>) -> bool {
-    let one_of = value.is_some_and(|value| requirement.values.iter().any(|one| one == value));
+    let is_listed = value.is_some_and(|value| requirement.values.iter().any(|one| one == value));
     match requirement.operator {
-        "In" => one_of,
-        "NotIn" => !one_of,
+        "In" => is_listed,
+        "NotIn" => !is_listed,
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
         other => panic!("{other} is no operator of a review"),

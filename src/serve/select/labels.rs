@@ -1,4 +1,5 @@
-//! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`.
+//! Label selectors, such as `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. This file compares them
+//! with labels, and `parser.rs` parses them.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::check;
 
-/// One requirement.
+/// One requirement of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelRequirement {
     key: String,
@@ -22,7 +23,7 @@ pub struct LabelRequirement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Test {
     In(BTreeSet<String>),
-    /// Also fulfilled if the label is absent.
+    /// An object without the label also fulfils this test.
     NotIn(BTreeSet<String>),
     Exists,
     DoesNotExist,
@@ -31,9 +32,9 @@ enum Test {
 }
 
 impl Test {
-    /// Returns true if an object with this value of the label, or without the label, fulfils the
-    /// requirement.
-    fn fits(&self, value: Option<&str>) -> bool {
+    /// Returns true if the value of the label fulfils the test. `value` is None if the object does
+    /// not have the label.
+    fn matches(&self, value: Option<&str>) -> bool {
         let number = || value?.parse::<i64>().ok();
         match self {
             Test::In(values) => value.is_some_and(|value| values.contains(value)),
@@ -46,18 +47,19 @@ impl Test {
     }
 }
 
-/// Returns true if an object fulfils all `requirements`. `value` looks up its labels.
-pub fn all_fit<'a>(
+/// Returns true if an object fulfils all `requirements`. `value` returns the value of a label of
+/// the object.
+pub fn all_match<'a>(
     requirements: &[LabelRequirement],
     value: impl Fn(&str) -> Option<Cow<'a, str>>,
 ) -> bool {
     let mut all = requirements.iter();
-    all.all(|one| one.test.fits(value(&one.key).as_deref()))
+    all.all(|it| it.test.matches(value(&it.key).as_deref()))
 }
 
 impl LabelRequirement {
-    /// The requirement as in a `SubjectAccessReview`. None for comparisons, which a review does not
-    /// support.
+    /// Returns the requirement in the form of a `SubjectAccessReview`. Returns None for comparisons
+    /// (`>` and `<`), because a review does not support them.
     pub fn reviewed(&self) -> Option<auth::SelectorRequirement> {
         let (operator, values) = match &self.test {
             Test::In(values) => ("In", values.iter().cloned().collect()),
@@ -74,8 +76,8 @@ impl LabelRequirement {
     }
 }
 
-/// Number of values in all sets.
-pub fn values(requirements: &[LabelRequirement]) -> usize {
+/// Returns the number of values in all sets, such as the set in `a in (b,c)`.
+pub fn count_values(requirements: &[LabelRequirement]) -> usize {
     let values = requirements.iter().map(|it| match &it.test {
         Test::In(values) | Test::NotIn(values) => values.len(),
         _ => 0,
@@ -83,11 +85,11 @@ pub fn values(requirements: &[LabelRequirement]) -> usize {
     values.sum()
 }
 
-/// Parses a selector. Returns a 400 if it is not valid. As upstream, the requirements are sorted by
-/// their keys.
+/// Parses a label selector. Returns a 400 if the selector is not valid. As in the kube-apiserver,
+/// the requirements are sorted by their keys.
 pub fn parse(text: &str) -> Result<Vec<LabelRequirement>, ErrorStatus> {
-    let read = parser::Parser::new(text).selector();
-    let mut requirements = read.map_err(ErrorStatus::bad_request)?;
+    let parsed = parser::Parser::new(text).parse_selector();
+    let mut requirements = parsed.map_err(ErrorStatus::bad_request)?;
     requirements.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(requirements)
 }
@@ -103,8 +105,8 @@ mod tests {
         labels.find_map(|(own, value)| (own == key).then(|| value.into()))
     }
 
-    fn fits(selector: &str) -> bool {
-        all_fit(&parse(selector).unwrap(), value)
+    fn matches(selector: &str) -> bool {
+        all_match(&parse(selector).unwrap(), value)
     }
 
     #[test]
@@ -131,7 +133,7 @@ mod tests {
             "e in (,x)",
             "a in (1 , 2)",
         ] {
-            assert!(fits(selector), "{selector}");
+            assert!(matches(selector), "{selector}");
         }
         for selector in [
             "z",
@@ -149,7 +151,7 @@ mod tests {
             "b.c/d=x,a=1,y,a",
             "a=",
         ] {
-            assert!(!fits(selector), "{selector}");
+            assert!(!matches(selector), "{selector}");
         }
     }
 
@@ -211,7 +213,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(text in "[a-c=!,<>() \\\\innotéx/.-]{0,24}") {
-            all_fit(&parse(&text).unwrap_or_default(), value);
+            all_match(&parse(&text).unwrap_or_default(), value);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Label and field selectors. Input: the options `labelSelector` and `fieldSelector`. Output: a
-//! [`Selector`] that matches entries of the index, and the requirements as in a
-//! `SubjectAccessReview`.
+//! Label and field selectors. Input: the query options `labelSelector` and `fieldSelector`. Output:
+//! a [`Selector`] that selects objects in the index, and the requirements in the form of a
+//! `SubjectAccessReview` ([`Reviewed`]).
 
 mod fields;
 #[cfg(any(fuzzing, test))]
@@ -19,23 +19,25 @@ use crate::auth;
 use crate::index::{IndexEntry, Key, ListScope};
 use std::sync::Arc;
 
-/// Most requirements of one selector. Each is compared with every object, so thousands of them
-/// would occupy a processor for seconds.
+/// Largest number of requirements in one selector. The server compares each requirement with every
+/// object. With thousands of requirements, this would take seconds.
 const MAX_REQUIREMENTS: usize = 100;
 
-/// Longest selector in bytes, and most values in all of its sets. A watch keeps them, at most some
-/// 45 KB.
+/// Largest length of a selector in bytes. A watch keeps its parsed selectors in memory. With this
+/// limit and [`MAX_VALUES`], they take at most some 45 KB.
 const MAX_LENGTH: usize = 16 << 10;
+
+/// Largest number of values in all sets of a selector, such as the set in `a in (b,c)`.
 const MAX_VALUES: usize = 500;
 
-/// Selects objects that fulfil all requirements.
+/// The label selector and the field selector of a request. An object must fulfil all requirements.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     labels: Vec<labels::LabelRequirement>,
     fields: Vec<fields::Resolved>,
 }
 
-/// Parsed selectors, before it is known whether the resource has the fields.
+/// Parsed selectors whose fields have not been looked up in the resource yet.
 #[derive(Debug)]
 pub struct Unresolved {
     labels: Vec<labels::LabelRequirement>,
@@ -43,7 +45,8 @@ pub struct Unresolved {
 }
 
 impl Unresolved {
-    /// Looks up the fields. Returns a 400 if `resource` does not have one.
+    /// Looks up the fields of the field selector. Returns a 400 if `resource` does not support a
+    /// field.
     pub fn resolve(self, resource: &Resource) -> Result<Selector, ErrorStatus> {
         let fields = self.fields.into_iter();
         let fields = fields.map(|requirement| requirement.resolve(resource));
@@ -55,20 +58,20 @@ impl Unresolved {
 }
 
 impl Selector {
-    /// Parses both selectors. Returns a 400 if one of them is not valid.
+    /// Parses both selectors. Returns a 400 if a selector is not valid or too large.
     pub fn parse(query: &Query) -> Result<Unresolved, ErrorStatus> {
         Ok(Unresolved {
-            labels: bounded("labelSelector", query, labels::parse, labels::values)?,
-            fields: bounded("fieldSelector", query, fields::parse, <[_]>::len)?,
+            labels: parse_limited("labelSelector", query, labels::parse, labels::count_values)?,
+            fields: parse_limited("fieldSelector", query, fields::parse, <[_]>::len)?,
         })
     }
 
-    /// Also requires a name, as the old watch paths do. A field selector must require the same
-    /// name.
+    /// Adds the requirement of a name, for a deprecated watch path that contains a name. Returns a
+    /// 400 if there is a field selector that does not require the same name.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
-        let asked =
+        let requires_name =
             |field: &fields::Resolved| field.exactly(fields::FieldSource::Name) == Some(name);
-        if !self.fields.is_empty() && !self.fields.iter().any(asked) {
+        if !self.fields.is_empty() && !self.fields.iter().any(requires_name) {
             return Err(ErrorStatus::bad_request(
                 "fieldSelector metadata.name doesn't match requested name",
             ));
@@ -77,7 +80,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Returns true if all objects are selected.
+    /// Returns true if there are no requirements, so all objects are selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -90,11 +93,11 @@ impl Selector {
         let texts = entry.open().texts;
         let mut fields = self.fields.iter();
         fields.all(|field| field.matches(entry.key(), &texts))
-            && labels::all_fit(&self.labels, |key| texts.label(key))
+            && labels::all_match(&self.labels, |key| texts.label(key))
     }
 
-    /// The smallest part of the index that contains all selected objects. `namespace` is that of
-    /// the path, or empty.
+    /// Returns the smallest scope that contains all selected objects: one object, one namespace or
+    /// the whole index. `namespace` is the namespace in the path. It is empty if the path has none.
     pub fn scope(&self, namespace: &str, namespaced: bool) -> ListScope {
         let field = |wanted| {
             self.fields
@@ -117,24 +120,25 @@ impl Selector {
     }
 }
 
-/// The selectors for an authorizer, and the name that `metadata.name=` requires. Invalid or too
-/// long selectors are left out, because they are refused after the authorization.
+/// The selectors in the form of a `SubjectAccessReview`. Selectors that are invalid or too large
+/// are left out, because requests with such selectors are refused after the authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
-    /// Requirements of the field selector.
+    /// The requirements of the field selector.
     pub fields: Vec<auth::SelectorRequirement>,
-    /// Requirements of the label selector that a review supports.
+    /// The requirements of the label selector. Comparisons (`>` and `<`) are left out, because a
+    /// review does not support them.
     pub labels: Vec<auth::SelectorRequirement>,
-    /// The required name, or empty.
+    /// The name that the field selector requires with `metadata.name=`. Empty if there is none.
     pub name: String,
 }
 
 impl Reviewed {
-    /// Parses both selectors.
+    /// Parses both selectors of a request.
     pub fn of(query: &Query) -> Self {
-        let fields = bounded("fieldSelector", query, fields::parse, <[_]>::len);
+        let fields = parse_limited("fieldSelector", query, fields::parse, <[_]>::len);
         let fields = fields.unwrap_or_default();
-        let labels = bounded("labelSelector", query, labels::parse, labels::values);
+        let labels = parse_limited("labelSelector", query, labels::parse, labels::count_values);
         let labels = labels.unwrap_or_default();
         let name = fields
             .iter()
@@ -155,27 +159,28 @@ impl Reviewed {
     }
 }
 
-/// The requirements of a selector, if they are valid and not too many.
-fn bounded<T>(
+/// Parses a selector with `parse`. Returns a 400 if the selector is not valid, too long, or has too
+/// many requirements or values.
+fn parse_limited<T>(
     option: &str,
     query: &Query,
-    read: impl Fn(&str) -> Result<Vec<T>, ErrorStatus>,
-    values: impl Fn(&[T]) -> usize,
+    parse: impl Fn(&str) -> Result<Vec<T>, ErrorStatus>,
+    count_values: impl Fn(&[T]) -> usize,
 ) -> Result<Vec<T>, ErrorStatus> {
-    let too = |most: usize, what: &str| {
+    let too_large = |most: usize, what: &str| {
         let message = format!("{option}: a selector has at most {most} {what}");
         Err(ErrorStatus::bad_request(message))
     };
     let text = query.text(option);
     if text.len() > MAX_LENGTH {
-        return too(MAX_LENGTH, "bytes");
+        return too_large(MAX_LENGTH, "bytes");
     }
-    let requirements = read(text)?;
+    let requirements = parse(text)?;
     if requirements.len() > MAX_REQUIREMENTS {
-        return too(MAX_REQUIREMENTS, "requirements");
+        return too_large(MAX_REQUIREMENTS, "requirements");
     }
-    if values(&requirements) > MAX_VALUES {
-        return too(MAX_VALUES, "values");
+    if count_values(&requirements) > MAX_VALUES {
+        return too_large(MAX_VALUES, "values");
     }
     Ok(requirements)
 }
@@ -186,22 +191,23 @@ mod tests {
     use serde::Deserialize;
     use std::collections::BTreeMap;
 
-    /// The result of Kubernetes' parser for a selector.
+    /// A selector, and the result of Kubernetes' parser for it.
     #[derive(Deserialize)]
     struct Case {
         text: String,
-        /// The requirements, sorted.
+        /// The parsed requirements, sorted. Empty if the selector is not valid.
         #[serde(default)]
         read: Vec<String>,
-        /// The error, if there are none.
+        /// The error. None if the selector is valid.
         refused: Option<String>,
     }
 
-    /// Compares with the results of `k8s.io/apimachinery` for selectors of one kind.
-    pub fn compare(sort: &str, read: impl Fn(&str) -> Result<Vec<String>, String>) {
+    /// Compares the results of `parse` with those of Kubernetes' library `k8s.io/apimachinery`.
+    /// `kind` is `labels` or `fields`.
+    pub fn compare(kind: &str, parse: impl Fn(&str) -> Result<Vec<String>, String>) {
         let golden = include_str!("../../../tests/golden/selectors.json");
         let golden: BTreeMap<String, serde_json::Value> = serde_json::from_str(golden).unwrap();
-        let cases: Vec<Case> = serde_json::from_value(golden[sort].clone()).unwrap();
+        let cases: Vec<Case> = serde_json::from_value(golden[kind].clone()).unwrap();
         assert!(cases.len() > 100);
         for Case {
             text,
@@ -209,7 +215,7 @@ mod tests {
             refused,
         } in cases
         {
-            let got = read(&text).map(|mut requirements| {
+            let got = parse(&text).map(|mut requirements| {
                 requirements.sort();
                 requirements
             });
@@ -228,28 +234,31 @@ mod tests {
             format!("a+in+({})", values.join(","))
         };
         assert!(parse("labelSelector", &set(MAX_VALUES)).is_ok());
-        let told = parse("labelSelector", &set(MAX_VALUES + 1)).unwrap_err();
+        let error = parse("labelSelector", &set(MAX_VALUES + 1)).unwrap_err();
         assert_eq!(
-            told.to_string(),
+            error.to_string(),
             "labelSelector: a selector has at most 500 values"
         );
         for option in ["labelSelector", "fieldSelector"] {
-            let told = parse(option, &"a".repeat(MAX_LENGTH + 1)).unwrap_err();
+            let error = parse(option, &"a".repeat(MAX_LENGTH + 1)).unwrap_err();
             let expected = format!("{option}: a selector has at most 16384 bytes");
-            assert_eq!(told.to_string(), expected);
+            assert_eq!(error.to_string(), expected);
         }
     }
 
     #[test]
-    fn the_authorizer_receives_only_served_selectors() {
-        for (count, told) in [
+    fn the_authorizer_receives_no_selector_that_is_too_large() {
+        for (count, reviewed_count) in [
             (MAX_REQUIREMENTS, MAX_REQUIREMENTS),
             (MAX_REQUIREMENTS + 1, 0),
         ] {
             let selector = vec!["a=1"; count].join(",");
             let uri = format!("/?labelSelector={selector}&fieldSelector={selector}");
             let reviewed = Reviewed::of(&Query::of(&uri.parse().unwrap()));
-            assert_eq!((reviewed.labels.len(), reviewed.fields.len()), (told, told));
+            assert_eq!(
+                (reviewed.labels.len(), reviewed.fields.len()),
+                (reviewed_count, reviewed_count)
+            );
         }
     }
 }

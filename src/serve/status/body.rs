@@ -1,4 +1,5 @@
-//! The body of a `Status`. Its keys have the same order as in upstream.
+//! The types that are serialized to the body of an error answer, a `Status`. The keys have the same
+//! order as in answers of the kube-apiserver.
 
 use serde::Serialize;
 
@@ -19,8 +20,8 @@ pub(super) struct StatusDetails {
 }
 
 impl StatusDetails {
-    /// The details of an object with this name, or of all objects of a resource if the name is
-    /// empty.
+    /// Creates the details of an error about an object. If `name` is empty, the error is about the
+    /// whole resource.
     pub(super) fn of(group: &str, plural: &str, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -73,11 +74,12 @@ pub(super) struct StatusMeta<'a> {
 
 /// Encodes a string as Go's `json.Marshal` does.
 pub(super) fn go_json(text: &str) -> String {
-    let json = serde_json::to_vec(text).expect("a string is JSON");
+    let json = serde_json::to_vec(text).expect("a string can always be encoded as JSON");
     String::from_utf8_lossy(&escape_html(&json)).into_owned()
 }
 
-/// Escapes `<`, `>` and `&`, as Go's encoder does. In JSON they occur only in strings.
+/// Escapes `<`, `>` and `&` in JSON, as Go's encoder does. In JSON, these characters occur only in
+/// strings.
 pub(super) fn escape_html(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     for byte in json {

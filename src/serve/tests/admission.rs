@@ -1,8 +1,9 @@
-//! Tests with more connections than the limit, over loopback, from several addresses.
+//! Tests of the limit of connections. Clients open more connections than the limit, from several
+//! loopback addresses. Other clients must still be served.
 
 use super::listening::{Identity, Listening, echo};
 use super::*;
-use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use socket2::SockRef;
 use std::mem::MaybeUninit;
@@ -10,40 +11,40 @@ use tokio::net::{TcpSocket, TcpStream};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// Time limit of a step. It is far longer than necessary, and shorter than the times after which a
-/// silent or idle connection is closed, except for the handshake.
-const SOON: Duration = Duration::from_secs(20);
+/// Time limit of each step of a test. It is far longer than necessary.
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Connects from 127.0.0.`last`.
+/// Opens a TCP connection from 127.0.0.`last`.
 async fn connect(listening: &Listening, last: u8) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, last], 0).into()).unwrap();
     socket.connect(listening.address).await.unwrap()
 }
 
-/// The same with HTTP/2, without a certificate.
-async fn http2(listening: &Listening, last: u8) -> SendRequest<Body> {
-    presenting(listening, last, None).await
+/// Opens an HTTP/2 connection from 127.0.0.`last`, without a client certificate.
+async fn open_http2(listening: &Listening, last: u8) -> SendRequest<Body> {
+    http2_with_certificate(listening, last, None).await
 }
 
-/// The same with a certificate.
-async fn presenting(
+/// Opens an HTTP/2 connection from 127.0.0.`last`, with a client certificate if there is one.
+async fn http2_with_certificate(
     listening: &Listening,
     last: u8,
-    present: Option<&Identity>,
+    certificate: Option<&Identity>,
 ) -> SendRequest<Body> {
     let stream = connect(listening, last).await;
-    let shaken = listening.handshake(b"h2", present, stream);
-    let stream = tokio::time::timeout(SOON, shaken)
+    let handshake = listening.handshake(b"h2", certificate, stream);
+    let stream = tokio::time::timeout(STEP_TIMEOUT, handshake)
         .await
-        .expect("it is let in")
-        .expect("and not closed");
+        .expect("the handshake took too long")
+        .expect("the connection was closed during the handshake");
     let io = TokioIo::new(stream);
-    let (sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
     tokio::spawn(connection);
     sender
 }
 
+/// Sends a get request. Returns None if the connection is closed.
 async fn get(
     sender: &mut SendRequest<Body>,
     path: &str,
@@ -54,33 +55,34 @@ async fn get(
     answer.ok()
 }
 
-/// Sends a request that all users may send, and reads the answer.
-async fn is_answered(sender: &mut SendRequest<Body>) -> bool {
+/// Sends a liveness probe and reads the answer. Returns true if the probe succeeds.
+async fn probe_succeeds(sender: &mut SendRequest<Body>) -> bool {
     match get(sender, "/livez", &[]).await {
         Some(answer) => answer.status() == 200 && answer.into_body().collect().await.is_ok(),
         None => false,
     }
 }
 
-/// Returns true if the other side has not closed the connection.
+/// Returns true if the server has not closed the connection.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     let peeked = SockRef::from(stream).peek(&mut byte);
     peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// Opens a connection of this user from 127.0.0.`last` with a watch, if it is allowed.
-async fn watching(listening: &Listening, last: u8, user: &str) -> (StatusCode, Watching) {
-    let mut sender = http2(listening, last).await;
+/// Opens a connection from 127.0.0.`last` and sends a watch request of this user.
+async fn open_watch(listening: &Listening, last: u8, user: &str) -> (StatusCode, Watching) {
+    let mut sender = open_http2(listening, last).await;
     let path = format!("{ALL}?watch=1&resourceVersion=105");
     let answer = get(&mut sender, &path, &[("x-user", user)]).await;
-    let answer = answer.expect("it is answered");
+    let answer = answer.expect("the connection was closed without an answer");
     (answer.status(), Watching(sender, answer.into_body()))
 }
 
 struct Watching(SendRequest<Body>, hyper::body::Incoming);
 
-/// Sends a list request as this user.
+/// Sends a list request and reads the answer. Returns the status code, or None if the connection is
+/// closed.
 async fn list(sender: &mut SendRequest<Body>, headers: &[(&str, &str)]) -> Option<StatusCode> {
     let answer = get(sender, ALL, headers).await?;
     let status = answer.status();
@@ -97,21 +99,21 @@ async fn silent_connections_of_two_addresses_do_not_block_a_third() {
             silent.push(connect(&listening, last).await);
         }
     }
-    let mut third = http2(&listening, 4).await;
-    assert!(is_answered(&mut third).await);
-    // All connections are in use except the one that is reserved for the front proxy, and none has
-    // reached its time limit.
+    let mut third = open_http2(&listening, 4).await;
+    assert!(probe_succeeds(&mut third).await);
+    // Seven of the eight slots are in use, because one is reserved for the front proxy. No
+    // connection has reached its time limit.
     let open: Vec<usize> = (0..silent.len())
         .filter(|&it| is_open(&silent[it]))
         .collect();
     assert_eq!(open, [14, 15, 16, 17, 18, 19]);
-    // Further connections of the attacker only replace its own.
+    // Further connections of the attacker only replace the attacker's own connections.
     for _ in 0..100 {
         silent.push(connect(&listening, 2).await);
     }
-    let mut fourth = http2(&listening, 5).await;
-    assert!(is_answered(&mut fourth).await);
-    assert!(is_answered(&mut third).await);
+    let mut fourth = open_http2(&listening, 5).await;
+    assert!(probe_succeeds(&mut fourth).await);
+    assert!(probe_succeeds(&mut third).await);
 }
 
 #[tokio::test]
@@ -121,16 +123,16 @@ async fn probe_connections_do_not_block_others() {
     let mut idle = Vec::new();
     for _ in 0..4 {
         for last in [2, 3] {
-            let mut sender = http2(&listening, last).await;
-            assert!(is_answered(&mut sender).await);
+            let mut sender = open_http2(&listening, last).await;
+            assert!(probe_succeeds(&mut sender).await);
             idle.push(sender);
         }
     }
-    let mut third = http2(&listening, 4).await;
-    assert!(is_answered(&mut third).await);
+    let mut third = open_http2(&listening, 4).await;
+    assert!(probe_succeeds(&mut third).await);
     let mut answered = Vec::new();
     for sender in &mut idle {
-        answered.push(is_answered(sender).await);
+        answered.push(probe_succeeds(sender).await);
     }
     let expected = [false, false, true, true, true, true, true, true];
     assert_eq!(answered, expected);
@@ -148,33 +150,34 @@ async fn unread_anonymous_responses_do_not_block_others() {
     let listening = Listening::within(8, router, CancellationToken::new()).await;
     let mut unread = Vec::new();
     for last in [2, 3, 2, 3, 2, 3, 2, 3] {
-        let mut sender = http2(&listening, last).await;
+        let mut sender = open_http2(&listening, last).await;
         let answer = get(&mut sender, "/endless", &[]).await.unwrap();
         unread.push((sender, answer));
     }
-    let mut third = http2(&listening, 4).await;
-    assert!(is_answered(&mut third).await);
+    let mut third = open_http2(&listening, 4).await;
+    assert!(probe_succeeds(&mut third).await);
 }
 
 #[tokio::test]
-async fn a_watch_is_not_evicted_for_strangers() {
+async fn a_watch_is_not_evicted_for_unauthenticated_clients() {
     let mut fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let (code, mut watch) = watching(&listening, 2, "jane").await;
+    let (code, mut watch) = open_watch(&listening, 2, "jane").await;
     assert_eq!(code, StatusCode::OK);
-    // From its own address and others: silent connections, probes, and requests for public paths.
-    let mut strangers = Vec::new();
+    // Other clients connect from the address of the watch and from other addresses. They are
+    // silent, send probes, or request public paths.
+    let mut clients = Vec::new();
     let mut silent = Vec::new();
     for _ in 0..10 {
         for last in [2, 3, 4] {
             silent.push(connect(&listening, last).await);
-            let mut stranger = http2(&listening, last).await;
-            assert!(is_answered(&mut stranger).await);
-            strangers.push(stranger);
-            let mut stranger = http2(&listening, last).await;
-            let answer = get(&mut stranger, "/version", &[]).await;
+            let mut client = open_http2(&listening, last).await;
+            assert!(probe_succeeds(&mut client).await);
+            clients.push(client);
+            let mut client = open_http2(&listening, last).await;
+            let answer = get(&mut client, "/version", &[]).await;
             assert!(answer.is_some());
-            strangers.push(stranger);
+            clients.push(client);
         }
     }
     fixture.put(106, "n", "new", |_| {});
@@ -186,7 +189,7 @@ async fn a_watch_is_not_evicted_for_strangers() {
 async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
     let mut fixture = Fixture::filled();
     let listening = Listening::within(16, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let mut bob = http2(&listening, 2).await;
+    let mut bob = open_http2(&listening, 2).await;
     assert_eq!(
         list(&mut bob, &[("x-user", "bob")]).await,
         Some(StatusCode::OK)
@@ -195,56 +198,56 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
     let mut codes = Vec::new();
     for _ in 0..10 {
         for last in [2, 3, 4, 5] {
-            let (code, watch) = watching(&listening, last, "eve").await;
+            let (code, watch) = open_watch(&listening, last, "eve").await;
             codes.push(code);
             watches.push(watch);
         }
     }
-    // A client that is refused gets an answer.
+    // A connection that is refused gets an answer.
     assert_eq!(codes[0], StatusCode::OK);
     assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
-    // From the attacker's own address, with an older connection and with new ones.
+    // Other users are served, even if they connect from the address of the attacker.
     assert_eq!(
         list(&mut bob, &[("x-user", "bob")]).await,
         Some(StatusCode::OK)
     );
-    let mut jane = http2(&listening, 2).await;
+    let mut jane = open_http2(&listening, 2).await;
     assert_eq!(
         list(&mut jane, &[("x-user", "jane")]).await,
         Some(StatusCode::OK)
     );
-    let mut administrator = http2(&listening, 2).await;
+    let mut administrator = open_http2(&listening, 2).await;
     let headers = [("x-user", "root"), ("x-group", "system:masters")];
     assert_eq!(
         list(&mut administrator, &headers).await,
         Some(StatusCode::OK)
     );
-    let mut probe = http2(&listening, 2).await;
-    assert!(is_answered(&mut probe).await);
-    let mut proxy = presenting(&listening, 2, Some(&listening.front_proxy)).await;
+    let mut probe = open_http2(&listening, 2).await;
+    assert!(probe_succeeds(&mut probe).await);
+    let mut proxy = http2_with_certificate(&listening, 2, Some(&listening.front_proxy)).await;
     assert_eq!(
         list(&mut proxy, &[("x-user", "joe")]).await,
         Some(StatusCode::OK)
     );
-    // Most of the earlier connections continue.
+    // At least five watches of the attacker continue.
     fixture.put(106, "n", "new", |_| {});
-    let mut heard = 0;
+    let mut continuing = 0;
     for (watch, code) in watches.iter_mut().zip(codes) {
         let next = watch.1.frame().await;
-        heard += usize::from(code == StatusCode::OK && next.is_some_and(|it| it.is_ok()));
+        continuing += usize::from(code == StatusCode::OK && next.is_some_and(|it| it.is_ok()));
     }
-    assert!(heard >= 5, "{heard}");
+    assert!(continuing >= 5, "{continuing}");
 }
 
 #[tokio::test]
-async fn a_rejected_connection_gets_an_answer_and_is_closed() {
+async fn a_refused_connection_gets_an_answer_and_is_closed() {
     let fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut watches = Vec::new();
     for _ in 0..3 {
-        watches.push(watching(&listening, 2, "eve").await);
+        watches.push(open_watch(&listening, 2, "eve").await);
     }
-    let mut refused = http2(&listening, 2).await;
+    let mut refused = open_http2(&listening, 2).await;
     let answer = get(&mut refused, ALL, &[("x-user", "eve")]).await.unwrap();
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(answer.headers()["retry-after"], "1");
@@ -255,17 +258,17 @@ async fn a_rejected_connection_gets_an_answer_and_is_closed() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(SOON, closed)
+    tokio::time::timeout(STEP_TIMEOUT, closed)
         .await
-        .expect("it is closed");
+        .expect("the connection was not closed");
     drop(watches);
 }
 
 #[tokio::test]
-async fn a_front_proxy_connection_is_kept_even_if_it_only_requests_discovery() {
+async fn a_front_proxy_connection_is_not_evicted_even_if_it_only_requests_discovery() {
     let fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let mut proxy = presenting(&listening, 2, Some(&listening.front_proxy)).await;
+    let mut proxy = http2_with_certificate(&listening, 2, Some(&listening.front_proxy)).await;
     let discovery = async |sender: &mut SendRequest<Body>| {
         let answer = get(sender, "/apis", &[]).await?;
         answer.into_body().collect().await.ok()
@@ -274,10 +277,10 @@ async fn a_front_proxy_connection_is_kept_even_if_it_only_requests_discovery() {
     let mut others = Vec::new();
     for _ in 0..10 {
         for last in [2, 3, 4] {
-            let mut stranger = http2(&listening, last).await;
-            discovery(&mut stranger).await;
-            others.push(stranger);
-            others.push(watching(&listening, last, "jane").await.1.0);
+            let mut client = open_http2(&listening, last).await;
+            discovery(&mut client).await;
+            others.push(client);
+            others.push(open_watch(&listening, last, "jane").await.1.0);
         }
     }
     assert!(discovery(&mut proxy).await.is_some());
@@ -288,18 +291,18 @@ async fn an_untrusted_certificate_gets_no_reserved_connection() {
     let fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let forged = Identity::new("nobody");
-    let mut first = presenting(&listening, 2, Some(&forged)).await;
+    let mut first = http2_with_certificate(&listening, 2, Some(&forged)).await;
     assert!(get(&mut first, "/apis", &[]).await.is_some());
     let mut more = Vec::new();
     for _ in 0..5 {
-        let mut next = presenting(&listening, 2, Some(&forged)).await;
+        let mut next = http2_with_certificate(&listening, 2, Some(&forged)).await;
         let answer = get(&mut next, "/apis", &[]).await;
         if let Some(answer) = answer {
             answer.into_body().collect().await.ok();
         }
         more.push(next);
     }
-    let mut user = http2(&listening, 3).await;
+    let mut user = open_http2(&listening, 3).await;
     assert_eq!(
         list(&mut user, &[("x-user", "jane")]).await,
         Some(StatusCode::OK)

@@ -1,4 +1,4 @@
-//! Tests of the warning on lists and watches while rule sets do not work.
+//! Tests of the `Warning` header, which lists and watches have while rule sets do not work.
 
 use super::*;
 use http::header::WARNING;
@@ -14,7 +14,7 @@ fn gap(rule_set: &str, component: &str) -> Gap {
     }
 }
 
-/// The warnings on an answer.
+/// Sends a request of `user` and returns the warnings in the answer.
 async fn warnings(fixture: &Fixture, path: &str, user: &str) -> Vec<String> {
     let request = request("GET", &format!("{BASE}{path}"), &[("x-user", user)]);
     let response = fixture.send(request).await;
@@ -57,25 +57,31 @@ async fn rule_set_names_are_shown_only_to_users_who_may_list_rule_sets() {
     let fixture = Fixture::filled();
     let gaps = vec![gap("tekton-rules", "tekton"), gap("vm-rules", "kubevirt")];
     fixture.completeness.0.lock().unwrap().rule_sets = gaps;
-    let told = warnings(&fixture, "/inflightoperations", "tenant").await;
+    let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
     assert_eq!(
-        told,
+        warnings_shown,
         ["299 - \"2 of 3 rule sets are not working, operations may be missing\""]
     );
-    let told = warnings(&fixture, "/inflightoperations", "jane").await;
-    assert!(told[0].contains("tekton-rules (does not compile), vm-rules ("));
+    let warnings_shown = warnings(&fixture, "/inflightoperations", "jane").await;
+    assert!(warnings_shown[0].contains("tekton-rules (does not compile), vm-rules ("));
 }
 
 #[tokio::test]
-async fn list_warns_while_no_rule_set_is_known() {
+async fn list_warns_while_rule_sets_are_unknown_or_absent() {
     let fixture = Fixture::filled();
     *fixture.completeness.0.lock().unwrap() = Gaps::default();
-    let told = warnings(&fixture, "/inflightoperations", "tenant").await;
-    assert!(told[0].contains("have not been read yet"), "{told:?}");
+    let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
+    assert!(
+        warnings_shown[0].contains("have not been read yet"),
+        "{warnings_shown:?}"
+    );
     fixture.completeness.0.lock().unwrap().read = true;
-    let told = warnings(&fixture, "/inflightoperations", "tenant").await;
-    assert!(told[0].contains("no rule set is installed"), "{told:?}");
-    // The list of rule sets itself is complete.
+    let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
+    assert!(
+        warnings_shown[0].contains("no rule set is installed"),
+        "{warnings_shown:?}"
+    );
+    // A list of rule sets has no warning, because the warnings are about operations.
     let response = fixture
         .send(request(
             "GET",

@@ -1,4 +1,4 @@
-//! Tests of compressed answers.
+//! Tests of the compression of large answers.
 
 use super::*;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
@@ -7,8 +7,8 @@ use std::io::Read as _;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
-/// A server with operations whose list is above the threshold in every format. One operation in
-/// `big` is above it alone.
+/// Creates a server whose list of operations is larger than the threshold of compression in every
+/// format. The operation in the namespace `big` alone is larger than the threshold, too.
 fn large() -> Fixture {
     let mut fixture = Fixture::bounded(16 << 20);
     for number in 0..1_000 {
@@ -20,7 +20,7 @@ fn large() -> Fixture {
     fixture
 }
 
-/// The frames of a body.
+/// Returns the frames of a body.
 async fn frames(response: Response<Body>) -> Vec<Vec<u8>> {
     let mut body = response.into_body();
     let mut frames = Vec::new();
@@ -30,12 +30,16 @@ async fn frames(response: Response<Body>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The output of a decoder that supports only one member, as some clients have.
+/// Decompresses gzip data with a decoder that supports only one gzip member, because some clients
+/// have such a decoder.
 fn decoded(compressed: &[u8]) -> String {
     let mut text = String::new();
     let mut decoder = flate2::bufread::GzDecoder::new(compressed);
     decoder.read_to_string(&mut text).unwrap();
-    assert!(decoder.into_inner().is_empty(), "nothing comes after it");
+    assert!(
+        decoder.into_inner().is_empty(),
+        "there is data after the gzip member"
+    );
     text
 }
 
@@ -83,7 +87,7 @@ async fn a_compressed_list_is_streamed() {
     let plain = fixture.send(request("GET", ALL, &[])).await;
     let compressed = fixture.send(request("GET", ALL, &[GZIP])).await;
     let (plain, compressed) = (frames(plain).await, frames(compressed).await);
-    // The end of the member is sent without a further event.
+    // Each frame is compressed separately. The additional frame has the end of the gzip data.
     assert_eq!(compressed.len(), plain.len() + 1);
 }
 

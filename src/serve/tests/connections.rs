@@ -1,4 +1,5 @@
-//! Tests of slow, silent and numerous clients, over loopback.
+//! Tests of time limits and size limits of connections over loopback: answers that clients do not
+//! read, idle connections, and large requests.
 
 use super::listening::{Listening, echo};
 use super::*;
@@ -8,8 +9,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// A server with a list of about 12 MB, which is more than the buffers of sockets.
-fn heavy() -> Fixture {
+/// Creates a server whose list of operations has about 12 MB. This is more than the socket buffers
+/// hold.
+fn server_with_large_list() -> Fixture {
     let mut fixture = Fixture::bounded(64 << 20);
     for number in 0..60 {
         fixture.put(101 + number, "n", &format!("o{number}"), |object| {
@@ -19,9 +21,9 @@ fn heavy() -> Fixture {
     fixture
 }
 
-/// Lets time pass in steps, in which timers fire and their data arrives. Everything runs on this
-/// thread and on loopback.
-async fn pass(time: Duration) {
+/// Advances the clock in steps. After each step, the tasks whose timers have fired can run, and
+/// their data can arrive.
+async fn advance(time: Duration) {
     const STEP: Duration = Duration::from_secs(10);
     let mut left = time;
     while !left.is_zero() {
@@ -35,22 +37,23 @@ async fn pass(time: Duration) {
     }
 }
 
-async fn in_flight(fixture: &Fixture, number: usize) {
+/// Waits until the metric reports this number of requests in flight.
+async fn wait_for_in_flight(fixture: &Fixture, number: usize) {
     let wanted =
         format!("apiserver_current_inflight_requests{{request_kind=\"readOnly\"}} {number}\n");
-    let there = async {
+    let reached = async {
         while !fixture.metrics.render().contains(&wanted) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), there)
+    tokio::time::timeout(Duration::from_mins(1), reached)
         .await
-        .expect("so many requests are in flight");
+        .expect("the metric must reach the expected number");
 }
 
 #[tokio::test]
 async fn an_unread_stream_is_reset_and_its_connection_continues() {
-    let fixture = heavy();
+    let fixture = server_with_large_list();
     let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut sender = listening.http2().await;
     let mut ask = async |query: &str| {
@@ -62,10 +65,10 @@ async fn an_unread_stream_is_reset_and_its_connection_continues() {
     };
     let stalled = ask("").await;
     let mut watch = ask("?watch=1&resourceVersion=159").await;
-    in_flight(&fixture, 1).await;
-    pass(Duration::from_secs(61)).await;
-    // The slot of the request is free again, although the connection is open.
-    in_flight(&fixture, 0).await;
+    wait_for_in_flight(&fixture, 1).await;
+    advance(Duration::from_secs(61)).await;
+    // The request does not count any more, although its connection is still open.
+    wait_for_in_flight(&fixture, 0).await;
     let error = stalled.collect().await.unwrap_err();
     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
     let event = watch.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -80,7 +83,7 @@ async fn an_unread_stream_is_reset_and_its_connection_continues() {
 
 #[tokio::test]
 async fn an_unread_watch_is_aborted_without_affecting_others() {
-    let mut fixture = heavy();
+    let mut fixture = server_with_large_list();
     let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut sender = listening.http2().await;
     let mut watch = async |version: &str| {
@@ -94,7 +97,7 @@ async fn an_unread_watch_is_aborted_without_affecting_others() {
     assert!(healthy.frame().await.unwrap().is_ok());
     let watchers = |number| format!("ifo_watchers {number}\n");
     assert!(fixture.metrics.render().contains(&watchers(2)));
-    pass(Duration::from_secs(121)).await;
+    advance(Duration::from_secs(121)).await;
     let error = stalled.collect().await.unwrap_err();
     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
     assert!(fixture.metrics.render().contains(&watchers(1)));
@@ -104,21 +107,21 @@ async fn an_unread_watch_is_aborted_without_affecting_others() {
 
 #[tokio::test]
 async fn an_http1_connection_that_is_not_read_is_closed() {
-    let fixture = heavy();
+    let fixture = server_with_large_list();
     let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
     let io = TokioIo::new(listening.connect(b"http/1.1", false).await);
     let (mut sender, connection) = http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
     let asked = request("GET", ALL, &[("host", "localhost")]);
     let stalled = sender.send_request(asked).await.unwrap().into_body();
-    in_flight(&fixture, 1).await;
-    pass(Duration::from_secs(61)).await;
-    in_flight(&fixture, 0).await;
+    wait_for_in_flight(&fixture, 1).await;
+    advance(Duration::from_secs(61)).await;
+    wait_for_in_flight(&fixture, 0).await;
     assert!(stalled.collect().await.is_err());
 }
 
 #[tokio::test]
-async fn an_http2_connection_without_streams_is_told_to_go_away() {
+async fn an_http2_connection_without_streams_is_closed_and_one_with_a_watch_stays_open() {
     let fixture = Fixture::filled();
     let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
     let connect = async || {
@@ -136,12 +139,12 @@ async fn an_http2_connection_without_streams_is_told_to_go_away() {
         .send_request(request("GET", &path, &[]))
         .await
         .unwrap();
-    pass(Duration::from_secs(200)).await;
+    advance(Duration::from_secs(200)).await;
     tokio::time::timeout(Duration::from_mins(1), idle)
         .await
-        .expect("it ends")
+        .expect("the idle connection was not closed")
         .unwrap()
-        .expect("and cleanly");
+        .expect("the idle connection was closed with an error");
     assert!(!busy.is_finished());
     drop(watch);
 }
@@ -152,16 +155,18 @@ async fn too_long_headers_and_paths_get_their_own_status_codes() {
     let long = "x".repeat(97 << 10);
     let mut sender = listening.http2().await;
     let asked = request("GET", "https://localhost/", &[("x-long", &long)]);
-    // The client may know the server's limit and not send the request.
+    // The server announces its limit, so the client may refuse to send the request.
     if let Ok(answer) = sender.send_request(asked).await {
         assert_eq!(answer.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    // The bytes are written directly, because the client's types refuse such paths.
+    // The test writes the bytes of these requests itself, because the HTTP client refuses such
+    // paths.
     let ask = async |path: usize, header: usize| {
         let (path, header) = ("x".repeat(path << 10), "x".repeat(header << 10));
         let head = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\nX: {header}\r\n\r\n");
         let mut stream = listening.connect(b"http/1.1", false).await;
-        // The server can refuse the request before everything is sent.
+        // Writing can fail, because the server may refuse the request before the client has sent
+        // it.
         let _ = stream.write_all(head.as_bytes()).await;
         let _ = stream.flush().await;
         let mut code = [0; 12];
@@ -170,8 +175,9 @@ async fn too_long_headers_and_paths_get_their_own_status_codes() {
     };
     assert_eq!(ask(60, 1).await.unwrap(), "HTTP/1.1 200");
     assert_eq!(ask(65, 1).await.unwrap(), "HTTP/1.1 414");
-    // One read can exceed the limit slightly. The connection is closed while the client still
-    // sends, so the client may not receive the answer.
+    // The headers must be much larger than the limit, because the server may read slightly more
+    // than the limit at once. The server closes the connection while the client is still sending.
+    // So the client may not receive the answer.
     let code = ask(0, 1024).await;
     assert!(code.is_err() || code.is_ok_and(|code| code == "HTTP/1.1 431"));
 }

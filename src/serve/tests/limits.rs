@@ -1,9 +1,9 @@
-//! Tests of the limits of requests and watches.
+//! Tests of the limits of concurrent requests, watches, token verifications and error answers.
 
 use super::*;
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
-const MASTER: (&str, &str) = ("x-group", "system:masters");
+const ADMINISTRATOR: (&str, &str) = ("x-group", "system:masters");
 
 async fn code(fixture: &Fixture, path: &str, headers: &[(&str, &str)]) -> StatusCode {
     fixture.send(request("GET", path, headers)).await.status()
@@ -32,12 +32,12 @@ async fn watches_are_limited_per_user_and_in_total() {
     // Other users can watch, and the user with too many watches can still list.
     open.push(watch("b", &[]).await);
     assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
-    // An administrator has no share, but the total limit applies.
-    open.push(watch("root", &[MASTER]).await);
-    open.push(watch("root", &[MASTER]).await);
+    // The limit of each user does not apply to administrators, but the total limit does.
+    open.push(watch("root", &[ADMINISTRATOR]).await);
+    open.push(watch("root", &[ADMINISTRATOR]).await);
     assert!(open.iter().all(|watch| watch.status() == StatusCode::OK));
     for user in ["b", "c", "root"] {
-        let refused = watch(user, &[MASTER]).await.status();
+        let refused = watch(user, &[ADMINISTRATOR]).await.status();
         assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS, "{user}");
     }
     open.remove(0);
@@ -50,7 +50,7 @@ async fn watches_are_limited_per_user_and_in_total() {
 }
 
 #[tokio::test]
-async fn a_forbidden_watch_takes_no_permit() {
+async fn a_forbidden_watch_uses_no_slot() {
     let fixture = Fixture::limited(1, 1);
     let path = format!("{ALL}?watch=1");
     for _ in 0..3 {
@@ -60,14 +60,14 @@ async fn a_forbidden_watch_takes_no_permit() {
 }
 
 #[tokio::test]
-async fn a_request_holds_its_permit_until_its_response_is_read() {
+async fn a_request_keeps_its_slot_until_its_response_is_read() {
     let fixture = Fixture::limited(1, 1);
     let first = fixture.send(request("GET", ALL, &[])).await;
     assert_eq!(first.status(), StatusCode::OK);
     assert_eq!(code(&fixture, ALL, &[]).await, 429);
     let gauge = "apiserver_current_inflight_requests{request_kind=\"readOnly\"}";
     assert!(fixture.metrics.render().contains(&format!("{gauge} 1\n")));
-    // Discovery and watches do not wait for it.
+    // Discovery and watches do not count in this limit.
     assert_eq!(code(&fixture, "/apis", &[]).await, 200);
     assert_eq!(code(&fixture, &format!("{ALL}?watch=1"), &[]).await, 200);
     text(first).await;
@@ -85,11 +85,14 @@ async fn one_user_has_no_more_than_half_of_the_requests() {
     assert_eq!(list("d").await.status(), 429);
     let all = open.iter().chain(&others);
     assert!(all.into_iter().all(|answer| answer.status() == 200));
-    assert_eq!(code(&fixture, ALL, &[("x-user", "a"), MASTER]).await, 200);
+    assert_eq!(
+        code(&fixture, ALL, &[("x-user", "a"), ADMINISTRATOR]).await,
+        200
+    );
 }
 
 #[tokio::test]
-async fn token_reviews_of_strangers_are_limited_and_delay_no_others() {
+async fn token_verifications_are_limited_and_do_not_delay_requests_without_tokens() {
     let fixture = Fixture::filled();
     let slow = [("authorization", "Bearer slow")];
     let mut waiting = Vec::new();
@@ -99,7 +102,7 @@ async fn token_reviews_of_strangers_are_limited_and_delay_no_others() {
         waiting.push(asked);
     }
     assert_eq!(code(&fixture, ALL, &slow).await, 429);
-    // Users of the front proxy and users with a certificate have no token.
+    // Requests through the front proxy and requests with a client certificate have no token.
     assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
     assert_eq!(code(&fixture, "/apis", &[]).await, 200);
     drop(waiting.pop());
@@ -144,7 +147,7 @@ async fn concurrent_error_responses_are_limited_and_beyond_that_have_no_body() {
     assert_eq!(more.status(), StatusCode::FORBIDDEN);
     assert!(!more.headers().contains_key("content-type"));
     assert_eq!(text(more).await, "");
-    // No other user is delayed.
+    // Other requests are not affected.
     assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
     assert_eq!(code(&fixture, "/readyz", &[]).await, 200);
     text(waiting.remove(0)).await;

@@ -1,4 +1,5 @@
-//! Tests of the listener over loopback with real TLS.
+//! Tests of the TLS listener with real TLS connections over loopback. This file also has the
+//! listener that other tests use.
 
 use super::*;
 use crate::auth::client_certificate_verifier;
@@ -25,13 +26,14 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A self-signed certificate for `localhost`.
+/// A self-signed certificate for the DNS name `localhost`, and its key.
 pub struct Identity {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
+    /// Creates a certificate whose common name is `name`.
     pub fn new(name: &str) -> Self {
         let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
         let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
@@ -61,6 +63,7 @@ impl Identity {
         }
     }
 
+    /// Returns the trust store of a client that trusts only this certificate.
     fn roots(&self) -> Arc<RootCertStore> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -68,12 +71,12 @@ impl Identity {
     }
 }
 
-/// A listener under test.
+/// A running listener on a loopback address.
 pub struct Listening {
     pub address: SocketAddr,
-    /// The server's certificate, and the certificate of an unknown client.
+    /// The certificate of the server. Tests also use it as the certificate of an unknown client.
     identity: Identity,
-    /// The certificate that the test treats as that of the front proxy.
+    /// A client certificate that the simulated authenticator accepts as that of the front proxy.
     pub front_proxy: Identity,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
@@ -84,6 +87,7 @@ impl Listening {
         Self::within(Limits::default().connections, router, shutdown).await
     }
 
+    /// Starts a listener with this limit of connections.
     pub async fn within(connections: usize, router: Router, shutdown: CancellationToken) -> Self {
         let identity = Identity::new("localhost");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -112,11 +116,12 @@ impl Listening {
         }
     }
 
-    /// Connects with one protocol, with or without the certificate.
-    pub async fn connect(&self, protocol: &[u8], present: bool) -> TlsStream<TcpStream> {
+    /// Opens a TLS connection. The client offers only `protocol`. If `has_certificate` is true, the
+    /// client has the certificate of an unknown client.
+    pub async fn connect(&self, protocol: &[u8], has_certificate: bool) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.unwrap();
-        let present = present.then_some(&self.identity);
-        let stream = self.handshake(protocol, present, stream).await.unwrap();
+        let certificate = has_certificate.then_some(&self.identity);
+        let stream = self.handshake(protocol, certificate, stream).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol));
         stream
     }
@@ -124,7 +129,7 @@ impl Listening {
     pub async fn handshake(
         &self,
         protocol: &[u8],
-        present: Option<&Identity>,
+        certificate: Option<&Identity>,
         stream: TcpStream,
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -132,9 +137,9 @@ impl Listening {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(self.identity.roots());
-        let mut tls = if let Some(identity) = present {
-            let certificate = vec![identity.certificate.clone()];
-            tls.with_client_auth_cert(certificate, identity.key.clone_key())
+        let mut tls = if let Some(identity) = certificate {
+            let chain = vec![identity.certificate.clone()];
+            tls.with_client_auth_cert(chain, identity.key.clone_key())
                 .unwrap()
         } else {
             tls.with_no_client_auth()
@@ -154,8 +159,8 @@ impl Listening {
     }
 }
 
-/// Answers with facts about the request: protocol, number of `x-remote-group` headers,
-/// certificates.
+/// Creates a router that answers each request with its protocol, the number of its `x-remote-group`
+/// headers, and the number of client certificates.
 pub fn echo() -> Router {
     Router::new().fallback(any(
         |Extension(peer): Extension<PeerCertificates>, request: Request<Body>| async move {
@@ -165,8 +170,8 @@ pub fn echo() -> Router {
     ))
 }
 
-/// A request of a user in 600 groups, with 60 KB of headers.
-fn crowded() -> Request<Body> {
+/// Creates a request of a user in 600 groups. It has 60 KB of headers.
+fn request_with_many_groups() -> Request<Body> {
     let mut request = request("GET", "https://localhost/", &[("host", "localhost")]);
     for number in 0..600 {
         let group = format!("{number:080}");
@@ -178,20 +183,20 @@ fn crowded() -> Request<Body> {
 }
 
 #[tokio::test]
-async fn both_protocols_take_users_in_many_groups() {
+async fn http1_and_http2_accept_users_in_many_groups() {
     let listening = Listening::start(echo(), CancellationToken::new()).await;
 
     let io = TokioIo::new(listening.connect(b"http/1.1", true).await);
     let (mut sender, connection) = http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    let mut asked = crowded();
+    let mut asked = request_with_many_groups();
     *asked.uri_mut() = "/".parse().unwrap();
     *asked.version_mut() = Version::HTTP_11;
     let answer = sender.send_request(asked).await.unwrap().map(Body::new);
     assert_eq!(text(answer).await, "HTTP/1.1 600 1");
 
     let mut sender = listening.http2().await;
-    let mut asked = crowded();
+    let mut asked = request_with_many_groups();
     asked.headers_mut().remove("host");
     let answer = sender.send_request(asked).await.unwrap().map(Body::new);
     assert_eq!(text(answer).await, "HTTP/2.0 600 0");
@@ -218,7 +223,7 @@ async fn a_hundred_watches_share_a_connection_and_end_cleanly_at_shutdown() {
     }
     listening.shutdown.cancel();
     for body in bodies {
-        // An error here would mean that the stream was reset instead of ended.
+        // `unwrap` fails if the server resets the stream instead of ending it.
         assert!(body.collect().await.unwrap().to_bytes().is_empty());
     }
     drop(sender);
@@ -236,7 +241,8 @@ async fn a_silent_client_delays_no_others() {
         .await
         .unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    // A handshake in progress is dropped, so it does not delay the end.
+    // The silent connection is still in its handshake. The server closes it at shutdown and does
+    // not wait for it.
     drop(sender);
     listening.shutdown.cancel();
     listening.task.await.unwrap();

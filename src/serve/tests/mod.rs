@@ -1,5 +1,5 @@
-//! Tests of this module as clients use it: requests to the router, with a real index and simulated
-//! authentication and authorization.
+//! Tests of the HTTP API. They send requests to the router of a server with a real index.
+//! Authentication and authorization are simulated. This file has the fixture that all tests use.
 
 mod admission;
 mod completeness;
@@ -41,11 +41,12 @@ use tower::ServiceExt as _;
 pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Takes the user from the header `x-user`, and trusts the headers of a client with a certificate
-/// of `front-proxy`. The token `bad` is invalid, and the review of `slow` never ends.
-struct Headers;
+/// A simulated authenticator. The header `x-user` contains the name of the user, and `x-group` a
+/// group. A client certificate that contains `front-proxy` belongs to the front proxy. The bearer
+/// token `bad` is invalid, and the verification of the token `slow` never ends.
+struct HeaderAuthenticator;
 
-impl Authenticate for Headers {
+impl Authenticate for HeaderAuthenticator {
     fn authenticate<'a>(
         &'a self,
         _: &'a PeerCertificates,
@@ -61,9 +62,9 @@ impl Authenticate for Headers {
                 ..User::default()
             })
         };
-        let slow = text("authorization") == Some("Bearer slow");
+        let is_slow = text("authorization") == Some("Bearer slow");
         Box::pin(async move {
-            if slow {
+            if is_slow {
                 std::future::pending::<()>().await;
             }
             answer
@@ -81,7 +82,7 @@ impl Authenticate for Headers {
     }
 }
 
-/// Reports the rule sets that the test sets.
+/// The rule sets that may miss operations. Tests set them.
 pub struct RuleSets(pub Mutex<Gaps>);
 
 impl Completeness for RuleSets {
@@ -90,12 +91,12 @@ impl Completeness for RuleSets {
     }
 }
 
-/// Records the requested attributes. `nobody` has no rights, `tenant` may not list rule sets, and
-/// `unsure` gets no decision.
+/// A simulated authorizer, which records the attributes of all requests. The user `nobody` has no
+/// access, `tenant` may not access rule sets, and for `unsure` the authorizer fails.
 #[derive(Default)]
-pub struct Remembering(Mutex<Vec<Attributes>>);
+pub struct RecordingAuthorizer(Mutex<Vec<Attributes>>);
 
-impl Remembering {
+impl RecordingAuthorizer {
     pub fn last(&self) -> Attributes {
         self.0.lock().unwrap().last().unwrap().clone()
     }
@@ -105,7 +106,7 @@ impl Remembering {
     }
 }
 
-impl Authorize for Remembering {
+impl Authorize for RecordingAuthorizer {
     fn authorize<'a>(
         &'a self,
         user: &'a User,
@@ -116,7 +117,7 @@ impl Authorize for Remembering {
             "nobody" => Ok(AccessDecision::Deny {
                 reason: String::new(),
             }),
-            "tenant" if is_about_rule_sets(attributes) => Ok(AccessDecision::Deny {
+            "tenant" if is_for_rule_sets(attributes) => Ok(AccessDecision::Deny {
                 reason: String::new(),
             }),
             "unsure" => Err(Undecided("no connection".to_owned())),
@@ -126,24 +127,25 @@ impl Authorize for Remembering {
     }
 }
 
-fn is_about_rule_sets(attributes: &Attributes) -> bool {
+fn is_for_rule_sets(attributes: &Attributes) -> bool {
     matches!(attributes, Attributes::Resource { resource, .. } if resource == "operationrulesets")
 }
 
-/// A server with both resources, empty and synced.
+/// A server whose two indexes are empty. It answers get, list and watch, unless it was created with
+/// [`Fixture::unsynced`].
 pub struct Fixture {
     pub live: Writer,
     pub rule_sets: Writer,
     pub router: Router,
     pub health: Arc<Health>,
-    pub authorizer: Arc<Remembering>,
+    pub authorizer: Arc<RecordingAuthorizer>,
     pub completeness: Arc<RuleSets>,
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
     pub view: View,
-    /// The standing of the replica. At first it leads.
+    /// The role of the replica. At first, it is the leader.
     pub standing: watch::Sender<LeaderView>,
-    /// The part of the view that the mirror updates. It answers no query.
+    /// Receives the queries to the leader. They are never answered.
     _contact: LeaderQueries,
 }
 
@@ -152,7 +154,7 @@ impl Fixture {
         Self::bounded(1 << 20)
     }
 
-    /// With a ring of this many bytes.
+    /// Creates a server whose ring buffer of changes has this size in bytes.
     pub fn bounded(bytes: usize) -> Self {
         let fixture = Self::build(bytes, Limits::default());
         fixture.health.set_synced();
@@ -187,7 +189,7 @@ impl Fixture {
         let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(100));
         let health = Arc::new(Health::new());
         health.set_has_joined();
-        let authorizer = Arc::new(Remembering::default());
+        let authorizer = Arc::new(RecordingAuthorizer::default());
         let completeness = Arc::new(RuleSets(Mutex::new(Gaps {
             read: true,
             total: 3,
@@ -205,7 +207,7 @@ impl Fixture {
                 inflight_operations(reader),
                 operation_rule_sets(rule_sets_reader),
             ],
-            authenticate: Arc::new(Headers),
+            authenticate: Arc::new(HeaderAuthenticator),
             authorize: authorizer.clone(),
             completeness: completeness.clone(),
             health: health.clone(),
@@ -233,7 +235,8 @@ impl Fixture {
         }
     }
 
-    /// Five operations at the versions 101 to 105, in `a`, `a-b` and `b`.
+    /// Creates a server with five operations in the namespaces `a`, `a-b` and `b`. They have the
+    /// versions 101 to 105.
     pub fn filled() -> Self {
         let mut fixture = Self::new();
         fixture.fill();
@@ -250,7 +253,7 @@ impl Fixture {
         }
     }
 
-    /// Commits an operation, changed by `edit`, at version `rv`.
+    /// Writes an operation to the index at version `rv`, after `edit` has changed it.
     pub fn put(&mut self, rv: u64, namespace: &str, name: &str, edit: impl Fn(&mut Value)) {
         let mut object = operation(namespace, name);
         edit(&mut object);
@@ -285,7 +288,7 @@ impl Fixture {
         (response.status(), text(response).await)
     }
 
-    /// Returns the answer as JSON. It must be a 200.
+    /// Sends a get request and returns the body as JSON. The status code must be 200.
     pub async fn json(&self, path: &str, headers: &[(&str, &str)]) -> Value {
         let (code, body) = self.ask(path, headers).await;
         assert_eq!(code, StatusCode::OK, "{body}");
@@ -306,7 +309,7 @@ pub async fn text(response: Response<Body>) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// `namespace/name` of the items of a list.
+/// Returns `namespace/name` of each item of a list.
 pub fn names(list: &Value) -> Vec<String> {
     let names = list["items"].as_array().unwrap().iter().map(|item| {
         format!(

@@ -1,4 +1,4 @@
-//! Tests of get and list.
+//! Tests of get and list requests: order, selectors, pages, versions and syntaxes.
 
 use super::*;
 use base64::Engine as _;
@@ -33,7 +33,7 @@ async fn an_empty_namespace_is_an_empty_list() {
 }
 
 #[tokio::test]
-async fn a_list_longer_than_one_chunk_arrives_whole() {
+async fn a_list_longer_than_one_chunk_is_complete() {
     let mut fixture = Fixture::new();
     for number in 0..300 {
         fixture.put(101 + number, "n", &format!("o{number:03}"), |_| {});
@@ -52,7 +52,7 @@ async fn a_list_longer_than_one_chunk_arrives_whole() {
 }
 
 #[tokio::test]
-async fn selectors_choose_by_labels_and_fields() {
+async fn selectors_select_by_labels_and_fields() {
     let mut fixture = Fixture::filled();
     fixture.put(106, "a", "done", |object| {
         object["status"]["phase"] = json!("Completed");
@@ -99,8 +99,7 @@ async fn invalid_selectors_are_rejected() {
             "labelSelector=!",
             "unable to parse requirement: found '', expected: identifier",
         ),
-        // An option that cannot be parsed is reported first, and then options that exclude each
-        // other.
+        // An option that cannot be parsed is reported before options that exclude each other.
         (
             "limit=x&labelSelector=,&sendInitialEvents=true",
             "strconv.ParseInt: parsing \"x\": invalid syntax",
@@ -115,7 +114,7 @@ async fn invalid_selectors_are_rejected() {
         let status: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(status["message"], message);
     }
-    // A cluster-scoped kind has no namespace for a selector.
+    // Objects of a cluster-scoped resource have no namespace that a selector could select.
     let (code, _) = fixture
         .get(
             "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets?fieldSelector=metadata.namespace%3Da",
@@ -132,7 +131,7 @@ async fn selectors_are_limited() {
         .get(&format!("{ALL}?labelSelector={selector}"))
         .await;
     assert_eq!(code, StatusCode::BAD_REQUEST);
-    // A long list of values is one requirement.
+    // A set with many values is only one requirement. Equal values count once.
     let values = vec!["0123456789".to_owned(); 1000].join(",");
     let (code, _) = fixture
         .get(&format!("{ALL}?labelSelector=name%20in%20({values})"))

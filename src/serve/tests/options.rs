@@ -1,4 +1,4 @@
-//! Tests of list options that are invalid or exclude each other.
+//! Tests of continue tokens, and of list options that are invalid or exclude each other.
 
 use super::*;
 use base64::Engine as _;
@@ -19,7 +19,8 @@ async fn forged_continue_tokens_are_rejected_or_harmless() {
         ("null", 400),
         (r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a/x"}"#, 410),
         (
-            // The version may come from another server that is ahead.
+            // Another replica whose index is ahead could have issued this token. So the server
+            // waits for the version.
             r#"{"v":"meta.k8s.io/v1","rv":99999999999,"start":"/a/x"}"#,
             504,
         ),
@@ -48,13 +49,13 @@ async fn tokens_of_one_namespace_work_in_another_one() {
     let first = fixture.json(&format!("{}?limit=1", list("a")), &[]).await;
     assert_eq!(names(&first), ["a/x"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
-    // The list continues after `x`, where `b` has no objects.
+    // The list continues after the name `x`. The namespace `b` has no later name.
     for (namespace, rest) in [("a", &["a/y"][..]), ("a-b", &["a-b/z"]), ("b", &[])] {
         let path = format!("{}?continue={token}", list(namespace));
         let page = fixture.json(&path, &[]).await;
         assert_eq!(names(&page), rest, "{namespace}");
     }
-    // This version is the current one, so it removes the limit.
+    // For resourceVersion "0", the option `limit` is ignored. For "00", it is not ignored.
     let path = format!("{}?limit=1&resourceVersion=0", list("a"));
     assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x", "a/y"]);
     let path = format!("{}?limit=1&resourceVersion=00", list("a"));
@@ -69,7 +70,7 @@ async fn all_invalid_options_are_reported_at_once() {
     assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
     let status: Value = serde_json::from_str(&body).unwrap();
     let causes = status["details"]["causes"].as_array().unwrap();
-    let told: Vec<String> = causes
+    let messages: Vec<String> = causes
         .iter()
         .map(|cause| {
             let text = |name: &str| cause[name].as_str().unwrap().to_owned();
@@ -77,7 +78,7 @@ async fn all_invalid_options_are_reported_at_once() {
         })
         .collect();
     assert_eq!(
-        told,
+        messages,
         [
             "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless \
              resourceVersion is provided",
@@ -90,7 +91,7 @@ async fn all_invalid_options_are_reported_at_once() {
     );
     let message = format!(
         "ListOptions.meta.k8s.io \"\" is invalid: [{}]",
-        told.join(", ")
+        messages.join(", ")
     );
     assert_eq!(status["message"], message);
 }

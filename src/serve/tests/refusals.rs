@@ -1,11 +1,12 @@
-//! Tests of requests without rights, for missing objects, and before data is served.
+//! Tests of requests that the server refuses: without access, for missing objects, with unsupported
+//! methods, above the limits, and before the index is complete. They also test health probes.
 
 use super::*;
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 #[tokio::test]
-async fn a_bad_credential_is_unauthorized_everywhere() {
+async fn an_invalid_token_is_401_on_every_path() {
     let fixture = Fixture::filled();
     for path in [ALL, "/healthz", "/version", "/nowhere"] {
         let (code, body) = fixture.ask(path, &[("authorization", "Bearer bad")]).await;
@@ -234,7 +235,7 @@ async fn unknown_paths_and_names_are_404() {
              \"reason\":\"NotFound\",\"details\":{},\"code\":404}\n"
         );
     }
-    // A subresource, which custom resources do not have.
+    // Operations have no subresources.
     let path = format!("{BASE}/namespaces/a/inflightoperations/x/status");
     for method in ["GET", "PUT"] {
         let response = fixture.send(request(method, &path, &[])).await;
@@ -279,7 +280,7 @@ async fn a_406_is_indented_json() {
         body.contains("application/json, application/yaml"),
         "{body}"
     );
-    // A format that exists for an object may not exist for a stream.
+    // YAML is supported for a list but not for a watch.
     let yaml = &[("accept", "application/yaml")];
     let (code, body) = fixture.ask(&format!("{ALL}?watch=1"), yaml).await;
     assert_eq!(code, StatusCode::NOT_ACCEPTABLE);
@@ -287,7 +288,7 @@ async fn a_406_is_indented_json() {
 }
 
 #[tokio::test]
-async fn audit_ids_are_adopted_or_generated_except_behind_the_front_proxy() {
+async fn audit_ids_are_taken_from_the_request_or_generated_except_behind_the_front_proxy() {
     let fixture = Fixture::filled();
     let response = fixture
         .send(request("GET", ALL, &[("audit-id", "mine")]))
@@ -349,7 +350,7 @@ async fn requests_above_the_limit_get_429_with_retry_after() {
 }
 
 #[tokio::test]
-async fn a_watch_releases_its_permit_when_its_client_disconnects() {
+async fn a_watch_frees_its_slot_when_its_client_disconnects() {
     let fixture = Fixture::limited(1, 1);
     let path = format!("{ALL}?watch=1");
     let first = fixture.send(request("GET", &path, &[])).await;

@@ -1,4 +1,5 @@
-//! Tests of the answers to other replicas, and of their effects on clients.
+//! Tests of requests that other replicas send to the leader, and of the answers of a follower to
+//! clients.
 
 use super::*;
 use crate::replicate::{Leader, Term};
@@ -9,7 +10,8 @@ const LIST: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const WATCH: &str =
     "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations?watch=1&resourceVersion=105";
 
-/// The headers of another replica's request.
+/// The headers of a request from another replica. It names a leadership term: the time for which
+/// one replica is the leader.
 const REPLICA: &[(&str, &str)] = &[("x-user", "replica"), ("ifo-term", "pod_1")];
 
 fn following() -> LeaderView {
@@ -20,7 +22,7 @@ fn following() -> LeaderView {
 }
 
 #[tokio::test]
-async fn replicas_are_served_only_during_the_own_term() {
+async fn replicas_are_served_only_in_the_term_in_which_this_replica_leads() {
     let fixture = Fixture::filled();
     for path in ["/peer", LIST, WATCH] {
         let (code, _) = fixture.ask(path, REPLICA).await;
@@ -39,7 +41,7 @@ async fn replicas_are_served_only_during_the_own_term() {
 }
 
 #[tokio::test]
-async fn mirroring_requires_its_own_right() {
+async fn requests_of_replicas_require_access_to_the_peer_path() {
     let fixture = Fixture::filled();
     fixture.view.serve(&Term::new("pod_1"));
     for path in ["/peer", LIST, WATCH] {
@@ -51,7 +53,7 @@ async fn mirroring_requires_its_own_right() {
 }
 
 #[tokio::test]
-async fn the_stream_of_a_replica_ends_with_the_term() {
+async fn the_watch_of_a_replica_ends_with_the_term() {
     let mut fixture = Fixture::filled();
     fixture.view.serve(&Term::new("pod_1"));
     let of_replica = fixture.send(request("GET", WATCH, REPLICA)).await;
@@ -74,13 +76,16 @@ async fn the_stream_of_a_replica_ends_with_the_term() {
     assert!(event.contains(r#""resourceVersion":"106""#), "{event}");
     fixture.view.end_streams(false);
     assert!(of_replica.frame().await.is_none());
-    assert!(of_user.frame().await.is_some(), "that of a user goes on");
+    assert!(
+        of_user.frame().await.is_some(),
+        "the watch of a user has ended, too"
+    );
     let (code, _) = fixture.ask("/peer", REPLICA).await;
     assert_eq!(code, StatusCode::MISDIRECTED_REQUEST);
 }
 
 #[tokio::test]
-async fn replicas_use_none_of_the_users_limits() {
+async fn requests_of_replicas_do_not_count_in_the_limits_of_users() {
     let fixture = Fixture::limited(1, 1);
     fixture.view.serve(&Term::new("pod_1"));
     let user = [("x-user", "jane")];
@@ -95,12 +100,13 @@ async fn replicas_use_none_of_the_users_limits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_reads_of_the_newest_state_ask_the_leader() {
+async fn only_requests_for_the_newest_state_query_the_leader() {
     let fixture = Fixture::filled();
     fixture.standing.send_replace(following());
     let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
-    // The leader never answers, so a read that queries it takes one second.
-    for (path, asks) in [
+    // The leader never answers. So a request that queries the leader takes one second, which is the
+    // time limit of the query.
+    for (path, queries_leader) in [
         (LIST.to_owned(), true),
         (object.to_owned(), true),
         (
@@ -118,11 +124,16 @@ async fn only_reads_of_the_newest_state_ask_the_leader() {
             false,
         ),
     ] {
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let (code, body) = fixture.get(&path).await;
         assert_eq!(code, StatusCode::OK, "{path}: {body}");
-        let waited = begun.elapsed() >= Duration::from_secs(1);
-        assert_eq!(waited, asks, "{path} took {:?}", begun.elapsed());
+        let waited = started.elapsed() >= Duration::from_secs(1);
+        assert_eq!(
+            waited,
+            queries_leader,
+            "{path} took {:?}",
+            started.elapsed()
+        );
     }
 }
 

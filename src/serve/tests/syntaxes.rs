@@ -1,4 +1,5 @@
-//! Tests of lists in YAML and indented JSON, which are written item by item.
+//! Tests that lists in YAML and in indented JSON, which are encoded item by item, have the same
+//! bytes as if the whole list was converted at once.
 
 use super::*;
 use crate::serve::respond;
@@ -9,7 +10,7 @@ const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 async fn lists_in_every_syntax_are_streamed_with_identical_bytes() {
     let metadata = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let table = "as=Table;v=v1;g=meta.k8s.io";
-    let awkward = [
+    let texts = [
         "plain",
         "two\nlines\n",
         "\n\n",
@@ -30,7 +31,7 @@ async fn lists_in_every_syntax_are_streamed_with_identical_bytes() {
         let mut fixture = Fixture::bounded(8 << 20);
         for n in 0..number {
             fixture.put(101 + n, "n", &format!("o{n:04}"), |object| {
-                let text = awkward[usize::try_from(n).unwrap() % awkward.len()];
+                let text = texts[usize::try_from(n).unwrap() % texts.len()];
                 object["status"]["message"] = json!(text);
                 object["metadata"]["annotations"] = json!({ text: text, "empty": {}, "none": [] });
                 object["status"]["conditions"] = json!([{ "message": text }, [], [[text]], null]);
@@ -40,7 +41,8 @@ async fn lists_in_every_syntax_are_streamed_with_identical_bytes() {
             for query in ["", "?limit=3"] {
                 let path = format!("{ALL}{query}");
                 let accept = |kind: &str| format!("application/{kind};{parameters}");
-                // Ages are shown in seconds, and a second can pass between two lists.
+                // Tables contain ages in seconds, which can change between two requests. In that
+                // case, the requests are repeated.
                 for _ in 0..5 {
                     let ask = async |kind: &str, more: &str| {
                         let accept = format!("{}{more}", accept(kind));

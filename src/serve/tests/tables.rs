@@ -1,4 +1,4 @@
-//! Tests of tables and metadata-only formats.
+//! Tests of lists and objects as tables and as `PartialObjectMetadata`.
 
 use super::*;
 

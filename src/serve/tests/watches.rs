@@ -1,4 +1,4 @@
-//! Tests of watches.
+//! Tests of watches: initial events, changes, selectors, bookmarks, timeouts and errors.
 
 use super::*;
 use tokio::time::timeout;
@@ -6,9 +6,10 @@ use tokio::time::timeout;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const LIST: &str = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
 
-/// A running watch.
+/// The client's side of a watch.
 struct Stream {
     body: Body,
+    /// The received bytes that are not a whole line yet.
     rest: Vec<u8>,
 }
 
@@ -25,7 +26,7 @@ impl Stream {
         }
     }
 
-    /// The next event. None at an orderly end.
+    /// Returns the next event. None if the watch has ended without an error.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -38,9 +39,9 @@ impl Stream {
         }
     }
 
-    /// Type, name and version of the next event.
-    async fn brief(&mut self) -> String {
-        let event = self.next().await.expect("the watch goes on");
+    /// Returns the type, the name and the version of the next event.
+    async fn next_summary(&mut self) -> String {
+        let event = self.next().await.expect("the watch has ended");
         let metadata = &event["object"]["metadata"];
         format!(
             "{} {} {}",
@@ -50,8 +51,8 @@ impl Stream {
         )
     }
 
-    /// Returns true if no event is available at present.
-    async fn is_silent(&mut self) -> bool {
+    /// Returns true if no event arrives for half a second.
+    async fn stays_silent(&mut self) -> bool {
         timeout(Duration::from_millis(500), self.next())
             .await
             .is_err()
@@ -62,13 +63,13 @@ impl Stream {
 async fn a_watch_from_a_version_delivers_the_later_changes() {
     let mut fixture = Fixture::filled();
     let mut stream = Stream::open(&fixture, "resourceVersion=104", &[]).await;
-    assert_eq!(stream.brief().await, "ADDED w 105");
-    assert!(stream.is_silent().await);
+    assert_eq!(stream.next_summary().await, "ADDED w 105");
+    assert!(stream.stays_silent().await);
     fixture.put(106, "b", "w", |object| {
         object["status"]["progress"] = json!(50);
     });
     fixture.delete(107, "b", "w");
-    assert_eq!(stream.brief().await, "MODIFIED w 106");
+    assert_eq!(stream.next_summary().await, "MODIFIED w 106");
     let deleted = stream.next().await.unwrap();
     assert_eq!(deleted["type"], "DELETED");
     assert_eq!(deleted["object"]["metadata"]["resourceVersion"], "107");
@@ -86,7 +87,11 @@ async fn initial_events_are_ordered_and_end_with_a_bookmark_if_allowed() {
     ] {
         let mut stream = Stream::open(&fixture, &query, &[]).await;
         for expected in ["z 103", "x 104", "y 102", "w 105", "x 101"] {
-            assert_eq!(stream.brief().await, format!("ADDED {expected}"), "{query}");
+            assert_eq!(
+                stream.next_summary().await,
+                format!("ADDED {expected}"),
+                "{query}"
+            );
         }
         assert_eq!(
             stream.next().await.unwrap(),
@@ -104,7 +109,7 @@ async fn initial_events_are_ordered_and_end_with_a_bookmark_if_allowed() {
     for _ in 0..5 {
         stream.next().await.unwrap();
     }
-    assert!(stream.is_silent().await);
+    assert!(stream.stays_silent().await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,9 +117,9 @@ async fn a_watch_without_initial_events_starts_now() {
     let mut fixture = Fixture::filled();
     let query = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
     let mut stream = Stream::open(&fixture, query, &[]).await;
-    assert!(stream.is_silent().await);
+    assert!(stream.stays_silent().await);
     fixture.put(106, "c", "c", |_| {});
-    assert_eq!(stream.brief().await, "ADDED c 106");
+    assert_eq!(stream.next_summary().await, "ADDED c 106");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,14 +135,14 @@ async fn an_object_enters_and_leaves_a_selector() {
     fixture.put(109, "a", "x", phase("Completed"));
     fixture.delete(110, "a", "x");
     fixture.delete(111, "a", "y");
-    assert_eq!(stream.brief().await, "ADDED x 106");
+    assert_eq!(stream.next_summary().await, "ADDED x 106");
     let left = stream.next().await.unwrap();
     assert_eq!(left["type"], "DELETED");
     assert_eq!(left["object"]["metadata"]["resourceVersion"], "108");
     assert_eq!(left["object"]["status"]["phase"], "Completed");
-    assert_eq!(stream.brief().await, "ADDED x 109");
-    assert_eq!(stream.brief().await, "DELETED x 110");
-    assert!(stream.is_silent().await);
+    assert_eq!(stream.next_summary().await, "ADDED x 109");
+    assert_eq!(stream.next_summary().await, "DELETED x 110");
+    assert!(stream.stays_silent().await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,25 +163,25 @@ async fn namespaces_names_and_deprecated_paths_restrict_a_watch() {
     fixture.delete(106, "b", "x");
     fixture.delete(107, "a", "y");
     fixture.delete(108, "a", "x");
-    assert_eq!(one.brief().await, "DELETED x 108");
-    assert_eq!(namespace.brief().await, "DELETED x 106");
-    assert!(one.is_silent().await && namespace.is_silent().await);
+    assert_eq!(one.next_summary().await, "DELETED x 108");
+    assert_eq!(namespace.next_summary().await, "DELETED x 106");
+    assert!(one.stays_silent().await && namespace.stays_silent().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn bookmarks_are_sent_every_minute_and_before_the_end() {
     let mut fixture = Fixture::filled();
     let query = "resourceVersion=105&allowWatchBookmarks=true&timeoutSeconds=100";
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let mut stream = Stream::open(&fixture, query, &[]).await;
     fixture.put(106, "c", "c", |_| {});
-    assert_eq!(stream.brief().await, "ADDED c 106");
-    assert_eq!(stream.brief().await, "BOOKMARK - 106");
-    assert_eq!(begun.elapsed().as_secs(), 60);
-    assert_eq!(stream.brief().await, "BOOKMARK - 106");
-    assert_eq!(begun.elapsed().as_secs(), 98);
+    assert_eq!(stream.next_summary().await, "ADDED c 106");
+    assert_eq!(stream.next_summary().await, "BOOKMARK - 106");
+    assert_eq!(started.elapsed().as_secs(), 60);
+    assert_eq!(stream.next_summary().await, "BOOKMARK - 106");
+    assert_eq!(started.elapsed().as_secs(), 98);
     assert_eq!(stream.next().await, None);
-    assert_eq!(begun.elapsed().as_secs(), 100);
+    assert_eq!(started.elapsed().as_secs(), 100);
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,9 +189,9 @@ async fn bookmarks_advance_with_versions_outside_the_scope() {
     let mut fixture = Fixture::filled();
     let query = "resourceVersion=105&allowWatchBookmarks=true&fieldSelector=metadata.namespace%3Db";
     let mut stream = Stream::open(&fixture, query, &[]).await;
-    assert!(stream.is_silent().await);
+    assert!(stream.stays_silent().await);
     fixture.put(106, "a", "other", |_| {});
-    assert_eq!(stream.brief().await, "BOOKMARK - 106");
+    assert_eq!(stream.next_summary().await, "BOOKMARK - 106");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,24 +203,24 @@ async fn a_watch_ends_cleanly_at_its_timeout_and_at_shutdown() {
         assert_eq!(negative.next().await, None);
     }
     let mut unlimited = Stream::open(&fixture, "resourceVersion=105", &[]).await;
-    assert!(unlimited.is_silent().await);
+    assert!(unlimited.stays_silent().await);
     fixture.shutdown.cancel();
     assert_eq!(unlimited.next().await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_gone_is_an_error_event() {
+async fn a_version_that_is_no_longer_available_is_an_error_event() {
     let mut fixture = Fixture::bounded(0);
     fixture.fill();
-    let mut behind = Stream::open(&fixture, "resourceVersion=105", &[]).await;
-    assert!(behind.is_silent().await);
+    let mut slow = Stream::open(&fixture, "resourceVersion=105", &[]).await;
+    assert!(slow.stays_silent().await);
     for rv in 106..120 {
         fixture.put(rv, "c", "c", |object| {
             object["status"]["progress"] = json!(rv);
         });
     }
     let mut stream = Stream::open(&fixture, "resourceVersion=101", &[]).await;
-    for stream in [&mut stream, &mut behind] {
+    for stream in [&mut stream, &mut slow] {
         let event = stream.next().await.unwrap();
         assert_eq!(event["type"], "ERROR");
         assert_eq!(event["object"]["code"], 410);
@@ -230,7 +235,7 @@ async fn a_version_that_is_gone_is_an_error_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_from_the_future_ends_the_watch_but_never_with_410_for_initial_events() {
+async fn a_version_from_the_future_ends_a_watch_with_410_and_initial_events_with_504() {
     let fixture = Fixture::filled();
     let mut plain = Stream::open(&fixture, "resourceVersion=999", &[]).await;
     assert_eq!(plain.next().await.unwrap()["object"]["code"], 410);
@@ -275,7 +280,7 @@ async fn a_table_watch_has_columns_in_the_first_event_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metadata_watch_shows_the_version_of_a_deletion() {
+async fn a_metadata_watch_sends_the_version_of_a_deletion() {
     let mut fixture = Fixture::filled();
     let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     let mut stream = Stream::open(&fixture, "resourceVersion=105", &[("accept", accept)]).await;
@@ -311,13 +316,13 @@ async fn contradictory_watch_options_are_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_of_one_form_share_the_bytes_of_a_change() {
+async fn watches_of_one_form_share_the_bytes_of_an_event() {
     let mut fixture = Fixture::filled();
     let table = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let open = async |headers: &[(&str, &str)], selector: &str| {
         let query = format!("resourceVersion=105{selector}");
         let mut stream = Stream::open(&fixture, &query, headers).await;
-        assert!(stream.is_silent().await);
+        assert!(stream.stays_silent().await);
         stream.body
     };
     let mut bodies = [
@@ -334,13 +339,13 @@ async fn watchers_of_one_form_share_the_bytes_of_a_change() {
         });
         frames.clear();
         for body in &mut bodies {
-            let frame = body.frame().await.expect("the watch goes on").unwrap();
+            let frame = body.frame().await.expect("the watch has ended").unwrap();
             frames.push(frame.into_data().unwrap());
         }
         let [a, b, c, d] = frames.as_slice() else {
-            panic!("four watches")
+            panic!("expected one frame of each of the four watches")
         };
-        assert_eq!(a.as_ptr(), b.as_ptr(), "encoded twice");
+        assert_eq!(a.as_ptr(), b.as_ptr(), "the event was encoded twice");
         assert_eq!(c, d);
         assert_ne!(a, c);
         let whole: Value = serde_json::from_slice(a).unwrap();
@@ -351,7 +356,7 @@ async fn watchers_of_one_form_share_the_bytes_of_a_change() {
         assert_eq!(
             columns.is_array(),
             progress == 50,
-            "with the first event only"
+            "only the first event must have column definitions"
         );
     }
 }

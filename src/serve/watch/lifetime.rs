@@ -1,4 +1,4 @@
-//! The course of a watch. Input: its options. Output: its start, its bookmarks and its length.
+//! Determines the start, the bookmarks and the duration of a watch from its options.
 
 use crate::index::Rv;
 use crate::serve::options::Options;
@@ -6,46 +6,51 @@ use crate::serve::request::Query;
 use crate::serve::status::ErrorStatus;
 use std::time::Duration;
 
-/// A watch without `timeoutSeconds` ends after this time, or after up to twice this time. The end
-/// is random, so that watches that started together do not return together.
+/// Shortest duration in seconds of a watch without the option `timeoutSeconds`. The duration is
+/// random, up to twice this time. So watches that started together do not end together.
 pub(super) const MIN_DEFAULT_SECONDS: u64 = 1800;
-/// Upper limit of `timeoutSeconds`. It keeps the clock from overflowing.
+/// Longest duration of a watch in seconds. It prevents an overflow in the computation of the end
+/// time.
 pub(super) const MAX_SECONDS: u64 = 365 * 24 * 3600;
 
-/// The start of a watch.
+/// The point at which a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchStart {
-    /// After this version.
+    /// The watch sends the changes after this version.
     After(Rv),
-    /// After the current version.
+    /// The watch sends the changes after the current version.
     Now,
-    /// With the current state, which must have at least this version.
+    /// The watch first sends the current state as initial events. If there is a version, the state
+    /// must have at least this version.
     State(Option<Rv>),
 }
 
-/// The course of a watch.
+/// The start, the bookmarks and the duration of a watch.
 #[derive(Debug)]
 pub(super) struct WatchLifetime {
     pub(super) start: WatchStart,
+    /// True if the client allows bookmarks.
     pub(super) bookmarks: bool,
     /// True if a bookmark marks the end of the initial events.
-    pub(super) marked: bool,
-    /// True if `sendInitialEvents` was requested. Such a watch never gets a 410.
-    pub(super) explicit: bool,
-    pub(super) lasts: Duration,
+    pub(super) marks_initial_end: bool,
+    /// True if the option `sendInitialEvents` is true. The start of such a watch never fails with a
+    /// 410.
+    pub(super) initial_events_requested: bool,
+    pub(super) duration: Duration,
 }
 
 impl WatchLifetime {
-    /// Parses the options. `by_path` is true for the old paths without the option `watch`.
+    /// Evaluates the options. `by_path` is true for a deprecated watch path without the option
+    /// `watch`.
     pub(super) fn of(
         query: &Query,
         options: &Options<'_>,
         by_path: bool,
     ) -> Result<Self, ErrorStatus> {
-        let initial = options.initial;
+        let initial = options.send_initial_events;
         let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
-        let lasts = match options.seconds {
-            None => Duration::from_secs(MIN_DEFAULT_SECONDS + spread(MIN_DEFAULT_SECONDS)),
+        let duration = match options.timeout_seconds {
+            None => Duration::from_secs(MIN_DEFAULT_SECONDS + random_below(MIN_DEFAULT_SECONDS)),
             Some(seconds) => {
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(MAX_SECONDS))
             }
@@ -58,16 +63,16 @@ impl WatchLifetime {
                 (_, Some(rv)) => WatchStart::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
-            // In upstream, `sendInitialEvents` is the default only for these versions, and only for
-            // requests whose options contain `watch`.
-            marked: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
-            explicit: initial == Some(true),
-            lasts,
+            // In the kube-apiserver, `sendInitialEvents` is true by default only for these
+            // versions, and only for requests with the option `watch`.
+            marks_initial_end: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
+            initial_events_requested: initial == Some(true),
+            duration,
         })
     }
 }
 
-/// A random number below `bound`.
-fn spread(bound: u64) -> u64 {
+/// Returns a random number below `bound`.
+fn random_below(bound: u64) -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 % bound
 }

@@ -1,12 +1,12 @@
-// Command informer is an informer of client-go over one resource, in all namespaces:
-// what most controllers, k9s and the like see a cluster through. Tests compare what
-// it believes with what is there.
+// Command informer runs a client-go informer for one resource in all namespaces. Most controllers
+// and tools such as k9s read a cluster through such an informer. Tests compare the objects in this
+// informer with the objects that the server has.
 //
 //	informer KUBECONFIG GROUP VERSION RESOURCE
 //
-// It answers each line of standard input with a line of JSON (see [belief]) and ends
-// with its standard input. KUBE_FEATURE_WatchListClient says how it gets the initial
-// state: true, as a stream of events; false, as a list.
+// The program answers each line of standard input with a line of JSON (see [report]) and ends when
+// standard input ends. If the variable KUBE_FEATURE_WatchListClient is true, the informer gets the
+// initial state as a stream of events. If it is false, the informer gets the state with a list.
 package main
 
 import (
@@ -24,22 +24,23 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// belief is what the informer holds for true.
-type belief struct {
-	// Synced says whether the initial state is there.
+// report describes the state of the informer. The program prints one report for each line of its
+// standard input.
+type report struct {
+	// Synced is true if the informer has received the initial state.
 	Synced bool `json:"synced"`
-	// Store has the informer's objects by namespace and name.
+	// Store has the objects in the informer's store, by namespace and name.
 	Store map[string]*unstructured.Unstructured `json:"store"`
-	// Told has the objects that a handler must believe in that knows no more than
-	// what it was told.
+	// Told has the objects that result from the events that the event handler received, by
+	// namespace and name.
 	Told map[string]*unstructured.Unstructured `json:"told"`
-	// Deleted has the uids of the objects that handlers were told the end of.
+	// Deleted has the UIDs of the objects for which the event handler received a deletion.
 	Deleted []string `json:"deleted"`
-	// Broken has the promises to handlers that were not kept.
+	// Broken describes the events that violated a guarantee of informers.
 	Broken []string `json:"broken"`
-	// Requests counts what was asked of the server.
+	// Requests counts the requests that the informer sent.
 	Requests requests `json:"requests"`
-	// Errors has what the reflector complained of.
+	// Errors has the errors of lists and watches that the reflector reported.
 	Errors []string `json:"errors"`
 }
 
@@ -67,12 +68,12 @@ func run(kubeconfig string, resource schema.GroupVersionResource) error {
 		return err
 	}
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(resource).Informer()
-	witness := newWitness()
-	if _, err := informer.AddEventHandler(witness); err != nil {
+	recorder := newEventRecorder()
+	if _, err := informer.AddEventHandler(recorder); err != nil {
 		return err
 	}
-	complaints := &complaints{}
-	if err := informer.SetWatchErrorHandlerWithContext(complaints.hear); err != nil {
+	watchErrors := &watchErrors{}
+	if err := informer.SetWatchErrorHandlerWithContext(watchErrors.record); err != nil {
 		return err
 	}
 	go informer.RunWithContext(context.Background())
@@ -80,11 +81,11 @@ func run(kubeconfig string, resource schema.GroupVersionResource) error {
 	answers := json.NewEncoder(os.Stdout)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		answer := belief{
+		answer := report{
 			Synced:   informer.HasSynced(),
 			Store:    map[string]*unstructured.Unstructured{},
 			Requests: counter.count(),
-			Errors:   complaints.all(),
+			Errors:   watchErrors.all(),
 		}
 		for _, object := range informer.GetStore().List() {
 			key, err := cache.MetaNamespaceKeyFunc(object)
@@ -93,7 +94,7 @@ func run(kubeconfig string, resource schema.GroupVersionResource) error {
 			}
 			answer.Store[key] = object.(*unstructured.Unstructured)
 		}
-		witness.testify(&answer)
+		recorder.addTo(&answer)
 		if err := answers.Encode(answer); err != nil {
 			return err
 		}

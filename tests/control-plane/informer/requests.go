@@ -9,19 +9,20 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// requests counts what an informer asks of a server.
+// requests has the numbers of requests that an informer sent, by type.
 type requests struct {
+	// List counts the lists.
 	List int `json:"list"`
-	// Watch has the watches that go on from a list or from another watch.
+	// Watch counts the watches that continue from the resourceVersion of a list or of another watch.
 	Watch int `json:"watch"`
-	// Stream has the watches that begin with the whole state.
+	// Stream counts the watches that begin with the initial state (sendInitialEvents=true).
 	Stream int `json:"stream"`
 }
 
-// counter counts requests on their way.
+// counter counts the requests of the HTTP transports that it wraps.
 type counter struct {
-	mutex sync.Mutex
-	so    requests
+	mutex  sync.Mutex
+	counts requests
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -35,11 +36,11 @@ func (c *counter) wrap(next http.RoundTripper) http.RoundTripper {
 		c.mutex.Lock()
 		switch query := request.URL.Query(); {
 		case !query.Has("watch"):
-			c.so.List++
+			c.counts.List++
 		case query.Get("sendInitialEvents") == "true":
-			c.so.Stream++
+			c.counts.Stream++
 		default:
-			c.so.Watch++
+			c.counts.Watch++
 		}
 		c.mutex.Unlock()
 		return next.RoundTrip(request)
@@ -49,25 +50,26 @@ func (c *counter) wrap(next http.RoundTripper) http.RoundTripper {
 func (c *counter) count() requests {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return c.so
+	return c.counts
 }
 
-// complaints collects what the reflector says when something goes wrong.
-type complaints struct {
+// watchErrors collects the errors of lists and watches that the reflector reports.
+type watchErrors struct {
 	mutex sync.Mutex
 	texts []string
 }
 
-// hear is a cache.WatchErrorHandlerWithContext.
-func (c *complaints) hear(ctx context.Context, reflector *cache.Reflector, err error) {
-	c.mutex.Lock()
-	c.texts = append(c.texts, err.Error())
-	c.mutex.Unlock()
+// record stores the error and calls the default handler. Its signature is that of a
+// cache.WatchErrorHandlerWithContext.
+func (e *watchErrors) record(ctx context.Context, reflector *cache.Reflector, err error) {
+	e.mutex.Lock()
+	e.texts = append(e.texts, err.Error())
+	e.mutex.Unlock()
 	cache.DefaultWatchErrorHandler(ctx, reflector, err)
 }
 
-func (c *complaints) all() []string {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	return slices.Clone(c.texts)
+func (e *watchErrors) all() []string {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return slices.Clone(e.texts)
 }

@@ -11,85 +11,93 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// witness is an event handler that believes what it is told, and remembers what it
-// should not have been told.
-type witness struct {
-	mutex   sync.Mutex
-	told    map[string]*unstructured.Unstructured
+// eventRecorder is an event handler that keeps the objects that the events describe. It also
+// records each event that violates a guarantee of informers.
+type eventRecorder struct {
+	mutex sync.Mutex
+	// objects has the state that results from all events so far, by namespace and name.
+	objects map[string]*unstructured.Unstructured
+	// deleted has the UIDs of the deleted objects.
 	deleted []string
-	newest  map[string]string // the highest resourceVersion of each key, dead or alive
-	broken  []string
+	// latestVersion has the resourceVersion of the last event of each key. Keys of deleted
+	// objects stay.
+	latestVersion map[string]string
+	// violations has one text for each guarantee that an event violated.
+	violations []string
 }
 
-func newWitness() *witness {
-	return &witness{told: map[string]*unstructured.Unstructured{}, newest: map[string]string{}}
+func newEventRecorder() *eventRecorder {
+	return &eventRecorder{objects: map[string]*unstructured.Unstructured{}, latestVersion: map[string]string{}}
 }
 
 // OnAdd implements cache.ResourceEventHandler.
-func (w *witness) OnAdd(object any, _ bool) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	key, added := w.see("added", object)
-	if _, known := w.told[key]; known {
-		w.blame("%s was added twice", key)
+func (r *eventRecorder) OnAdd(object any, _ bool) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	key, added := r.checkVersion("added", object)
+	if _, known := r.objects[key]; known {
+		r.addViolation("%s was added twice", key)
 	}
-	w.told[key] = added
+	r.objects[key] = added
 }
 
 // OnUpdate implements cache.ResourceEventHandler.
-func (w *witness) OnUpdate(_, object any) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	key, updated := w.see("updated", object)
-	if _, known := w.told[key]; !known {
-		w.blame("%s was updated and never added", key)
+func (r *eventRecorder) OnUpdate(_, object any) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	key, updated := r.checkVersion("updated", object)
+	if _, known := r.objects[key]; !known {
+		r.addViolation("%s was updated and never added", key)
 	}
-	w.told[key] = updated
+	r.objects[key] = updated
 }
 
 // OnDelete implements cache.ResourceEventHandler.
-func (w *witness) OnDelete(object any) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	// The end was missed and only the absence seen: the last known state.
+func (r *eventRecorder) OnDelete(object any) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	// The informer missed the DELETED event and found at a relist that the object is gone. The
+	// event then contains the last known state.
 	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = unknown.Obj
 	}
-	key, gone := w.see("deleted", object)
-	if _, known := w.told[key]; !known {
-		w.blame("%s was deleted and never added", key)
+	key, deleted := r.checkVersion("deleted", object)
+	if _, known := r.objects[key]; !known {
+		r.addViolation("%s was deleted and never added", key)
 	}
-	delete(w.told, key)
-	w.deleted = append(w.deleted, string(gone.GetUID()))
+	delete(r.objects, key)
+	r.deleted = append(r.deleted, string(deleted.GetUID()))
 }
 
-// testify writes down what the handlers saw.
-func (w *witness) testify(answer *belief) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	answer.Told = maps.Clone(w.told)
-	answer.Deleted = slices.Clone(w.deleted)
-	answer.Broken = slices.Clone(w.broken)
+// addTo copies the recorded objects, deletions and violations to the report.
+func (r *eventRecorder) addTo(answer *report) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	answer.Told = maps.Clone(r.objects)
+	answer.Deleted = slices.Clone(r.deleted)
+	answer.Broken = slices.Clone(r.violations)
 }
 
-// see checks that time does not run backwards: by client-go's own comparison, the
-// resourceVersion of an object never falls, nor that of another of the same name.
-func (w *witness) see(what string, object any) (string, *unstructured.Unstructured) {
-	seen := object.(*unstructured.Unstructured)
-	key := cache.MetaObjectToName(seen).String()
-	version := seen.GetResourceVersion()
-	if before, known := w.newest[key]; known {
+// checkVersion records a violation if the resourceVersion of the object is lower than that of the
+// last event with the same namespace and name. This must not happen, even if the object was deleted
+// and created again. The comparison is that of client-go. checkVersion returns the key and the
+// object.
+func (r *eventRecorder) checkVersion(what string, object any) (string, *unstructured.Unstructured) {
+	typed := object.(*unstructured.Unstructured)
+	key := cache.MetaObjectToName(typed).String()
+	version := typed.GetResourceVersion()
+	if before, known := r.latestVersion[key]; known {
 		order, err := resourceversion.CompareResourceVersion(version, before)
 		if err != nil {
-			w.blame("%s was %s: %v", key, what, err)
+			r.addViolation("%s was %s: %v", key, what, err)
 		} else if order < 0 {
-			w.blame("%s was %s at %s, after it had been at %s", key, what, version, before)
+			r.addViolation("%s was %s at %s, after it had been at %s", key, what, version, before)
 		}
 	}
-	w.newest[key] = version
-	return key, seen
+	r.latestVersion[key] = version
+	return key, typed
 }
 
-func (w *witness) blame(format string, args ...any) {
-	w.broken = append(w.broken, fmt.Sprintf(format, args...))
+func (r *eventRecorder) addViolation(format string, args ...any) {
+	r.violations = append(r.violations, fmt.Sprintf(format, args...))
 }

@@ -1,40 +1,41 @@
-//! The constraints in the schema of `OperationRuleSet`: patterns, validation rules in CEL, and
-//! their messages.
+//! The constraints in the schema of `OperationRuleSet`: patterns, CEL validation rules, and the
+//! messages of these rules.
 
-/// A label value that is not empty (Kubernetes' `IsValidLabelValue`).
+/// Pattern of a label value that is not empty (`IsValidLabelValue` in apimachinery).
 pub(super) const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
-/// A label value, or nothing.
+/// Pattern of a label value, which may be empty.
 pub(super) const OPTIONAL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
-/// A DNS label (RFC 1123), such as the name of a namespace.
+/// Pattern of a DNS label (RFC 1123), such as the name of a namespace.
 pub(super) const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// A DNS label that begins with a letter (RFC 1035): versions and resources.
+/// Pattern of a DNS label that begins with a letter (RFC 1035), for versions and resources.
 pub(super) const DNS_1035_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
-/// A DNS subdomain, or nothing for the core group.
+/// Pattern of an API group: a DNS subdomain, or an empty string for the core group.
 pub(super) const GROUP: &str =
     "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
 
-/// Longest qualified name: a DNS subdomain of 253 characters, a slash, a name of 63.
+/// Maximum length of a label key: a DNS subdomain of 253 characters, a slash, and a name of 63
+/// characters.
 pub(super) const MAX_KEY: usize = 317;
-/// A CEL identifier, for names of variables.
+/// Pattern of a CEL identifier, for the names of variables.
 pub(super) const IDENTIFIER: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
-/// A duration as Go writes it (`30s`, `1h30m`), or bare seconds.
+/// Pattern of a duration, such as `30s` or `1h30m`. A number without a unit stands for seconds.
 pub(super) const DURATION: &str = "^([0-9]+|([0-9]+(\\.[0-9]+)?(ms|s|m|h))+)$";
-/// `*`, or a label value.
+/// Pattern of an operation in `supersedes`: `*`, or a label value.
 pub(super) const OPERATION_OR_ALL: &str = "^(\\*|[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$";
-/// CEL on a rule: `itemKey` needs `forEach`.
+/// CEL expression that is true if a rule without `forEach` has no `itemKey`.
 pub(super) const KEY_NEEDS_LIST: &str = "!has(self.itemKey) || has(self.forEach)";
-/// CEL that is true when every string of the list or map `self` is a qualified name.
+/// CEL expression that is true if every key of the map `self` is a valid label key.
 pub(super) const KEYS_ARE_QUALIFIED: &str = "self.all(key, key.indexOf('/') <= 253 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
-/// CEL that is true when no key of the map `self` is one that the server sets.
+/// CEL expression that is true if no key of the map `self` is reserved for the server.
 pub(super) const KEYS_ARE_FREE: &str = "self.all(key, !key.startsWith('ifo.kubevirt.io/') || key in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role'])";
-/// [`KEYS_ARE_QUALIFIED`] for one string.
+/// CEL expression that is true if the string `self` is a valid label key.
 pub(super) const KEY_IS_QUALIFIED: &str = "self.indexOf('/') <= 253 && self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')";
-/// [`KEYS_ARE_FREE`] for one string.
+/// CEL expression that is true if the string `self` is not reserved for the server.
 pub(super) const KEY_IS_FREE: &str = "!self.startsWith('ifo.kubevirt.io/') || self in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role']";
 
-/// Message for a label key that is not a qualified name.
+/// Message for an invalid label key.
 pub(super) const NOT_QUALIFIED: &str = "a label key must be a qualified name: an optional DNS subdomain and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit first and last";
-/// Message for a label key that only the server sets.
+/// Message for a label key that is reserved for the server.
 pub(super) const NOT_FREE: &str = "keys under ifo.kubevirt.io/ are set by the server; only ifo.kubevirt.io/correlation-group and ifo.kubevirt.io/correlation-role are free for rule sets";
-/// Message for a target that the server itself serves.
+/// Message for a target in one of the server's own API groups.
 pub(super) const FEEDS_BACK: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io cannot be targets: operations would be detected on operations";

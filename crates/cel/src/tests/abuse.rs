@@ -1,22 +1,26 @@
+//! Tests with hostile expressions: deep ones, expensive ones and random ones. They must return a
+//! value or an error within the budget, and must not panic or overflow the stack.
+
 use std::thread;
 
 use super::*;
 
-/// Stack size of a tokio worker.
+/// Stack size of a tokio worker thread in bytes.
 const WORKER_STACK: usize = 2 << 20;
 
-/// Compiles and evaluates on a stack of this size. Returns true if the source compiled.
-fn survive(source: &str) -> bool {
+/// Compiles and evaluates `source` on a stack of [`WORKER_STACK`] bytes. Returns true if it
+/// compiled. A stack overflow would end the test process.
+fn compiles_and_evaluates(source: &str) -> bool {
     thread::scope(|scope| {
         thread::Builder::new()
             .stack_size(WORKER_STACK)
             .spawn_scoped(scope, || {
-                let Ok(program) = any(source) else {
+                let Ok(program) = compile_any(source) else {
                     return false;
                 };
                 let json = br#"{"a":{"a":{"a":1}},"l":[1,2,3],"s":"text"}"#;
                 let doc = Doc::parse(json, &program.projection).unwrap();
-                let _ = answer(&program, &doc, &mut full());
+                let _ = evaluate(&program, &doc, &mut full_budget());
                 true
             })
             .unwrap()
@@ -25,12 +29,13 @@ fn survive(source: &str) -> bool {
     })
 }
 
-/// `open`, repeated, around `inner`.
+/// Returns `inner` between `times` repetitions of `open` and of `close`.
 fn nest(open: &str, inner: &str, close: &str, times: usize) -> String {
     format!("{}{inner}{}", open.repeat(times), close.repeat(times))
 }
 
-/// Shapes on which the parser or the evaluator recurses, as functions of their length.
+/// Returns expressions in which one construct is repeated `times` times. The parser or the
+/// evaluation recurses for each repetition.
 fn shapes(times: usize) -> Vec<String> {
     vec![
         format!("1{}", "+1".repeat(times)),
@@ -71,7 +76,7 @@ fn shapes(times: usize) -> Vec<String> {
 
 #[test]
 fn deep_expressions_return_a_value_or_an_error_and_never_abort() {
-    // Twice the limit of the source, and just below it.
+    // The first length is twice the limit, and the second is the limit.
     for length in [8192, compile::MAX_SOURCE] {
         for shape in shapes(1) {
             let unit = shapes(2)
@@ -86,7 +91,7 @@ fn deep_expressions_return_a_value_or_an_error_and_never_abort() {
                 source = shapes(times - shape.len().div_ceil(unit)).swap_remove(index);
                 assert!(source.len() <= length);
             }
-            survive(&source);
+            compiles_and_evaluates(&source);
         }
     }
 }
@@ -94,14 +99,14 @@ fn deep_expressions_return_a_value_or_an_error_and_never_abort() {
 #[test]
 fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
     for index in 0..shapes(1).len() {
-        // All sources, including those that do not compile.
+        // Sources that do not compile must not overflow the stack either.
         let compiled = [20, 60, 100, 120, 124, 200, 240, 247, 248, 249, 250]
             .into_iter()
-            .filter(|times| survive(&shapes(*times).swap_remove(index)))
+            .filter(|times| compiles_and_evaluates(&shapes(*times).swap_remove(index)))
             .count();
-        // The last ones are invalid at any length.
+        // The last shapes are never valid.
         let source = shapes(20).swap_remove(index);
-        let valid = any(&source).is_ok();
+        let valid = compile_any(&source).is_ok();
         assert_eq!(compiled > 0, valid, "{source}");
     }
 }
@@ -109,7 +114,7 @@ fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
 #[test]
 fn long_sources_are_refused() {
     let source = format!("'{}' == ''", "a".repeat(compile::MAX_SOURCE));
-    let error = any(&source).unwrap_err();
+    let error = compile_any(&source).unwrap_err();
     assert!(error.message.contains("limit 4096"), "{error}");
 }
 
@@ -120,10 +125,10 @@ fn nested_comprehensions_stop_when_the_budget_is_spent() {
     for depth in 0..9 {
         source = format!("{digits}.all(v{depth}, {source})");
     }
-    let program = any(&source).unwrap();
+    let program = compile_any(&source).unwrap();
     let doc = Doc::parse(b"{}", &program.projection).unwrap();
     assert_eq!(
-        answer(&program, &doc, &mut full()),
+        evaluate(&program, &doc, &mut full_budget()),
         Err(EvaluationFault::Budget)
     );
 }
@@ -142,11 +147,11 @@ fn an_exceeded_budget_is_not_absorbed_by_logical_operators() {
         format!("({spend} ? 1 : 2) == 1 || true"),
         format!("({spend}) == true || true"),
     ] {
-        let program = any(&source).unwrap();
+        let program = compile_any(&source).unwrap();
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
-        let mut budget = full();
+        let mut budget = full_budget();
         assert_eq!(
-            answer(&program, &doc, &mut budget),
+            evaluate(&program, &doc, &mut budget),
             Err(EvaluationFault::Budget),
             "{source}"
         );
@@ -173,10 +178,10 @@ fn the_budget_limits_copied_bytes() {
         "object.l.all(x, object.l.map(y, y) == object.l)",
         "object.l.all(x, !('a' in object.l) && !('b' in object.l) && !(2 in object.l))",
     ] {
-        let program = any(source).unwrap();
+        let program = compile_any(source).unwrap();
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
-        let mut budget = full();
-        let outcome = answer(&program, &doc, &mut budget);
+        let mut budget = full_budget();
+        let outcome = evaluate(&program, &doc, &mut budget);
         assert!(
             outcome == Err(EvaluationFault::Budget) || budget.left < STEPS_PER_OBJECT - 50_000,
             "{source}: {} left",
@@ -192,7 +197,7 @@ fn functions_charge_their_result_before_they_build_it() {
         "{{\"s\":\"{long}\",\"l\":[{}1],\"t\":\"ab\"}}",
         "1,".repeat(999)
     );
-    // Each would create gigabytes, or take as long.
+    // Without a budget, each expression would create gigabytes, or take as much time.
     let mut nested = "object.s".to_owned();
     for _ in 0..6 {
         nested = format!("{nested}.replace('x', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx')");
@@ -228,11 +233,11 @@ fn functions_charge_their_result_before_they_build_it() {
         "object.l.all(x, object.l.all(y, object.t.charAt(0) == 'a'))".to_owned(),
         "object.l.all(x, object.l.all(y, isQuantity('1Gi')))".to_owned(),
     ] {
-        let Ok(program) = any(&source) else {
-            panic!("{}", any(&source).unwrap_err());
+        let Ok(program) = compile_any(&source) else {
+            panic!("{}", compile_any(&source).unwrap_err());
         };
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
-        let outcome = answer(&program, &doc, &mut full());
+        let outcome = evaluate(&program, &doc, &mut full_budget());
         assert_eq!(outcome, Err(EvaluationFault::Budget), "{source}");
     }
 }
@@ -261,9 +266,9 @@ fn the_digits_of_quantities_are_limited() {
         ("isQuantity(object.long)", Ok("bool:false")),
     ] {
         let json = format!("{{\"long\":\"{}\"}}", "9".repeat(1 << 20));
-        let program = any(source).unwrap();
+        let program = compile_any(source).unwrap();
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
-        match (answer(&program, &doc, &mut full()), expected) {
+        match (evaluate(&program, &doc, &mut full_budget()), expected) {
             (Ok(value), Ok(expected)) => assert_eq!(value, expected, "{source}"),
             (Err(EvaluationFault::Error(message)), Err(())) => {
                 let message = message.to_string();
@@ -300,7 +305,7 @@ fn chains_of_variables_have_the_depth_limit_of_one_expression() {
         };
         assert_eq!(refused.message, "expression recursion limit exceeded: 250");
         assert!(last > 100, "{last}");
-        // The deepest one is evaluated on the stack of a worker, and so is its result.
+        // The deepest variable is evaluated, compared and formatted on a worker's stack.
         let name = format!("variables.v{last}");
         thread::scope(|scope| {
             let reading = thread::Builder::new()
@@ -315,11 +320,13 @@ fn chains_of_variables_have_the_depth_limit_of_one_expression() {
                             continue;
                         };
                         let doc = Doc::parse(b"{}", program.projection()).unwrap();
-                        let mut budget = full();
+                        let mut budget = full_budget();
                         let mut scope =
                             EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
                         scope.set_variables(&environment);
                         let outcome = program.value(&mut scope);
+                        // The third value has two elements at each level, so it exceeds the
+                        // budget.
                         let doubles = step.contains(',');
                         assert_eq!(
                             outcome.err(),
@@ -348,12 +355,13 @@ fn patterns_compile_within_a_size_limit() {
             format!("'aaaa'.matches('{pattern}')"),
             format!("'aaaa'.matches('' + '{pattern}')"),
         ] {
-            assert!(survive(&literal), "{literal}");
+            assert!(compiles_and_evaluates(&literal), "{literal}");
         }
     }
 }
 
-/// A small generator of pseudo-random numbers, the same on every run.
+/// A generator of pseudo-random numbers. A test always starts with the same number, so it can be
+/// repeated.
 struct Random(u64);
 
 impl Random {
@@ -422,10 +430,10 @@ fn mutated_patterns_do_not_panic() {
             pattern.matches("aé-19 \n");
         }
     }
-    assert!(compiled > 2_000, "{compiled} compiled");
+    assert!(compiled > 2_000, "only {compiled} patterns compiled");
 }
 
-/// The texts that a mutation inserts.
+/// The texts that mutations insert into an expression.
 const PIECES: [&str; 55] = [
     "(",
     ")",
@@ -487,9 +495,9 @@ const PIECES: [&str; 55] = [
 #[test]
 fn mutated_expressions_neither_panic_nor_hang() {
     let golden = Golden::load();
-    let whole = whole();
+    let whole = whole_object();
     let doc = Doc::parse(golden.objects[4].as_bytes(), &whole).unwrap();
-    let functions = functions::functions();
+    let functions = functions::load_functions();
     let seeds: Vec<&str> = (golden.cases.iter().map(|case| &*case.expr))
         .chain(functions.cases.iter().map(|case| &*case.expr))
         .collect();
@@ -520,17 +528,20 @@ fn mutated_expressions_neither_panic_nor_hang() {
         sources.push(text.into_iter().collect::<String>());
     }
     let mut compiled = 0;
-    for (source, program) in sources.iter().zip(all(&sources, &Environment::default())) {
+    for (source, program) in sources
+        .iter()
+        .zip(compile_all(&sources, &Environment::default()))
+    {
         if let Ok(program) = program {
             compiled += 1;
             let projected = Doc::parse(golden.objects[4].as_bytes(), &program.projection).unwrap();
-            let expected = answer(&program, &doc, &mut full());
+            let expected = evaluate(&program, &doc, &mut full_budget());
             assert_eq!(
-                answer(&program, &projected, &mut full()),
+                evaluate(&program, &projected, &mut full_budget()),
                 expected,
                 "{source}"
             );
         }
     }
-    assert!(compiled > 300, "{compiled} compiled");
+    assert!(compiled > 300, "only {compiled} expressions compiled");
 }

@@ -1,34 +1,37 @@
+//! Tests of the string functions and the quantity functions with recorded results of cel-go and
+//! Kubernetes.
+
 use super::*;
 
-/// Answers of cel-go for its string functions and Kubernetes' quantities.
+/// The golden file with recorded results of cel-go's string functions and Kubernetes' quantities.
 #[derive(Deserialize)]
 pub(super) struct Functions {
     pub object: String,
-    pub cases: Vec<Answered>,
+    pub cases: Vec<FunctionCase>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Answered {
+pub(super) struct FunctionCase {
     pub expr: String,
     phase: String,
     v: String,
 }
 
-pub(super) fn functions() -> Functions {
+pub(super) fn load_functions() -> Functions {
     serde_json::from_str(include_str!("../../../../tests/golden/functions.json")).unwrap()
 }
 
 impl Functions {
-    /// Each case, with its expression compiled.
-    pub(super) fn compiled(&self) -> Vec<(&Answered, Result<Compiled, CompileError>)> {
+    /// Returns each case with its compiled expression.
+    pub(super) fn compiled(&self) -> Vec<(&FunctionCase, Result<Compiled, CompileError>)> {
         let sources: Vec<_> = self.cases.iter().map(|case| &case.expr).collect();
-        let compiled = all(&sources, &Environment::default());
+        let compiled = compile_all(&sources, &Environment::default());
         self.cases.iter().zip(compiled).collect()
     }
 }
 
-/// Returns the result of a case in the format of the golden file.
-fn outcome(
+/// Evaluates a case. Returns its phase, and its value or error, in the format of the golden file.
+fn phase_and_value(
     program: &Result<Compiled, CompileError>,
     json: &str,
     projection: Option<&Projection>,
@@ -45,16 +48,16 @@ fn outcome(
     };
     let projection = projection.unwrap_or(&program.projection);
     let doc = Doc::parse(json.as_bytes(), projection).unwrap();
-    match answer(program, &doc, &mut full()) {
+    match evaluate(program, &doc, &mut full_budget()) {
         Ok(value) => ("ok", value),
         Err(failure) => ("eval-err", failure.to_string()),
     }
 }
 
-/// Cuts an error before the value that cel-go quotes. Our errors quote no value.
+/// Removes the part of an error in which cel-go quotes a value, because our errors quote no values.
 fn without_values(text: &str) -> &str {
     if text.starts_with("index ") && text.ends_with(" out of range") {
-        return "index out of range"; // cel-go says which value of a format.
+        return "index out of range"; // cel-go's error contains the index.
     }
     let starts = [
         "could not parse formatting clause: error while parsing precision",
@@ -69,21 +72,21 @@ fn without_values(text: &str) -> &str {
 
 #[test]
 fn functions_return_the_values_and_errors_of_kubernetes() {
-    let golden = functions();
+    let golden = load_functions();
     assert!(golden.cases.len() > 400);
     let mut wrong = Vec::new();
     for (case, program) in golden.compiled() {
-        let (phase, value) = outcome(&program, &golden.object, None);
+        let (phase, value) = phase_and_value(&program, &golden.object, None);
         if phase != case.phase || without_values(&value) != without_values(&case.v) {
             wrong.push(format!(
-                "{}\n  there: {} {}\n  here:  {phase} {value}",
+                "{}\n  Kubernetes: {} {}\n  here:       {phase} {value}",
                 case.expr, case.phase, case.v
             ));
         }
     }
     assert!(
         wrong.is_empty(),
-        "{} differ\n{}",
+        "{} cases differ\n{}",
         wrong.len(),
         wrong.join("\n")
     );
@@ -91,12 +94,12 @@ fn functions_return_the_values_and_errors_of_kubernetes() {
 
 #[test]
 fn functions_return_the_same_on_projected_and_whole_documents() {
-    let golden = functions();
-    let whole = whole();
+    let golden = load_functions();
+    let whole = whole_object();
     for (case, program) in golden.compiled() {
         assert_eq!(
-            outcome(&program, &golden.object, None),
-            outcome(&program, &golden.object, Some(&whole)),
+            phase_and_value(&program, &golden.object, None),
+            phase_and_value(&program, &golden.object, Some(&whole)),
             "{}",
             case.expr
         );

@@ -1,15 +1,18 @@
+//! Tests that values and errors equal the recorded results of cel-go, and that the values do not
+//! depend on the projection.
+
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// Beginnings of syntax errors whose text or position differs from cel-go's.
-const WORDED_OTHERWISE: [&str; 5] = [
-    // The column of the dot, instead of the identifier.
+/// Beginnings of the expressions whose syntax error has another text or position than in cel-go.
+const OTHER_SYNTAX_ERRORS: [&str; 5] = [
+    // The column is that of the dot. In cel-go, it is that of the identifier.
     "object.`metadata`.name",
     "object.metadata.labels.`a/b`",
-    // "no viable alternative" for "mismatched input".
+    // The text is "no viable alternative". In cel-go, it is "mismatched input".
     "object.null",
-    // At the same position, but with all tokens that can follow an operand.
+    // The position is the same, but the text lists all tokens that can follow an operand.
     "1 ? 2",
     "true ? true ? true ? ",
 ];
@@ -35,7 +38,7 @@ fn values_equal_those_of_cel_go() {
     }
     assert!(
         wrong.is_empty(),
-        "{} differ\n{}",
+        "{} cases differ\n{}",
         wrong.len(),
         wrong.join("\n")
     );
@@ -46,11 +49,11 @@ fn compile_errors_have_the_text_and_position_of_cel_go() {
     let golden = Golden::load();
     let mut wrong = Vec::new();
     for (case, program) in golden.compiled() {
-        if case.phase != "compile-err" || is_worded_otherwise(&case.expr) {
+        if case.phase != "compile-err" || has_other_syntax_error(&case.expr) {
             continue;
         }
         let error = program.expect_err(&case.expr);
-        // The golden file has only the first line.
+        // The golden file has only the first line of an error.
         let text = format!("ERROR: <input>:{error}");
         if text.lines().next() != Some(&case.v) {
             wrong.push(format!(
@@ -61,7 +64,7 @@ fn compile_errors_have_the_text_and_position_of_cel_go() {
     }
     assert!(
         wrong.is_empty(),
-        "{} differ\n{}",
+        "{} cases differ\n{}",
         wrong.len(),
         wrong.join("\n")
     );
@@ -70,7 +73,7 @@ fn compile_errors_have_the_text_and_position_of_cel_go() {
 #[test]
 fn projected_and_whole_documents_give_the_same_values() {
     let golden = Golden::load();
-    let whole = whole();
+    let whole = whole_object();
     for (case, program) in golden.compiled() {
         if case.phase == "badobj" {
             continue;
@@ -88,7 +91,7 @@ fn projected_and_whole_documents_give_the_same_values() {
 #[test]
 fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
     let golden = Golden::load();
-    let whole = whole();
+    let whole = whole_object();
     let programs: Vec<_> = golden
         .compiled()
         .into_iter()
@@ -96,7 +99,8 @@ fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
         .collect();
     let mut merged = Projection::default();
     for program in &programs {
-        // An expression that reads the whole object would hide the projections of the others.
+        // With an expression that reads the whole object, the union of the projections would be
+        // the whole object.
         if program.projection != whole {
             merged.merge(&program.projection);
         }
@@ -106,10 +110,10 @@ fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
             continue;
         };
         for program in &programs {
-            let expected = answer(program, &all, &mut full());
+            let expected = evaluate(program, &all, &mut full_budget());
             let own = Doc::parse(json.as_bytes(), &program.projection).unwrap();
             assert_eq!(
-                answer(program, &own, &mut full()),
+                evaluate(program, &own, &mut full_budget()),
                 expected,
                 "{}",
                 program.source
@@ -117,7 +121,7 @@ fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
             if program.projection != whole {
                 let shared = Doc::parse(json.as_bytes(), &merged).unwrap();
                 assert_eq!(
-                    answer(program, &shared, &mut full()),
+                    evaluate(program, &shared, &mut full_budget()),
                     expected,
                     "{}",
                     program.source
@@ -127,8 +131,9 @@ fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
     }
 }
 
-/// Evaluates with only the fields that `program` and its list of items need.
-fn through(
+/// Evaluates `program` on only those fields of the object that `program` and `items` need. The
+/// value of `item` is the last element of the list that `items` returns.
+fn evaluate_with_item(
     program: &Program,
     environment: &Environment,
     items: &Program,
@@ -137,18 +142,18 @@ fn through(
     let mut projection = items.items_projection(environment, [program]);
     projection.merge(program.projection());
     let doc = Doc::parse(json, &projection).unwrap();
-    let mut budget = full();
+    let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
     scope.set_variables(environment);
     let item = items.items(&mut scope)?.pop();
     scope.set_item(item);
-    program.run(&mut scope).map(|value| print(&value))
+    program.run(&mut scope).map(|value| format_value(&value))
 }
 
 #[test]
 fn the_projection_includes_fields_read_through_variables_and_items() {
     let golden = Golden::load();
-    let whole = whole();
+    let whole = whole_object();
     let mut environment = Environment::default();
     for (name, source) in [
         ("o", "object"),
@@ -174,7 +179,8 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
         let Ok(original) = original else {
             continue;
         };
-        // They are equal if the expression does not name the replaced part.
+        // Each of these expressions reads the same fields as the original one, but through a
+        // variable or through `item`. So it must have the same result.
         let rewrites: Vec<_> = BTreeSet::from([
             case.expr.replace("object", "variables.o"),
             case.expr.replace("object", "item"),
@@ -186,24 +192,24 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
         ])
         .into_iter()
         .collect();
-        let programs: Vec<_> = all(&rewrites, &inner)
+        let programs: Vec<_> = compile_all(&rewrites, &inner)
             .into_iter()
             .filter_map(|compiled| Some(Program(Arc::new(compiled.ok()?))))
             .collect();
         for (json, doc) in &docs {
-            let expected = answer(&original, doc, &mut full());
+            let expected = evaluate(&original, doc, &mut full_budget());
             for program in &programs {
-                let found = through(program, &environment, &items, json.as_bytes());
+                let found = evaluate_with_item(program, &environment, &items, json.as_bytes());
                 assert_eq!(found, expected, "{}", program.source());
                 compared += 1;
             }
         }
     }
-    assert!(compared > 5_000, "{compared} compared");
+    assert!(compared > 5_000, "only {compared} results were compared");
 }
 
-fn is_worded_otherwise(source: &str) -> bool {
-    WORDED_OTHERWISE
+fn has_other_syntax_error(source: &str) -> bool {
+    OTHER_SYNTAX_ERRORS
         .iter()
         .any(|start| source.starts_with(start))
 }
@@ -227,7 +233,7 @@ fn phase_and_value(
         Ok(doc) => doc,
         Err(error) => return ("badobj".to_owned(), error.to_string()),
     };
-    match answer(program, &doc, &mut full()) {
+    match evaluate(program, &doc, &mut full_budget()) {
         Ok(value) => ("ok".to_owned(), value),
         Err(EvaluationFault::Missing(what)) => ("missing".to_owned(), what.to_string()),
         Err(failure) => ("eval-err".to_owned(), failure.to_string()),

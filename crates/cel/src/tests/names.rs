@@ -1,4 +1,4 @@
-//! Tests of variables and items.
+//! Tests of the names `variables` and `item`, and of the conversion of results.
 
 use super::*;
 
@@ -22,6 +22,7 @@ fn now() -> Timestamp {
     "2026-11-21T08:00:00Z".parse().unwrap()
 }
 
+/// Returns an environment with these variables. Each is a name and an expression.
 fn environment(variables: &[(&str, &str)]) -> Environment {
     let mut environment = Environment::default();
     for (name, source) in variables {
@@ -32,7 +33,8 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     environment
 }
 
-fn with(
+/// Compiles `source` with the names in `environment`.
+fn compile_with(
     source: &str,
     kind: ResultKind,
     environment: &Environment,
@@ -40,11 +42,11 @@ fn with(
     super::super::compile(source, kind, environment)
 }
 
-/// The value of a program with `environment`, as JSON in the format of the golden file.
-fn value(source: &str, environment: &Environment) -> Result<String, EvaluationFault> {
-    let program = with(source, ResultKind::Any, environment).unwrap();
+/// Compiles and evaluates an expression on [`JSON`]. Returns the value as JSON.
+fn evaluate_to_json(source: &str, environment: &Environment) -> Result<String, EvaluationFault> {
+    let program = compile_with(source, ResultKind::Any, environment).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    let mut budget = full();
+    let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     scope.set_variables(environment);
     program
@@ -70,7 +72,7 @@ fn variables_have_their_values_and_later_ones_use_earlier_ones() {
         ("[{'count': 7}].map(variables, .variables.count)", "[2]"),
     ] {
         assert_eq!(
-            value(source, &environment),
+            evaluate_to_json(source, &environment),
             Ok(expected.to_owned()),
             "{source}"
         );
@@ -80,7 +82,7 @@ fn variables_have_their_values_and_later_ones_use_earlier_ones() {
 #[test]
 fn unknown_names_are_rejected_with_their_position() {
     let environment = environment(&[("count", "1"), ("name", "object.metadata.name")]);
-    for (source, complaint) in [
+    for (source, expected) in [
         ("variables.x", "1:10: undefined field 'x'"),
         (
             "item.x == 1",
@@ -111,20 +113,20 @@ fn unknown_names_are_rejected_with_their_position() {
             "1:16: type 'int' does not support field selection",
         ),
     ] {
-        let error = with(source, ResultKind::Any, &environment).unwrap_err();
-        assert_eq!(error.to_string(), complaint, "{source}");
+        let error = compile_with(source, ResultKind::Any, &environment).unwrap_err();
+        assert_eq!(error.to_string(), expected, "{source}");
     }
-    // Without variables, the name `variables` does not exist.
-    let error = with("variables.x", ResultKind::Any, &Environment::default()).unwrap_err();
+    // The error is the same if no variable is declared.
+    let error = compile_with("variables.x", ResultKind::Any, &Environment::default()).unwrap_err();
     assert_eq!(error.message, "undefined field 'x'");
-    assert!(with("variables.count", ResultKind::Bool, &environment).is_err());
-    assert!(with("variables.name", ResultKind::Bool, &environment).is_ok());
+    assert!(compile_with("variables.count", ResultKind::Bool, &environment).is_err());
+    assert!(compile_with("variables.name", ResultKind::Bool, &environment).is_ok());
 }
 
 #[test]
 fn variable_names_are_unique_identifiers() {
     let mut environment = environment(&[("a", "1")]);
-    let one = with("1", ResultKind::Any, &environment).unwrap();
+    let one = compile_with("1", ResultKind::Any, &environment).unwrap();
     for name in ["", "1a", "a-b", "a.b", "é", "in", "null", "for"] {
         assert_eq!(
             environment.declare(name, one.clone()),
@@ -135,7 +137,7 @@ fn variable_names_are_unique_identifiers() {
         environment.declare("a", one.clone()),
         Err(DeclareError::Twice("a".to_owned()))
     );
-    let of_item = with("item.x", ResultKind::Any, &environment.with_item()).unwrap();
+    let of_item = compile_with("item.x", ResultKind::Any, &environment.with_item()).unwrap();
     assert_eq!(
         environment.declare("b", of_item),
         Err(DeclareError::Item("b".to_owned()))
@@ -144,7 +146,7 @@ fn variable_names_are_unique_identifiers() {
 }
 
 #[test]
-fn a_variable_is_evaluated_once_and_its_failure_is_that_of_its_readers() {
+fn a_variable_is_evaluated_once_and_every_expression_that_reads_it_has_its_error() {
     let environment = environment(&[
         ("costly", "object.status.vms.map(v, v.id)"),
         ("failing", "object.status.nowhere"),
@@ -153,23 +155,24 @@ fn a_variable_is_evaluated_once_and_its_failure_is_that_of_its_readers() {
     let spent = |sources: &[&str]| {
         let programs: Vec<_> = sources
             .iter()
-            .map(|source| with(source, ResultKind::Any, &environment).unwrap())
+            .map(|source| compile_with(source, ResultKind::Any, &environment).unwrap())
             .collect();
         let mut projection = Projection::default();
         for program in &programs {
             projection.merge(program.projection());
         }
         let doc = Doc::parse(JSON, &projection).unwrap();
-        let mut budget = full();
+        let mut budget = full_budget();
         let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
         scope.set_variables(&environment);
         let outcomes: Vec<_> = programs
             .iter()
-            .map(|program| program.run(&mut scope).map(|value| print(&value)))
+            .map(|program| program.run(&mut scope).map(|value| format_value(&value)))
             .collect();
         (outcomes, STEPS_PER_OBJECT - scope.budget.left)
     };
-    // One step for the program, one for the variable, and three for its elements.
+    // The program and the variable take one step each, and the three elements of the variable's
+    // list take three.
     assert_eq!(spent(&["size(variables.costly)"]).1, 5);
     let twice = "size(variables.costly) == size(variables.costly)";
     assert_eq!(spent(&[twice, twice]).1, 6);
@@ -184,12 +187,12 @@ fn a_variable_is_evaluated_once_and_its_failure_is_that_of_its_readers() {
 }
 
 #[test]
-fn variables_do_not_outlive_their_environment() {
+fn a_new_environment_replaces_the_values_of_variables() {
     let one = environment(&[("a", "1")]);
     let two = environment(&[("a", "2")]);
-    let program = with("variables.a", ResultKind::Any, &one).unwrap();
+    let program = compile_with("variables.a", ResultKind::Any, &one).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    let mut budget = full();
+    let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     assert!(program.value(&mut scope).is_err());
     scope.set_variables(&one);
@@ -206,7 +209,7 @@ fn every_expression_that_uses_a_variable_that_reads_now_depends_on_time() {
         ("old", "variables.age > duration('1m')"),
     ]);
     let reads = |source: &str| {
-        let program = with(source, ResultKind::Any, &environment).unwrap();
+        let program = compile_with(source, ResultKind::Any, &environment).unwrap();
         (program.reads_now(), program)
     };
     assert!(!reads("object.spec.replicas").0);
@@ -217,7 +220,7 @@ fn every_expression_that_uses_a_variable_that_reads_now_depends_on_time() {
     let mut projection = old.projection().clone();
     projection.merge(fresh.projection());
     let doc = Doc::parse(JSON, &projection).unwrap();
-    let mut budget = full();
+    let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     scope.set_variables(&environment);
     assert_eq!(fresh.value(&mut scope).unwrap().value, true);
@@ -238,7 +241,7 @@ fn the_projection_has_exactly_the_fields_that_used_variables_read() {
         ("unused", "object"),
     ]);
     let projection = |source: &str| {
-        with(source, ResultKind::Any, &environment)
+        compile_with(source, ResultKind::Any, &environment)
             .unwrap()
             .projection()
             .clone()
@@ -246,7 +249,7 @@ fn the_projection_has_exactly_the_fields_that_used_variables_read() {
     let mut expected = Projection::default();
     expected.add(&["status", "vms", "*", "id"]);
     assert_eq!(projection("variables.vms.exists(v, v.id == 'a')"), expected);
-    // The variables, in the order in which they are read.
+    // This expression reads two variables.
     let mut expected = Projection::default();
     expected.add(&["status", "percent"]);
     expected.add(&["status", "vms", "*", "id"]);
@@ -260,12 +263,12 @@ fn the_projection_has_exactly_the_fields_that_used_variables_read() {
 fn each_item_is_visible_as_item_to_other_expressions() {
     let environment = environment(&[("copying", "object.status.vms.filter(v, v.phase == 'Copy')")]);
     let inner = environment.with_item();
-    let each = with("variables.copying", ResultKind::List, &environment).unwrap();
-    let key = with("item.id", ResultKind::Key, &inner).unwrap();
+    let each = compile_with("variables.copying", ResultKind::List, &environment).unwrap();
+    let key = compile_with("item.id", ResultKind::Key, &inner).unwrap();
     let text = "'%s of %d'.format([item.id, size(variables.copying)])";
-    let text = with(text, ResultKind::String, &inner).unwrap();
+    let text = compile_with(text, ResultKind::String, &inner).unwrap();
     let progress = "double(item.disks[0].done) * 100.0 / double(item.disks[0].total)";
-    let progress = with(progress, ResultKind::Progress, &inner).unwrap();
+    let progress = compile_with(progress, ResultKind::Progress, &inner).unwrap();
     let readers = [&key, &text, &progress];
     let narrow = each.items_projection(&environment, readers);
     let mut expected = Projection::default();
@@ -282,7 +285,7 @@ fn each_item_is_visible_as_item_to_other_expressions() {
             projection.merge(reader.projection());
         }
         let doc = Doc::parse(JSON, projection).unwrap();
-        let mut budget = full();
+        let mut budget = full_budget();
         let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
         scope.set_variables(&environment);
         assert!(key.key(&mut scope).is_err());
@@ -310,7 +313,7 @@ fn each_item_is_visible_as_item_to_other_expressions() {
 
 #[test]
 fn items_come_from_lists_only_and_are_limited_by_the_budget() {
-    let program = with("object.l", ResultKind::List, &Environment::default()).unwrap();
+    let program = compile_with("object.l", ResultKind::List, &Environment::default()).unwrap();
     let items = |json: &str, left: u64| {
         let doc = Doc::parse(json.as_bytes(), program.projection()).unwrap();
         let mut budget = Budget { left };
@@ -336,7 +339,7 @@ fn each_result_kind_accepts_only_the_types_it_can_use() {
     let all = [
         "true", "'a'", "1", "1u", "1.5", "now", "[1]", "{'a': 1}", "b'x'", "object.x",
     ];
-    for (kind, taken) in [
+    for (kind, accepted) in [
         (ResultKind::Bool, &["true", "object.x"][..]),
         (ResultKind::String, &["'a'", "object.x"]),
         (ResultKind::Progress, &["'a'", "1", "1u", "1.5", "object.x"]),
@@ -349,7 +352,7 @@ fn each_result_kind_accepts_only_the_types_it_can_use() {
             let compiled = compile(source, kind);
             assert_eq!(
                 compiled.is_ok(),
-                taken.contains(&source),
+                accepted.contains(&source),
                 "{source} as {kind:?}"
             );
         }
@@ -362,15 +365,16 @@ fn each_result_kind_accepts_only_the_types_it_can_use() {
     );
 }
 
-fn scoped<T>(
+/// Evaluates an expression on [`JSON`] with `method`, which converts the result to `kind`.
+fn evaluate_as<T>(
     source: &str,
     kind: ResultKind,
-    take: impl FnOnce(&Program, &mut EvaluationScope<'_>) -> Result<T, EvaluationFault>,
+    method: impl FnOnce(&Program, &mut EvaluationScope<'_>) -> Result<T, EvaluationFault>,
 ) -> Result<T, EvaluationFault> {
     let program = compile(source, kind).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    let mut budget = full();
-    take(
+    let mut budget = full_budget();
+    method(
         &program,
         &mut EvaluationScope::new(&doc, now(), &mut budget),
     )
@@ -401,11 +405,11 @@ fn progress_is_a_whole_number_of_percent_if_it_is_a_number() {
         ("object.status.empty", None),
         ("object.status.zero", None),
     ] {
-        let progress = scoped(source, ResultKind::Progress, Program::progress);
+        let progress = evaluate_as(source, ResultKind::Progress, Program::progress);
         assert_eq!(progress, Ok(expected), "{source}");
     }
     for source in ["0.0 / 0.0", "1.0 / 0.0", "object.status", "dyn(true)"] {
-        let progress = scoped(source, ResultKind::Progress, Program::progress);
+        let progress = evaluate_as(source, ResultKind::Progress, Program::progress);
         assert!(
             matches!(progress, Err(EvaluationFault::Error(_))),
             "{source}"
@@ -423,7 +427,7 @@ fn times_are_timestamps_or_rfc_3339() {
         ("object.status.empty", None),
         ("object.status.zero", None),
     ] {
-        let time = scoped(source, ResultKind::Time, Program::time);
+        let time = evaluate_as(source, ResultKind::Time, Program::time);
         assert_eq!(time, Ok(expected), "{source}");
     }
     for source in [
@@ -432,10 +436,10 @@ fn times_are_timestamps_or_rfc_3339() {
         "object.spec.replicas",
         "'9999-12-31T23:59:59Z'",
     ] {
-        let time = scoped(source, ResultKind::Time, Program::time);
+        let time = evaluate_as(source, ResultKind::Time, Program::time);
         assert!(matches!(time, Err(EvaluationFault::Error(_))), "{source}");
     }
-    let missing = scoped("object.status.nowhere", ResultKind::Time, Program::time);
+    let missing = evaluate_as("object.status.nowhere", ResultKind::Time, Program::time);
     assert!(matches!(missing, Err(EvaluationFault::Missing(_))));
 }
 
@@ -464,7 +468,7 @@ fn values_are_displayed_as_json_with_their_type() {
         ("quantity('1e2000')", "kubernetes.Quantity", r#""1e2000""#),
         ("{1: [true, 'x']}", "map", r#"{"1":[true,"x"]}"#),
     ] {
-        let answer = scoped(source, ResultKind::Any, Program::value).unwrap();
+        let answer = evaluate_as(source, ResultKind::Any, Program::value).unwrap();
         assert_eq!(answer.type_name, name, "{source}");
         assert_eq!(answer.value.to_string(), json, "{source}");
     }

@@ -1,3 +1,5 @@
+//! Tests of evaluations, of timestamps and regular expressions, and of decoded documents.
+
 use super::*;
 
 const JSON: &[u8] = br#"{
@@ -10,33 +12,34 @@ fn now() -> Timestamp {
     "2026-11-21T08:00:00Z".parse().unwrap()
 }
 
-fn test(source: &str) -> (Result<bool, EvaluationFault>, bool) {
+/// Evaluates an expression on [`JSON`]. Returns the result, and true if the evaluation read `now`.
+fn evaluate_bool(source: &str) -> (Result<bool, EvaluationFault>, bool) {
     let program = compile(source, ResultKind::Bool).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    let mut budget = full();
+    let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     let outcome = program.test(&mut scope);
     (outcome, scope.read_now)
 }
 
-fn text(source: &str) -> Result<String, EvaluationFault> {
+fn evaluate_string(source: &str) -> Result<String, EvaluationFault> {
     let program = compile(source, ResultKind::String).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    program.text(&mut EvaluationScope::new(&doc, now(), &mut full()))
+    program.text(&mut EvaluationScope::new(&doc, now(), &mut full_budget()))
 }
 
-fn value(source: &str) -> Result<String, EvaluationFault> {
-    let program = any(source).unwrap();
+fn evaluate_any(source: &str) -> Result<String, EvaluationFault> {
+    let program = compile_any(source).unwrap();
     let doc = Doc::parse(JSON, &program.projection).unwrap();
-    answer(&program, &doc, &mut full())
+    evaluate(&program, &doc, &mut full_budget())
 }
 
-fn complaint(source: &str, kind: ResultKind) -> String {
+fn compilation_error(source: &str, kind: ResultKind) -> String {
     compile(source, kind).unwrap_err().to_string()
 }
 
 #[test]
-fn a_program_remembers_its_source() {
+fn a_program_returns_its_source() {
     let program = compile("object.a == 1", ResultKind::Bool).unwrap();
     assert_eq!(program.source(), "object.a == 1");
 }
@@ -44,12 +47,15 @@ fn a_program_remembers_its_source() {
 #[test]
 fn now_is_the_evaluation_time_and_reading_it_is_recorded() {
     let after = "now - timestamp(object.status.started) > duration('10s')";
-    assert_eq!(test(after), (Ok(true), true));
-    assert_eq!(text("string(now)"), Ok("2026-11-21T08:00:00Z".to_owned()));
+    assert_eq!(evaluate_bool(after), (Ok(true), true));
+    assert_eq!(
+        evaluate_string("string(now)"),
+        Ok("2026-11-21T08:00:00Z".to_owned())
+    );
 }
 
 #[test]
-fn now_before_1970_counts_up() {
+fn a_time_before_1970_with_a_fraction_is_formatted() {
     let time: Timestamp = "1969-12-31T23:59:58.5Z".parse().unwrap();
     assert_eq!(
         time::Instant::from(time).to_string(),
@@ -60,14 +66,14 @@ fn now_before_1970_counts_up() {
 #[test]
 fn now_in_an_unevaluated_branch_is_not_recorded_as_read() {
     let unread = "object.status.phase == 'Running' || now > timestamp(0)";
-    assert_eq!(test(unread), (Ok(true), false));
+    assert_eq!(evaluate_bool(unread), (Ok(true), false));
 }
 
 #[test]
 fn a_failed_evaluation_records_that_it_read_now() {
     let failing = "now > timestamp(0) && object.nowhere == 1";
     assert_eq!(
-        test(failing),
+        evaluate_bool(failing),
         (
             Err(EvaluationFault::Missing(MissingKey::spelled("nowhere"))),
             true
@@ -91,7 +97,7 @@ fn absent_fields_are_missing() {
         ("object.spec.list.exists(x, x.y == 1)", "y"),
     ] {
         assert_eq!(
-            test(source).0,
+            evaluate_bool(source).0,
             Err(EvaluationFault::Missing(MissingKey::spelled(what))),
             "{source}"
         );
@@ -113,7 +119,7 @@ fn failures_other_than_a_missing_field_are_errors() {
         "object.status.phase.matches('(')",
     ] {
         assert!(
-            matches!(test(source).0, Err(EvaluationFault::Error(_))),
+            matches!(evaluate_bool(source).0, Err(EvaluationFault::Error(_))),
             "{source}"
         );
     }
@@ -122,23 +128,23 @@ fn failures_other_than_a_missing_field_are_errors() {
 #[test]
 fn either_operand_absorbs_the_failure_of_the_other() {
     for failing in ["object.nowhere", "1 / 0 == 1", "object.status.phase"] {
-        assert_eq!(test(&format!("({failing}) || true")).0, Ok(true));
-        assert_eq!(test(&format!("true || ({failing})")).0, Ok(true));
-        assert_eq!(test(&format!("({failing}) && false")).0, Ok(false));
-        assert_eq!(test(&format!("false && ({failing})")).0, Ok(false));
-        assert!(test(&format!("({failing}) || false")).0.is_err());
-        assert!(test(&format!("({failing}) && true")).0.is_err());
+        assert_eq!(evaluate_bool(&format!("({failing}) || true")).0, Ok(true));
+        assert_eq!(evaluate_bool(&format!("true || ({failing})")).0, Ok(true));
+        assert_eq!(evaluate_bool(&format!("({failing}) && false")).0, Ok(false));
+        assert_eq!(evaluate_bool(&format!("false && ({failing})")).0, Ok(false));
+        assert!(evaluate_bool(&format!("({failing}) || false")).0.is_err());
+        assert!(evaluate_bool(&format!("({failing}) && true")).0.is_err());
     }
 }
 
 #[test]
 fn a_result_of_the_wrong_type_is_rejected_at_compile_time() {
     assert_eq!(
-        complaint("1", ResultKind::Bool),
+        compilation_error("1", ResultKind::Bool),
         "1:1: expected type 'bool' but found 'int'"
     );
     assert_eq!(
-        complaint("'a' == 'b'", ResultKind::String),
+        compilation_error("'a' == 'b'", ResultKind::String),
         "1:5: expected type 'string' but found 'bool'"
     );
     assert!(compile("object.x", ResultKind::Bool).is_ok());
@@ -168,11 +174,11 @@ fn expressions_on_one_object_share_its_budget() {
     let program = compile("object.spec.list.all(x, x > 0)", ResultKind::Bool).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = Budget { left: 5 };
-    let mut run = || program.test(&mut EvaluationScope::new(&doc, now(), &mut budget));
-    // Three steps each: the program and two elements.
-    assert_eq!(run(), Ok(true));
-    assert_eq!(run(), Err(EvaluationFault::Budget));
-    assert_eq!(run(), Err(EvaluationFault::Budget));
+    let mut evaluate = || program.test(&mut EvaluationScope::new(&doc, now(), &mut budget));
+    // An evaluation takes three steps: one for the program, and one for each of two elements.
+    assert_eq!(evaluate(), Ok(true));
+    assert_eq!(evaluate(), Err(EvaluationFault::Budget));
+    assert_eq!(evaluate(), Err(EvaluationFault::Budget));
 }
 
 #[test]
@@ -207,7 +213,7 @@ fn timestamps_are_parsed_and_printed_as_in_go() {
         ("string(duration('-1.5s'))", "-1.5s"),
         ("string(duration('1µs'))", "0.000001s"),
     ] {
-        assert_eq!(text(source), Ok(expected.to_owned()), "{source}");
+        assert_eq!(evaluate_string(source), Ok(expected.to_owned()), "{source}");
     }
 }
 
@@ -231,17 +237,17 @@ fn timestamp_getters_count_from_the_same_number_as_in_go() {
         ("getHours('UTC')", 23),
     ] {
         assert_eq!(
-            value(&format!("{time}.{call}")),
+            evaluate_any(&format!("{time}.{call}")),
             Ok(format!("int:{expected}")),
             "{call}"
         );
     }
     assert_eq!(
-        value("duration('90m').getMinutes()"),
+        evaluate_any("duration('90m').getMinutes()"),
         Ok("int:90".to_owned())
     );
-    assert!(value(&format!("{time}.getHours('Nowhere/Else')")).is_err());
-    assert!(value(&format!("{time}.getHours('+01:75')")).is_err());
+    assert!(evaluate_any(&format!("{time}.getHours('Nowhere/Else')")).is_err());
+    assert!(evaluate_any(&format!("{time}.getHours('+01:75')")).is_err());
 }
 
 #[test]
@@ -261,18 +267,18 @@ fn invalid_durations_and_timestamps_are_errors() {
         "timestamp(253402300800)",
     ] {
         assert!(
-            matches!(value(source), Err(EvaluationFault::Error(_))),
+            matches!(evaluate_any(source), Err(EvaluationFault::Error(_))),
             "{source}"
         );
     }
     assert_eq!(
-        value("duration('-9223372036854775808ns')"),
+        evaluate_any("duration('-9223372036854775808ns')"),
         Ok("duration:-9223372036854775808".to_owned())
     );
 }
 
 #[test]
-fn patterns_mean_what_they_mean_in_re2() {
+fn patterns_have_the_meaning_of_re2() {
     for (text, pattern, expected) in [
         ("é", r"^\w$", false),
         ("٣", r"^\d$", false),
@@ -348,7 +354,7 @@ fn patterns_that_re2_rejects_are_rejected() {
         "a{2}{3}",
         r"[\b]",
     ] {
-        // `\<` is an escaped `<` in RE2.
+        // The only valid pattern is `\<`, which is an escaped `<` in RE2.
         let refused = pattern::Pattern::new(pattern).is_err();
         assert_eq!(refused, pattern != r"\<", "{pattern}");
     }
@@ -378,7 +384,7 @@ fn a_document_has_only_the_projected_fields() {
 #[test]
 fn strings_without_escapes_are_borrowed() {
     let json = br#"{"a":"plain"}"#;
-    let doc = Doc::parse(json, &whole()).unwrap();
+    let doc = Doc::parse(json, &whole_object()).unwrap();
     let text = doc.root().get("a").and_then(Node::as_str).unwrap();
     assert!(json.as_ptr_range().contains(&text.as_ptr()));
 }
@@ -386,7 +392,7 @@ fn strings_without_escapes_are_borrowed() {
 #[test]
 fn numbers_are_integers_if_they_fit() {
     let json = br#"{"a":9223372036854775807,"b":9223372036854775808,"c":1.0,"d":true}"#;
-    let doc = Doc::parse(json, &whole()).unwrap();
+    let doc = Doc::parse(json, &whole_object()).unwrap();
     let get = |name| doc.root().get(name).unwrap();
     assert_eq!(get("a").as_i64(), Some(i64::MAX));
     assert_eq!(get("b").as_i64(), None);
@@ -398,7 +404,7 @@ fn numbers_are_integers_if_they_fit() {
 fn the_last_of_duplicate_keys_wins_in_small_and_large_maps() {
     let many: Vec<_> = (0..40).map(|n| format!("\"k{}\":{n}", n % 20)).collect();
     let json = format!("{{\"z\":1,\"a\":2,\"z\":3,\"m\":{{{}}}}}", many.join(","));
-    let doc = Doc::parse(json.as_bytes(), &whole()).unwrap();
+    let doc = Doc::parse(json.as_bytes(), &whole_object()).unwrap();
     let root = doc.root();
     assert_eq!(root.get("z").and_then(Node::as_i64), Some(3));
     assert_eq!(root.get("a").and_then(Node::as_i64), Some(2));
@@ -419,7 +425,7 @@ fn lone_surrogates_are_skipped_in_unread_fields_and_replaced_in_read_fields() {
     projection.add(&["c"]);
     let doc = Doc::parse(json, &projection).unwrap();
     assert_eq!(doc.root().get("c").and_then(Node::as_str), Some("y"));
-    let doc = Doc::parse(json, &whole()).unwrap();
+    let doc = Doc::parse(json, &whole_object()).unwrap();
     assert_eq!(doc.root().get("a").and_then(Node::as_str), Some("\u{fffd}"));
     let b = doc.root().get("b").and_then(Node::as_str);
     assert_eq!(b, Some("x\u{fffd}🎉\\ud800"));
@@ -427,7 +433,7 @@ fn lone_surrogates_are_skipped_in_unread_fields_and_replaced_in_read_fields() {
 
 #[test]
 fn documents_that_are_no_object_or_too_large_are_rejected() {
-    let refused = |json: &[u8]| Doc::parse(json, &whole()).unwrap_err();
+    let refused = |json: &[u8]| Doc::parse(json, &whole_object()).unwrap_err();
     for json in [
         "",
         "[]",
@@ -452,23 +458,23 @@ fn documents_that_are_no_object_or_too_large_are_rejected() {
 }
 
 #[test]
-fn a_value_read_by_name_and_by_any_name_is_kept_whole() {
-    // Each level doubles what a naive union keeps.
+fn a_value_whose_fields_are_read_by_name_and_by_computed_key_is_decoded_completely() {
+    // If both paths were kept separately, the projection would double at each level.
     let named = format!("object{}", ".a".repeat(60));
     let indexed = format!("object{}", "[object.k]".repeat(60));
-    let program = any(&format!("[{named}, {indexed}]")).unwrap();
-    assert_eq!(program.projection, whole());
+    let program = compile_any(&format!("[{named}, {indexed}]")).unwrap();
+    assert_eq!(program.projection, whole_object());
 }
 
 #[test]
-fn has_does_not_read_the_value() {
-    let program = any("has(object.a.b)").unwrap();
+fn has_does_not_decode_the_value() {
+    let program = compile_any("has(object.a.b)").unwrap();
     let doc = Doc::parse(br#"{"a":{"b":"\ud800","c":1}}"#, &program.projection).unwrap();
     let a = doc.root().get("a").unwrap();
     assert_eq!(a.len(), 1);
     assert_eq!(a.get("b").and_then(Node::as_str), None);
     assert_eq!(
-        answer(&program, &doc, &mut full()),
+        evaluate(&program, &doc, &mut full_budget()),
         Ok("bool:true".to_owned())
     );
 }
@@ -497,7 +503,7 @@ fn maps_find_numbers_of_any_type_and_iterate_their_keys() {
         ("object.spec.list == [1u, 2.0]", "bool:true"),
         ("type(now) == google.protobuf.Timestamp", "bool:true"),
     ] {
-        assert_eq!(value(source), Ok(expected.to_owned()), "{source}");
+        assert_eq!(evaluate_any(source), Ok(expected.to_owned()), "{source}");
     }
 }
 

@@ -1,20 +1,22 @@
-//! The name of a kind in a command-line argument.
+//! Parses the name of a kind in a command-line argument, such as `vm`, `VirtualMachine` or
+//! `vms.v1.kubevirt.io`, and compares the name with kinds and resources.
 
 use super::{group_and_version, is_plural, short_names};
 use ifo_api::Gvr;
 use std::str::FromStr;
 
-/// The name of a kind: the kind, its plural, its singular or a short name, in any case, optionally
-/// followed by a group and a version.
+/// The name of a kind: the kind itself, its plural, its singular or a short name. Case is ignored.
+/// A version, a group or both can follow after a dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindName {
-    /// The part before the first dot, in lower case.
+    /// Text before the first dot, in lower case.
     name: String,
-    /// The part after the first dot, in lower case: a group, optionally with a version before it.
+    /// Text after the first dot, in lower case: `group`, `version.group` or `version`. None if
+    /// there is no dot.
     group: Option<String>,
 }
 
-/// The text has nothing before its first dot.
+/// The error for a text that is empty or begins with a dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmptyName;
 
@@ -38,12 +40,13 @@ impl FromStr for KindName {
 }
 
 impl KindName {
-    /// Returns the kind, plural, singular or short name, in lower case.
+    /// Returns the kind, plural, singular or short name, in lower case and without group and
+    /// version.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns true if the name allows this group and version.
+    /// Returns true if the name contains no group and version, or exactly this group and version.
     pub fn allows(&self, group: &str, version: &str) -> bool {
         self.group.as_deref().is_none_or(|wanted| {
             wanted == group
@@ -53,7 +56,7 @@ impl KindName {
         })
     }
 
-    /// Returns true if the name matches a kind: the kind itself, its plural, its initials or a
+    /// Returns true if this is a name of `kind`: the kind itself, its plural, its initials or a
     /// widely used short name.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
@@ -63,14 +66,14 @@ impl KindName {
         named && self.allows(group, version)
     }
 
-    /// Returns true if the name has the initials of a kind of several words: `vm` of
+    /// Returns true if the name consists of the initials of `kind`, such as `vm` for
     /// `VirtualMachine`.
     pub fn is_initials_of(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
         is_initials(&self.name, kind) && self.allows(group, version)
     }
 
-    /// Returns true if the name matches a resource: its plural, a kind with this plural, or a
+    /// Returns true if this is a name of `resource`: its plural, a kind with this plural, or a
     /// widely used short name.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
         let named = is_plural(&resource.resource, &self.name)
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> KindName {
-        text.parse().expect("it names a kind")
+        text.parse().expect("the text does not begin with a dot")
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Tables of well-known cluster-scoped and namespaced kinds.
+//! Tables of well-known kinds, from which [`is_namespaced`] reads whether a kind is namespaced or
+//! cluster-scoped.
 
 /// Cluster-scoped kinds that are common in folders of manifests.
 const CLUSTER_SCOPED: &[(&str, &str)] = &[
@@ -41,7 +42,7 @@ const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("storage.k8s.io", "VolumeAttachment"),
 ];
 
-/// Groups whose other kinds are all namespaced.
+/// API groups in which all kinds are namespaced, except those in [`CLUSTER_SCOPED`].
 const NAMESPACED_GROUPS: &[&str] = &[
     "",
     "apps",
@@ -56,7 +57,7 @@ const NAMESPACED_GROUPS: &[&str] = &[
     "policy",
 ];
 
-/// Returns true if a kind is namespaced. None for a kind that is not in the tables.
+/// Returns true if a kind is namespaced. Returns None if the tables do not contain the kind.
 pub(super) fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     if CLUSTER_SCOPED.contains(&(group, kind)) {
         return Some(false);

@@ -1,9 +1,10 @@
-//! Short names of widely used kinds. They are used only if discovery does not have the kind. The
-//! demo serves none of the kinds, and a kube-apiserver before 1.26 has no aggregated discovery.
+//! A table of short names of widely used kinds, such as `vm`. It is used if discovery does not
+//! contain the kind. This is the case with the demo server, which does not serve these kinds, and
+//! with kube-apiservers before 1.26, which have no aggregated discovery.
 
 use super::is_plural;
 
-/// A short name, with the group and the plural of its kind.
+/// Short name, API group and plural of each kind.
 const ALL: [(&str, &str, &str); 40] = [
     ("cm", "", "configmaps"),
     ("no", "", "nodes"),
@@ -67,13 +68,14 @@ const ALL: [(&str, &str, &str); 40] = [
     ("app", "argoproj.io", "applications"),
 ];
 
-/// Returns true if `name`, in lower case, is a short name of a kind of `group`.
+/// Returns true if `name` is a short name of `kind` in `group`. `name` must be in lower case.
 pub(super) fn is_short_for_kind(name: &str, group: &str, kind: &str) -> bool {
     let mut all = ALL.iter();
     all.any(|(short, of, plural)| (*short, *of) == (name, group) && is_plural(plural, kind))
 }
 
-/// Returns true if `name`, in lower case, is a short name of the resource `plural` of `group`.
+/// Returns true if `name` is a short name of the resource `plural` in `group`. `name` must be in
+/// lower case.
 pub(super) fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
     ALL.contains(&(name, group, plural))
 }

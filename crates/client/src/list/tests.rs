@@ -1,4 +1,4 @@
-//! Tests of the pager's requests, and of its handling of answers.
+//! Tests which requests the list pager sends, and how it handles responses.
 
 use super::*;
 use futures::stream;
@@ -10,12 +10,14 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// The path and query, and the Accept header, of each request.
+/// Path with query, and `Accept` header, of each request.
 type Requests = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
-/// A client of a server that answers each path and query with this code and body, and the
-/// requests that the server received.
-fn serving(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> (Client, Requests) {
+/// Returns a client of a fake server, and the list of requests that the server receives. `answer`
+/// returns status code and body for a path with query.
+fn fake_server(
+    answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
+) -> (Client, Requests) {
     let requests = Requests::default();
     let log = requests.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -38,7 +40,7 @@ fn uris(requests: &Requests) -> Vec<String> {
 
 #[tokio::test]
 async fn a_list_is_read_page_by_page_with_the_same_selectors() {
-    let (client, requests) = serving(|uri| {
+    let (client, requests) = fake_server(|uri| {
         let last = uri.contains("continue=");
         let next = if last { "" } else { "a/b=" };
         let metadata = format!(r#"{{"resourceVersion":"7","continue":"{next}"}}"#);
@@ -63,7 +65,7 @@ async fn a_list_is_read_page_by_page_with_the_same_selectors() {
     let start = ListStart::after(items.next.as_deref());
     let second = pager.page(ListRequest { start, ..request }).await.unwrap();
     let items = ListItems::<&RawValue>::read(&second.body).unwrap();
-    assert_eq!(items.next, None, "an empty token is none");
+    assert_eq!(items.next, None, "an empty continue token must become None");
     let selectors = "labelSelector=team+in+%28a%2Cb%29&fieldSelector=status.phase%3DActive";
     assert_eq!(
         uris(&requests),
@@ -78,8 +80,8 @@ async fn a_list_is_read_page_by_page_with_the_same_selectors() {
 }
 
 #[tokio::test]
-async fn a_list_can_be_read_in_one_request_at_an_exact_version() {
-    let (client, requests) = serving(|_| (200, r#"{"items":[]}"#.to_owned()));
+async fn without_a_limit_a_list_is_read_in_one_request() {
+    let (client, requests) = fake_server(|_| (200, r#"{"items":[]}"#.to_owned()));
     let pager = ListPager::new(client, "/things", None);
     let start = ListStart::Exact("7");
     for start in [start, ListStart::First, ListStart::after(None)] {
@@ -96,7 +98,7 @@ async fn a_list_can_be_read_in_one_request_at_an_exact_version() {
 
 #[tokio::test]
 async fn after_a_page_that_is_too_large_fewer_objects_are_requested() {
-    let (client, requests) = serving(|uri| {
+    let (client, requests) = fake_server(|uri| {
         let bytes = if uri.contains("limit=2") { 11 } else { 10 };
         (200, "x".repeat(bytes))
     });
@@ -112,7 +114,7 @@ async fn after_a_page_that_is_too_large_fewer_objects_are_requested() {
 
 #[tokio::test]
 async fn a_page_that_is_still_too_large_after_one_reduction_is_an_error() {
-    let (client, requests) = serving(|_| (200, "x".repeat(11)));
+    let (client, requests) = fake_server(|_| (200, "x".repeat(11)));
     let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
     for _ in 0..2 {
         let error = pager.page(ListRequest::default()).await.unwrap_err();
@@ -123,8 +125,8 @@ async fn a_page_that_is_still_too_large_after_one_reduction_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_its_body_and_does_not_reduce_the_page_size() {
-    let (client, requests) = serving(|_| (410, "x".repeat(11)));
+async fn an_error_response_keeps_its_body_and_does_not_reduce_the_page_size() {
+    let (client, requests) = fake_server(|_| (410, "x".repeat(11)));
     let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
     let error = pager.page(ListRequest::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "answered 410 Gone");
@@ -156,7 +158,7 @@ async fn a_truncated_page_is_a_transport_error() {
 
 #[tokio::test]
 async fn an_invalid_path_is_an_error_without_a_request() {
-    let (client, requests) = serving(|_| (200, String::new()));
+    let (client, requests) = fake_server(|_| (200, String::new()));
     let pager = ListPager::new(client, "/a thing", Some(2));
     let error = pager.page(ListRequest::default()).await.unwrap_err();
     assert!(matches!(error, ListError::Request { .. }), "{error:?}");

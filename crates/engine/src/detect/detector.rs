@@ -1,5 +1,5 @@
-//! The detector of one feed. Input: the feed's raw events with their times. Output: messages for
-//! the tracker.
+//! The [`Detector`] evaluates rules on the objects of one feed, which is the watch of one resource.
+//! It receives the raw events of the watch, and returns messages for the tracker.
 
 use super::evaluate::{self, RuleSetBudgets};
 use super::metadata::PartialMetadata;
@@ -14,116 +14,120 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Largest number of objects of one feed that are kept because their rules read `now`. Further
-/// objects are evaluated only when they change.
+/// Maximum number of objects of one feed whose fields are stored because their rules read `now`.
+/// Further objects are evaluated only when they change.
 pub(super) const MAX_TIMED: usize = 1_000;
 
-/// Largest size of the kept fields of one object in bytes. A larger object is evaluated only when
-/// it changes. Rules read some hundred bytes.
+/// Maximum size of the stored fields of one object, in bytes. An object with larger fields is
+/// evaluated only when it changes. Rules usually read a few hundred bytes.
 pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
-/// Time after the last detection for which evaluations of an object are sent to the tracker. An
-/// operation may settle in this time, and a later event may contain its outcome.
+/// Time after the last detection on an object in which evaluations without a detection are still
+/// sent to the tracker. The operation may not have completed yet, and the evaluations may contain
+/// its outcome.
 const SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
-/// Detects operations on the objects of one feed, with the rules of one rule book.
+/// Evaluates the rules of one rule book on the objects of one feed.
 #[derive(Debug)]
 pub struct Detector {
     book: Arc<RuleBook>,
     meter: Arc<dyn Meter>,
     asks_for_outcomes: bool,
-    /// True between [`Detector::reset`] and [`Detector::synced`], and before the first list.
+    /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
-    /// Objects with a detection now or within [`SETTLING_PERIOD`]. Evaluations of other objects
-    /// without a detection are not sent to the tracker.
-    interesting: HashMap<Arc<str>, ObjectDetections>,
-    /// The fields, as JSON, of objects whose evaluation read `now`. Sorted, so that the same events
-    /// give the same messages.
+    /// Objects by identity that have a detection, or had one within the last [`SETTLING_PERIOD`].
+    /// An evaluation without a detection is sent to the tracker only if its object is in this map.
+    recently_detected: HashMap<Arc<str>, ObjectDetections>,
+    /// Fields, as JSON, of the objects whose evaluation read `now`. The map is sorted, so that the
+    /// order of the messages does not depend on hashes.
     timed: BTreeMap<Arc<str>, Arc<[u8]>>,
-    /// The evaluation budgets of the rule sets.
-    allowances: RuleSetBudgets,
-    /// Objects on which the detection of an operation is unknown.
+    /// Evaluation budgets of the rule sets.
+    budgets: RuleSetBudgets,
+    /// Objects for which the server does not know whether an operation is in flight.
     unknown: UnknownObjects,
 }
 
-/// The detections of one object.
+/// Facts about the detections on one object.
 #[derive(Clone, Copy, Debug)]
 struct ObjectDetections {
-    /// The time since which there is no detection.
-    fading: Option<Instant>,
-    /// A hash of the detected and continued runs. While it stays the same, no operation starts, and
-    /// the start is not read from the object.
+    /// Time since which no operation is detected on the object. None while one is detected.
+    undetected_since: Option<Instant>,
+    /// Hash of the detected operations. While the hash stays the same, no operation starts or ends.
+    /// Then the time of the last change need not be read from the object.
     detected: u64,
 }
 
-/// The result of the rules for one object.
+/// The result of an evaluation, and whether the tracker needs it.
 #[derive(Debug)]
 pub struct EvaluatedObject {
-    /// The evaluation.
+    /// Result of the rules.
     pub evaluation: Evaluation,
-    /// True if the evaluation can change an operation.
-    is_news: bool,
+    /// True if the tracker needs the evaluation.
+    is_relevant: bool,
     read: Instant,
 }
 
 impl EvaluatedObject {
-    /// The message for the tracker. None if the evaluation cannot change an operation.
+    /// Returns the message for the tracker, or None if the evaluation cannot change an operation.
     pub fn into_event(self) -> Option<FeedEvent> {
-        self.is_news.then(|| FeedEvent::Evaluated {
+        self.is_relevant.then(|| FeedEvent::Evaluated {
             evaluation: Box::new(self.evaluation),
             read: self.read,
         })
     }
 }
 
-/// An object that a feed no longer shows.
+/// An object that the watch reported as deleted.
 #[derive(Debug)]
 pub struct VanishedObject {
-    /// The object.
+    /// Identity of the object.
     pub subject: Subject,
-    /// True if the object may still exist: the feed has a label selector, and cannot distinguish an
-    /// object that no longer matches from a deleted object. The caller reads the object and calls
-    /// [`Detector::vanished`].
+    /// True if the object may still exist. A watch with a label selector also reports `DELETED`
+    /// when the labels of an object no longer match. So the caller must read the object, and then
+    /// call [`Detector::vanished`].
     pub may_exist: bool,
 }
 
 impl Detector {
-    /// Creates a detector. A list of all objects must come first.
+    /// Creates a detector. The caller must first pass a list of all objects.
     pub fn new(book: Arc<RuleBook>, meter: Arc<dyn Meter>) -> Self {
         Self {
             asks_for_outcomes: book.asks_for_outcomes(),
             listing: true,
-            interesting: HashMap::new(),
+            recently_detected: HashMap::new(),
             timed: BTreeMap::new(),
-            allowances: RuleSetBudgets::default(),
+            budgets: RuleSetBudgets::default(),
             unknown: UnknownObjects::new(book.clone()),
             book,
             meter,
         }
     }
 
-    /// The rule book.
+    /// Returns the rule book.
     pub fn book(&self) -> &Arc<RuleBook> {
         &self.book
     }
 
-    /// Returns true while a list of all objects is running or has not begun.
+    /// Returns true until the first list is complete, and during each later list.
     pub fn is_listing(&self) -> bool {
         self.listing
     }
 
-    /// Called when a list of all objects begins.
+    /// Handles the beginning of a list of all objects. Returns the message for the tracker.
     pub fn reset(&mut self) -> FeedEvent {
         self.listing = true;
-        self.interesting.clear();
+        self.recently_detected.clear();
         self.timed.clear();
         self.unknown.reset();
         FeedEvent::Reset
     }
 
-    /// Called when the list is complete, or when a gap without missed changes is over. If the feed
-    /// has a label selector, the tracker answers with the subjects that are not in the list. The
-    /// caller reads each of them and calls [`Detector::vanished`].
+    /// Handles the end of a list, or the end of an interruption of the watch in which no change was
+    /// missed. Returns the message for the tracker.
+    ///
+    /// If the feed has a label selector, also returns a channel on which the tracker sends the
+    /// subjects that are missing in the list. The caller must read each of these objects, and then
+    /// call [`Detector::vanished`].
     pub fn synced(&mut self) -> (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>) {
         self.listing = false;
         self.unknown.synced();
@@ -137,49 +141,49 @@ impl Detector {
         (FeedEvent::Synced { missing }, asked)
     }
 
-    /// Called when the feed has a gap.
+    /// Handles an interruption of the watch. Returns the message for the tracker.
     pub fn lost(&mut self) -> FeedEvent {
         FeedEvent::Lost
     }
 
-    /// Called with the JSON of an object that was listed, added or modified. None if its identity
-    /// is unknown.
+    /// Evaluates the rules on an object that was listed, added or modified. Returns None if `json`
+    /// does not contain the identity of the object.
     pub fn applied(&mut self, json: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
         let change = (!self.listing).then_some(json);
         self.evaluate(json, change, now)
     }
 
-    /// Called for an object of `length` bytes that was listed, added or modified and is too large
-    /// to be read. `json` contains its identity.
+    /// Handles an object of `length` bytes that was listed, added or modified, but is too large to
+    /// be decoded. `json` contains only the identity of the object.
     pub fn too_large(
         &mut self,
         json: &[u8],
         length: u64,
         now: ClockReading,
     ) -> Option<EvaluatedObject> {
-        self.undecided(json, &EvaluationError::TooLarge(length), now)
+        self.evaluate_undecodable(json, &EvaluationError::TooLarge(length), now)
     }
 
-    /// Called for an object that was deleted or no longer matches the selector. `json` is its last
-    /// JSON, or only its identity. None if the identity is unknown.
+    /// Handles a `DELETED` event. `json` is the last state of the object, or only its identity.
+    /// Returns None if `json` does not contain the identity.
     pub fn deleted(&mut self, json: &[u8]) -> Option<VanishedObject> {
         let Some(subject) = Subject::identify(json) else {
             tracing::warn!(gvr = %self.book.target, "a deleted object could not be decoded");
             return None;
         };
         let identity = subject.identity(&self.book.target);
-        let was_interesting = self.interesting.remove(&identity).is_some();
+        let was_detected = self.recently_detected.remove(&identity).is_some();
         self.timed.remove(&identity);
-        self.unknown.removed(&identity);
+        self.unknown.remove(&identity);
         Some(VanishedObject {
             subject,
-            // The tracker has no operations on other objects.
-            may_exist: was_interesting && self.book.selector().is_some(),
+            // The tracker has operations only on objects that were in the map.
+            may_exist: was_detected && self.book.selector().is_some(),
         })
     }
 
-    /// Called for an object that is no longer shown. If `exists` is true, it no longer matches the
-    /// selector.
+    /// Returns the message for an object that the watch no longer reports. If `exists` is true, the
+    /// labels of the object no longer match the label selector. Otherwise the object was deleted.
     pub fn vanished(&self, subject: Subject, exists: bool, now: ClockReading) -> FeedEvent {
         let read = now.steady;
         if exists {
@@ -190,35 +194,38 @@ impl Detector {
         }
     }
 
-    /// The objects to evaluate again because time has passed. Pass each to
-    /// [`Detector::reevaluate`]. Call this at a fixed interval, but not during a list.
+    /// Returns the objects that must be evaluated again because time has passed. The caller must
+    /// pass each of them to [`Detector::reevaluate`]. The caller must call this function at a fixed
+    /// interval, but not during a list.
     pub fn resync(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
         let is_recent = |since| now.steady.duration_since(since) < SETTLING_PERIOD;
-        self.interesting
-            .retain(|_, interest| interest.fading.is_none_or(is_recent));
+        self.recently_detected
+            .retain(|_, interest| interest.undetected_since.is_none_or(is_recent));
         self.timed.values().cloned().collect()
     }
 
-    /// Evaluates an object of [`Detector::resync`]. Only the time has changed.
+    /// Evaluates the rules on an object that [`Detector::resync`] returned.
     pub fn reevaluate(&mut self, fields: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
         self.evaluate(fields, None, now)
     }
 
-    /// Returns true if [`Detector::resync`] can have an effect.
+    /// Returns true if a call of [`Detector::resync`] can change anything.
     pub fn needs_resync(&self) -> bool {
-        let mut interests = self.interesting.values();
+        let mut interests = self.recently_detected.values();
         !self.timed.is_empty()
             || !self.unknown.is_empty()
-            || interests.any(|interest| interest.fading.is_some())
+            || interests.any(|interest| interest.undetected_since.is_some())
     }
 
-    /// Returns true if the feed has to list all objects again, because objects with an unknown
-    /// detection are not stored. Call this after each [`Detector::resync`].
+    /// Returns true if the feed must list all objects again. This is the only way to evaluate
+    /// objects with an unknown detection again, because these objects are not stored. The caller
+    /// must call this function after each [`Detector::resync`].
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         self.unknown.wants_list(now.steady)
     }
 
-    /// Evaluates an object. `change` is its JSON if the object has changed.
+    /// Evaluates the rules on an object. `change` is the JSON of the object if the object has
+    /// changed, and None if it was listed or only time has passed.
     fn evaluate(
         &mut self,
         json: &[u8],
@@ -232,15 +239,15 @@ impl Detector {
         };
         let doc = match Doc::parse(json, projection) {
             Ok(doc) => doc,
-            Err(error) => return self.undecided(json, &error.into(), now),
+            Err(error) => return self.evaluate_undecodable(json, &error.into(), now),
         };
-        let (meter, allowances) = (&*self.meter, &mut self.allowances);
-        let evaluation = evaluate::evaluate_within(&self.book, &doc, now.wall, meter, allowances);
-        self.unknown.throttling(&self.allowances);
+        let (meter, budgets) = (&*self.meter, &mut self.budgets);
+        let evaluation = evaluate::evaluate_within(&self.book, &doc, now.wall, meter, budgets);
+        self.unknown.update_throttled(&self.budgets);
         match evaluation {
             Ok(evaluation) => {
-                self.keep(&evaluation, &doc);
-                Some(self.evaluated(evaluation, change, now))
+                self.store_if_time_dependent(&evaluation, &doc);
+                Some(self.record_evaluation(evaluation, change, now))
             }
             Err(error) => {
                 tracing::warn!(gvr = %self.book.target, %error, "an object was left out");
@@ -249,9 +256,9 @@ impl Detector {
         }
     }
 
-    /// The object exists, but cannot be evaluated. Its operations stay as they were, and a list
-    /// does not count it as deleted.
-    fn undecided(
+    /// Handles an object that exists, but cannot be decoded. Its operations do not change, and a
+    /// list does not treat the object as deleted.
+    fn evaluate_undecodable(
         &mut self,
         json: &[u8],
         error: &EvaluationError,
@@ -265,14 +272,15 @@ impl Detector {
         let namespace = subject.namespace.as_deref().unwrap_or_default();
         tracing::warn!(%gvr, namespace, name = &*subject.name, %error,
             "an object could not be decoded");
-        // The object has changed since its fields were stored.
+        // The stored fields are outdated, because the object has changed.
         self.timed.remove(&subject.identity(gvr));
-        let evaluation = evaluate::undecided(&self.book, subject, error, now.wall, &*self.meter);
-        Some(self.evaluated(evaluation, None, now))
+        let evaluation = evaluate::undecodable(&self.book, subject, error, now.wall, &*self.meter);
+        Some(self.record_evaluation(evaluation, None, now))
     }
 
-    /// Stores the fields of an object whose evaluation read `now`. Removes those of other objects.
-    fn keep(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
+    /// Stores the fields of the object if its evaluation read `now`. Otherwise removes its stored
+    /// fields.
+    fn store_if_time_dependent(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
         if !evaluation.read_now && self.timed.is_empty() {
             return;
         }
@@ -286,7 +294,8 @@ impl Detector {
         }
     }
 
-    fn evaluated(
+    /// Decides whether the tracker needs the evaluation, and records its detections.
+    fn record_evaluation(
         &mut self,
         mut evaluation: Evaluation,
         change: Option<&[u8]>,
@@ -294,52 +303,56 @@ impl Detector {
     ) -> EvaluatedObject {
         let read = now.steady;
         let shows_nothing = evaluation.findings.is_empty() && evaluation.unknown.is_empty();
-        if shows_nothing && !self.remembers(&evaluation.subject) {
+        if shows_nothing && !self.may_have_operation(&evaluation.subject) {
             return EvaluatedObject {
                 evaluation,
-                // The tracker must know which objects were listed.
-                is_news: self.listing,
+                // After a list, the tracker must know which objects were listed.
+                is_relevant: self.listing,
                 read,
             };
         }
         let identity = evaluation.subject.identity(&self.book.target);
         self.unknown.evaluated(&identity, &evaluation);
         let detected = hash_of_detected(&evaluation);
-        let before = self.interesting.get(&identity).copied();
+        let before = self.recently_detected.get(&identity).copied();
         let differs = before.map_or(evaluation.detects(), |it| it.detected != detected);
         let is_found = !evaluation.findings.is_empty();
         let interest = match before {
             _ if is_found => Some(None),
-            Some(before) if self.asks_for_outcomes => Some(before.fading.or(Some(read))),
+            Some(before) if self.asks_for_outcomes => Some(before.undetected_since.or(Some(read))),
             _ => None,
         };
         match interest {
-            Some(fading) => {
-                let interest = ObjectDetections { fading, detected };
-                self.interesting.insert(identity, interest);
+            Some(undetected_since) => {
+                let interest = ObjectDetections {
+                    undetected_since,
+                    detected,
+                };
+                self.recently_detected.insert(identity, interest);
             }
             None => {
-                self.interesting.remove(&identity);
+                self.recently_detected.remove(&identity);
             }
         }
         if let Some(object) = change.filter(|_| differs) {
-            // Operations that start or end now do so with this change.
+            // This change of the object starts or ends operations. So the time of the change is
+            // their start or end time.
             evaluation.subject.managed = PartialMetadata::read(object).newest_managed;
         }
         EvaluatedObject {
             evaluation,
-            is_news: is_found || before.is_some() || self.listing,
+            is_relevant: is_found || before.is_some() || self.listing,
             read,
         }
     }
 
     /// Returns true if an operation on the object may be in flight, or if a detection is unknown.
-    fn remembers(&self, subject: &Subject) -> bool {
-        if self.interesting.is_empty() && self.unknown.is_empty() {
+    fn may_have_operation(&self, subject: &Subject) -> bool {
+        if self.recently_detected.is_empty() && self.unknown.is_empty() {
             return false;
         }
         let is_in = |identity: &str| {
-            self.interesting.contains_key(identity) || self.unknown.contains(identity)
+            self.recently_detected.contains_key(identity) || self.unknown.contains(identity)
         };
         match &subject.uid {
             Some(uid) => is_in(uid),
@@ -348,7 +361,7 @@ impl Detector {
     }
 }
 
-/// A hash of the detected and continued operations and their runs.
+/// Returns a hash of the operations that are detected or continued, and of their instances.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {

@@ -1,7 +1,8 @@
-//! Reads two parts of an object's metadata from its JSON, without decoding the rest: the time of
-//! the last change, and the identity of an object whose JSON is broken further on.
+//! Reads an object's `metadata` from its JSON without decoding the rest of the object. There are
+//! two uses: the time of the last change in `managedFields`, and the identity of an object whose
+//! JSON is invalid after its `metadata`.
 //!
-//! The time of the last change is only needed when an operation starts or ends. Reading it for
+//! The time of the last change is needed only when an operation starts or ends. Reading it for
 //! every event would add 6 to 9 % to the time for decoding and evaluating an object.
 
 use super::Subject;
@@ -10,7 +11,7 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use std::borrow::Cow;
 use std::fmt;
 
-/// The parts of an object's `metadata` that the parser found before the first syntax error.
+/// The fields of an object's `metadata` that the parser found before the first syntax error.
 #[derive(Debug, Default)]
 pub(super) struct PartialMetadata {
     name: Option<String>,
@@ -21,11 +22,12 @@ pub(super) struct PartialMetadata {
 }
 
 impl PartialMetadata {
-    /// Reads an object up to the end of its `metadata`, or up to a syntax error. A
-    /// kube-apiserver writes `metadata` near the beginning of an object.
+    /// Parses an object up to the end of its `metadata`, or up to a syntax error. This is fast,
+    /// because a kube-apiserver writes `metadata` near the beginning of an object.
     pub(super) fn read(object: &[u8]) -> Self {
         let mut found = Self::default();
-        // The parser stops early with an error, as expected. Fields before it count.
+        // The error is ignored: the visitor returns one on purpose to stop the parser after
+        // `metadata`, and after a syntax error the fields before it are used.
         let _ = MetadataReader {
             level: Level::Object,
             found: &mut found,
@@ -34,7 +36,7 @@ impl PartialMetadata {
         found
     }
 
-    /// The identity. None without a name and a UID.
+    /// Returns the identity, or None if the name or the UID is missing.
     pub(super) fn into_subject(self) -> Option<Subject> {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         Some(Subject {
@@ -46,7 +48,7 @@ impl PartialMetadata {
     }
 }
 
-/// The position of the parser in an object.
+/// The position of the parser in the object.
 #[derive(Clone, Copy)]
 enum Level {
     Object,
@@ -113,7 +115,7 @@ impl<'de> Visitor<'de> for MetadataReader<'_> {
                 found: &mut *found,
             })?;
             if matches!(deeper, Level::Metadata) {
-                return Err(A::Error::custom("the rest is not read"));
+                return Err(A::Error::custom("the fields after metadata are not needed"));
             }
         }
         Ok(())
@@ -142,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_newest_managed_time_is_found_in_any_position() {
-        let at = |text: &str| Some(text.parse::<Timestamp>().expect("a time"));
+        let at = |text: &str| Some(text.parse::<Timestamp>().expect("the text is a valid time"));
         let two = r#"{"spec":{"metadata":{"managedFields":[{"time":"2027-01-01T00:00:00Z"}]}},
             "metadata":{"annotations":{"time":"2028-01-01T00:00:00Z"},"managedFields":[
             {"fieldsV1":{"time":{}},"manager":"a","time":"2026-11-21T10:00:07Z"},
@@ -169,17 +171,16 @@ mod tests {
         }
     }
 
-    /// It is read in two ways.
     #[test]
-    fn the_scanned_time_equals_the_decoded_time() {
+    fn the_partial_and_the_full_parser_find_the_same_newest_managed_time() {
         use ifo_cel::{Doc, Projection};
         let json = include_bytes!("../../../../tests/fixtures/objects/virtualmachine.json");
         let mut projection = Projection::default();
         for path in [&["metadata", "name"][..], &["metadata", "managedFields"]] {
             projection.add(path);
         }
-        let doc = Doc::parse(json, &projection).expect("an object");
-        let decoded = Subject::read(&doc).expect("it has a name").managed;
+        let doc = Doc::parse(json, &projection).expect("the fixture is valid JSON");
+        let decoded = Subject::read(&doc).expect("the fixture has a name").managed;
         assert!(decoded.is_some());
         assert_eq!(newest(json), decoded);
     }

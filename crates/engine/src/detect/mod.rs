@@ -1,18 +1,18 @@
-//! Detection: turns the raw events of a feed into messages for the tracker. Input: a
-//! [`RuleBook`](crate::rules::RuleBook), and the JSON of each object that is listed, changed or
-//! deleted, with the time. Output: a [`FeedEvent`] for each event that can change an operation. All
-//! functions are synchronous.
+//! Detects operations: evaluates rules on the objects that a watch (feed) reports, and turns the
+//! results into messages for the tracker. The input is the JSON of each object that was listed,
+//! changed or deleted, and the time. The output is a [`FeedEvent`] for each object whose operations
+//! can change. All functions are synchronous.
 //!
-//! There is one [`Detector`] for each feed: in the server's feed task, in the module `replay` and
-//! in the simulation of replicas. The detector
+//! There is one [`Detector`] for each feed. The server's feed tasks, the module `replay` and the
+//! simulation of replicas use it. The detector
 //!
 //! - decodes the fields that rules read,
 //! - evaluates the rules within their budgets,
-//! - keeps objects whose rules read `now`, and evaluates them again,
-//! - reads the start of an operation from `managedFields`,
-//! - finds objects that may have left the selection and not been deleted.
+//! - stores the fields of objects whose rules read `now`, and evaluates these objects regularly,
+//! - reads the start time of an operation from `managedFields`,
+//! - finds objects for which a `DELETED` event can mean that their labels no longer match.
 //!
-//! [`evaluate()`] evaluates one object without a detector.
+//! [`evaluate()`] evaluates the rules on one object without a detector.
 
 mod detector;
 mod evaluate;
@@ -33,31 +33,33 @@ pub use subject::{MissingName, Subject};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// A message of a feed to the tracker.
+/// A message from a feed to the tracker.
 #[derive(Debug)]
 pub enum FeedEvent {
-    /// The whole state follows.
+    /// A list of all objects begins. An event for each listed object follows.
     Reset,
-    /// An object was read at `read` and evaluated.
+    /// The rules were evaluated on an object.
     Evaluated {
-        /// The result.
+        /// Result of the evaluation.
         evaluation: Box<Evaluation>,
-        /// The time at which the event was read.
+        /// Monotonic time at which the feed received the object.
         read: Instant,
     },
     /// An object was deleted.
     Deleted {
-        /// The object.
+        /// The deleted object.
         subject: Subject,
-        /// The time at which the event was read.
+        /// Monotonic time at which the feed received the deletion.
         read: Instant,
     },
-    /// The feed is up to date. Objects that it has not reported since `Reset` were deleted.
+    /// The feed is up to date, because the list is complete or an interruption of the watch is
+    /// over. Subjects without an event since `Reset` are missing in the list.
     Synced {
-        /// Channel for the subjects that are not in the list and may still exist, because the feed
-        /// has a label selector. Events for each of them follow.
+        /// Channel on which the tracker returns the missing subjects. They may still exist with
+        /// other labels, so an event for each of them follows. None if the feed has no label
+        /// selector: then all missing subjects were deleted.
         missing: Option<oneshot::Sender<Vec<Subject>>>,
     },
-    /// The feed has a gap.
+    /// The watch is interrupted. Changes can be missed until the next `Synced`.
     Lost,
 }

@@ -1,4 +1,5 @@
-//! The subject of an evaluation. Input: an object. Output: a [`Subject`].
+//! Decodes the identity of an object into a [`Subject`]. An object is called the subject of the
+//! operations that rules detect on it.
 
 use super::metadata::PartialMetadata;
 use crate::rules::IDENTITY_PATHS;
@@ -8,10 +9,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::sync::{Arc, LazyLock};
 
-/// Number of owner references that are kept. Real objects have one or two.
+/// Maximum number of owner references that are decoded. Real objects have one or two.
 const MAX_OWNERS: usize = 16;
 
-/// The fields that are read of an object that cannot be evaluated.
+/// The fields that are decoded from an object on which no rules are evaluated.
 static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
     let mut projection = Projection::default();
     for path in IDENTITY_PATHS {
@@ -20,30 +21,30 @@ static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
     projection
 });
 
-/// The identity of an object, and the fields that its operations show.
+/// The identity of an object, and the metadata that is copied to its operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subject {
-    /// UID. Objects from files may lack one.
+    /// UID. None for an object from a file without UID.
     pub uid: Option<Arc<str>>,
-    /// Name.
+    /// Name of the object.
     pub name: Arc<str>,
-    /// Namespace. None for a cluster-scoped object.
+    /// Namespace of the object. None for a cluster-scoped object.
     pub namespace: Option<Arc<str>>,
-    /// metadata.generation.
+    /// The field `metadata.generation`.
     pub generation: Option<i64>,
-    /// metadata.ownerReferences.
+    /// The field `metadata.ownerReferences`.
     pub owners: Vec<OwnerReference>,
-    /// The newest time in managedFields, if it was read.
+    /// Newest time in `metadata.managedFields`. None if these times were not decoded.
     pub managed: Option<Timestamp>,
 }
 
-/// The object has no name, so it has no identity.
+/// The error for an object without a name.
 #[derive(Debug, thiserror::Error)]
 #[error("the object has no metadata.name")]
 pub struct MissingName;
 
 impl Subject {
-    /// Reads the identity of `doc`.
+    /// Reads the identity and metadata of `doc`.
     pub fn read(doc: &Doc<'_>) -> Result<Self, MissingName> {
         let metadata = doc.root().get("metadata").ok_or(MissingName)?;
         let text = |name: &str| {
@@ -62,7 +63,7 @@ impl Subject {
                 .into_iter()
                 .flat_map(Node::elements)
                 .take(MAX_OWNERS)
-                .filter_map(owner)
+                .filter_map(parse_owner)
                 .collect(),
             managed: metadata
                 .get("managedFields")
@@ -73,15 +74,16 @@ impl Subject {
         })
     }
 
-    /// Reads only the identity from `json`. If `json` is not valid, reads it from the beginning of
-    /// the text.
+    /// Reads the identity from `json`. If `json` is invalid, reads the identity from the text
+    /// before the first syntax error.
     pub(crate) fn identify(json: &[u8]) -> Option<Self> {
         let doc = Doc::parse(json, &IDENTITY).ok();
         let whole = doc.and_then(|doc| Self::read(&doc).ok());
         whole.or_else(|| PartialMetadata::read(json).into_subject())
     }
 
-    /// The identity among all objects: the UID, or namespace and name without one.
+    /// Returns a key that is unique among all objects: the UID, or target, namespace and name if
+    /// there is no UID.
     pub fn identity(&self, target: &Gvr) -> Arc<str> {
         self.uid.clone().unwrap_or_else(|| {
             let namespace = self.namespace.as_deref().unwrap_or_default();
@@ -89,7 +91,7 @@ impl Subject {
         })
     }
 
-    /// `namespace/name`, or the name.
+    /// Returns `namespace/name`, or only the name of a cluster-scoped object.
     pub fn path(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
@@ -98,7 +100,7 @@ impl Subject {
     }
 }
 
-fn owner(node: Node<'_>) -> Option<OwnerReference> {
+fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {
     let text = |name: &str| node.get(name).and_then(Node::as_str).map(str::to_owned);
     Some(OwnerReference {
         api_version: text("apiVersion")?,

@@ -1,4 +1,4 @@
-//! Tests of a detector with the events of one feed.
+//! Tests which messages a detector sends to the tracker for the events of one feed.
 
 use super::detector::{MAX_TIMED, MAX_TIMED_BYTES};
 use super::*;
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A detector of the operation `Working`, after an empty list.
+/// Creates a detector with one rule for the operation `Working`. The detector has completed an
+/// empty list.
 fn detector(rule: &Value) -> Detector {
     let target = Gvr {
         group: "things.example".into(),
@@ -23,10 +24,12 @@ fn detector(rule: &Value) -> Detector {
     }
     let mut rule = rule.clone();
     rule["operation"] = "Working".into();
-    rule.as_object_mut().expect("a rule").remove("selected");
+    rule.as_object_mut()
+        .expect("a rule is a JSON object")
+        .remove("selected");
     spec["rules"] = json!([rule]);
-    let spec = serde_json::from_value(spec).expect("a rule set");
-    let rule_set = Arc::new(compile("a", &spec).expect("valid"));
+    let spec = serde_json::from_value(spec).expect("the rule set of the test is valid");
+    let rule_set = Arc::new(compile("a", &spec).expect("the rule set of the test compiles"));
     let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set]);
     let mut detector = Detector::new(Arc::new(book), Arc::new(()));
     detector.reset();
@@ -34,7 +37,7 @@ fn detector(rule: &Value) -> Detector {
     detector
 }
 
-fn works(rule: &str) -> Detector {
+fn detector_with_expression(rule: &str) -> Detector {
     detector(&json!({"expression": rule}))
 }
 
@@ -42,7 +45,7 @@ fn thing(name: &str, works: bool) -> Value {
     json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")}, "works": works})
 }
 
-fn after(time: Duration) -> ClockReading {
+fn clock_after(time: Duration) -> ClockReading {
     static BEGIN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
     ClockReading {
         wall: Timestamp::UNIX_EPOCH + Duration::from_hours(500_000) + time,
@@ -51,17 +54,17 @@ fn after(time: Duration) -> ClockReading {
 }
 
 fn now() -> ClockReading {
-    after(Duration::ZERO)
+    clock_after(Duration::ZERO)
 }
 
-/// Returns true if the tracker gets a message about the object.
-fn is_told(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
+/// Applies the object, and returns true if the detector returns a message for the tracker.
+fn sends_message(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
     let found = detector.applied(object.to_string().as_bytes(), now);
-    found.expect("it has a name").into_event().is_some()
+    found.expect("the object has a name").into_event().is_some()
 }
 
-/// Returns the number of objects that are evaluated again.
-fn resynced(detector: &mut Detector) -> usize {
+/// Evaluates the stored objects again, and returns their number.
+fn reevaluate_stored_objects(detector: &mut Detector) -> usize {
     let objects = detector.resync(now());
     let again = objects.iter();
     let again = again.filter_map(|fields| detector.reevaluate(fields, now()));
@@ -70,25 +73,26 @@ fn resynced(detector: &mut Detector) -> usize {
 
 #[test]
 fn objects_kept_for_time_dependent_rules_are_limited() {
-    let mut detector = works("now > timestamp('2000-01-01T00:00:00Z')");
+    let mut detector = detector_with_expression("now > timestamp('2000-01-01T00:00:00Z')");
     for n in 0..=MAX_TIMED {
-        assert!(is_told(
+        assert!(sends_message(
             &mut detector,
             &thing(&format!("t{n}"), true),
             now()
         ));
     }
-    assert_eq!(resynced(&mut detector), MAX_TIMED);
-    // A deleted object makes space for another one.
+    assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED);
+    // After the deletion of an object, another object can be stored.
     detector.deleted(thing("t0", true).to_string().as_bytes());
-    assert_eq!(resynced(&mut detector), MAX_TIMED - 1);
-    is_told(&mut detector, &thing("other", true), now());
-    assert_eq!(resynced(&mut detector), MAX_TIMED);
+    assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED - 1);
+    sends_message(&mut detector, &thing("other", true), now());
+    assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED);
 }
 
 #[test]
 fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
-    let mut detector = works("object.note != '' && now > timestamp('2000-01-01T00:00:00Z')");
+    let mut detector =
+        detector_with_expression("object.note != '' && now > timestamp('2000-01-01T00:00:00Z')");
     for (name, note, unread) in [
         ("short", 10, 2 * MAX_TIMED_BYTES),
         ("long", 2 * MAX_TIMED_BYTES, 0),
@@ -96,24 +100,29 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
         let mut object = thing(name, true);
         object["note"] = "x".repeat(note).into();
         object["unread"] = "x".repeat(unread).into();
-        assert!(is_told(&mut detector, &object, now()));
+        assert!(sends_message(&mut detector, &object, now()));
     }
-    let kept = detector.resync(now());
-    assert_eq!(kept.len(), 1);
-    let found = detector.reevaluate(&kept[0], now()).expect("it has a name");
+    let stored = detector.resync(now());
+    assert_eq!(stored.len(), 1);
+    let found = detector
+        .reevaluate(&stored[0], now())
+        .expect("the object has a name");
     assert_eq!(found.evaluation.subject.path(), "ns/short");
 }
 
 #[test]
 fn an_undecodable_object_is_not_reevaluated_from_its_previous_state() {
-    let mut detector = works("object.works && now > timestamp('2000-01-01T00:00:00Z')");
-    is_told(&mut detector, &thing("a", true), now());
+    let mut detector =
+        detector_with_expression("object.works && now > timestamp('2000-01-01T00:00:00Z')");
+    sends_message(&mut detector, &thing("a", true), now());
     let broken = thing("a", true).to_string().replace("true", "tru");
     let found = detector.applied(broken.as_bytes(), now());
-    let found = found.expect("its identity is before the fault").evaluation;
+    let found = found
+        .expect("the identity is before the syntax error")
+        .evaluation;
     assert_eq!(found.subject.path(), "ns/a");
     assert_eq!((found.failures.len(), found.unknown.len()), (1, 1));
-    assert_eq!(resynced(&mut detector), 0);
+    assert_eq!(reevaluate_stored_objects(&mut detector), 0);
 }
 
 #[test]
@@ -124,14 +133,17 @@ fn outcomes_are_reported_for_five_minutes_after_the_last_detection() {
     });
     for (minutes, expected) in [(4, true), (6, false)] {
         let mut detector = detector(&rule);
-        assert!(!is_told(&mut detector, &thing("a", false), now()));
-        assert!(is_told(&mut detector, &thing("a", true), now()));
-        assert!(is_told(&mut detector, &thing("a", false), now()));
+        assert!(!sends_message(&mut detector, &thing("a", false), now()));
+        assert!(sends_message(&mut detector, &thing("a", true), now()));
+        assert!(sends_message(&mut detector, &thing("a", false), now()));
         assert!(detector.needs_resync());
-        let later = after(Duration::from_mins(minutes));
+        let later = clock_after(Duration::from_mins(minutes));
         detector.resync(later);
         assert_eq!(detector.needs_resync(), expected);
-        assert_eq!(is_told(&mut detector, &thing("a", false), later), expected);
+        assert_eq!(
+            sends_message(&mut detector, &thing("a", false), later),
+            expected
+        );
     }
 }
 
@@ -143,11 +155,13 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
         object["metadata"]["labels"] = json!({"watched": "yes"});
         object
     };
-    is_told(&mut detector, &watched("a", true), now());
-    is_told(&mut detector, &watched("b", false), now());
+    sends_message(&mut detector, &watched("a", true), now());
+    sends_message(&mut detector, &watched("b", false), now());
     let vanished = |detector: &mut Detector, name: &str| {
         let object = watched(name, true).to_string();
-        detector.deleted(object.as_bytes()).expect("it has a name")
+        detector
+            .deleted(object.as_bytes())
+            .expect("the object has a name")
     };
     let (a, b) = (vanished(&mut detector, "a"), vanished(&mut detector, "b"));
     assert!(a.may_exist && !b.may_exist);
@@ -158,8 +172,13 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     assert_eq!(evaluation.unselected.len(), 1);
     let deleted = detector.vanished(a.subject, false, now());
     assert!(matches!(deleted, FeedEvent::Deleted { .. }), "{deleted:?}");
-    // After a list, the tracker knows the missing subjects.
+    // After a list, a channel for missing subjects exists only if the feed has a label selector.
     detector.reset();
     assert!(detector.synced().1.is_some());
-    assert!(works("object.works").synced().1.is_none());
+    assert!(
+        detector_with_expression("object.works")
+            .synced()
+            .1
+            .is_none()
+    );
 }

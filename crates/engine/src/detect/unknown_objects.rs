@@ -1,6 +1,7 @@
-//! The objects of one feed with an unknown detection. Input: each evaluation, and the beginning and
-//! end of each list. Output: the counts in the [`Activity`](crate::rules::Activity) of the rule
-//! sets, which are used for their status and for the warning on lists.
+//! Remembers the objects of one feed (the watch of one resource) on which an evaluation failed. It
+//! is unknown whether an operation is in flight on such an object. The number of these objects is
+//! kept in the [`Activity`](crate::rules::Activity) of each rule set, for its status and for the
+//! `Warning` headers of lists.
 
 use super::Evaluation;
 use super::evaluate::RuleSetBudgets;
@@ -9,44 +10,46 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of objects that are remembered, some 200 bytes each. Of further objects, only namespace
-/// and operation are remembered, until the next list.
+/// Maximum number of objects that are remembered. Each takes about 200 bytes. From further objects,
+/// only the namespace and the operation are remembered, until the next list.
 const MAX_OBJECTS: usize = 250;
 
-/// Shortest time between two lists that are requested here. A list costs the kube-apiserver as much
-/// as the first list.
+/// Minimum time between two lists that [`UnknownObjects::wants_list`] requests. Each list costs the
+/// kube-apiserver as much as the first list of a watch.
 const RELIST_INTERVAL: Duration = Duration::from_mins(5);
 
-/// The unknown detections of one feed. Dropping it removes them from the counts.
+/// The objects of one feed for which a detection is unknown. When this value is dropped, its
+/// objects are subtracted from the counts of the rule sets.
 #[derive(Debug)]
 pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
-    /// The objects by their identity.
+    /// Objects by their identity.
     objects: HashMap<Arc<str>, UnknownObject>,
-    /// Objects beyond [`MAX_OBJECTS`]: one entry for each rule set, operation and namespace.
-    beyond: BTreeMap<Many, u64>,
-    /// Increases with each list. Objects with an older number were not in the list.
+    /// Stands for the objects beyond [`MAX_OBJECTS`]. The value is the number of the last list with
+    /// such an object.
+    overflow: BTreeMap<OverflowKey, u64>,
+    /// Number of the last list that began.
     list: u64,
     listing: bool,
-    /// For each rule set of the book, true if this feed throttles it.
+    /// For each rule set of the rule book, true if this feed throttles the rule set.
     throttled: Vec<bool>,
-    /// True if a list was requested, and the time of the last list.
+    /// Time of the last [`UnknownObjects::wants_list`] that returned true.
     relisted: Option<Instant>,
 }
 
-/// The objects of one namespace (None for cluster-scoped objects) with one unknown operation: the
-/// index of the rule set in the book, the namespace and the operation.
-type Many = (usize, Option<Arc<str>>, Arc<str>);
+/// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and an
+/// operation. Such a key stands for any number of objects.
+type OverflowKey = (usize, Option<Arc<str>>, Arc<str>);
 
-/// One object.
+/// An object on which the detection of operations is unknown.
 #[derive(Debug)]
 struct UnknownObject {
     namespace: Option<Arc<str>>,
-    /// The unknown operations by the index of the rule set in the book.
+    /// Operations whose detection is unknown, with the index of their rule set in the rule book.
     operations: Vec<(usize, Vec<Arc<str>>)>,
-    /// True if a rule set was not evaluated because it is throttled.
+    /// True if a rule set was not evaluated on the object because the rule set is throttled.
     skipped: bool,
-    /// The list during or after which the object was last evaluated.
+    /// Number of the list during or after which the object was last evaluated.
     list: u64,
 }
 
@@ -56,21 +59,22 @@ impl UnknownObjects {
             throttled: vec![false; book.rule_sets.len()],
             book,
             objects: HashMap::new(),
-            beyond: BTreeMap::new(),
+            overflow: BTreeMap::new(),
             list: 0,
             listing: true,
             relisted: None,
         }
     }
 
-    /// Called when a list of all objects begins. Unknown detections stay until the object is
-    /// evaluated again, or until the list ends without the object.
+    /// Handles the beginning of a list. The objects stay until they are evaluated again, or until
+    /// the list ends without them.
     pub(super) fn reset(&mut self) {
         self.list += 1;
         self.listing = true;
     }
 
-    /// Called when the list is complete. Objects that were not in it no longer exist.
+    /// Handles the end of a list. Removes the objects that are missing in the list, because they no
+    /// longer exist.
     pub(super) fn synced(&mut self) {
         if !std::mem::take(&mut self.listing) {
             return;
@@ -83,12 +87,12 @@ impl UnknownObjects {
             .map(|(identity, _)| identity.clone())
             .collect();
         for identity in gone {
-            self.removed(&identity);
+            self.remove(&identity);
         }
-        let (book, beyond) = (&self.book, &mut self.beyond);
-        beyond.retain(|(place, namespace, operation), last| {
+        let (book, overflow) = (&self.book, &mut self.overflow);
+        overflow.retain(|(index, namespace, operation), last| {
             let keep = *last == list;
-            if !keep && let Some(rule_set) = book.rule_sets.get(*place) {
+            if !keep && let Some(rule_set) = book.rule_sets.get(*index) {
                 let operations = std::slice::from_ref(operation);
                 rule_set
                     .activity
@@ -98,27 +102,27 @@ impl UnknownObjects {
         });
     }
 
-    /// Returns true if the detection is known on all objects.
+    /// Returns true if no object has an unknown detection.
     pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.beyond.is_empty()
+        self.objects.is_empty() && self.overflow.is_empty()
     }
 
-    /// Returns true if the object is remembered.
+    /// Returns true if the object with this identity is remembered.
     pub(super) fn contains(&self, identity: &str) -> bool {
         self.objects.contains_key(identity)
     }
 
-    /// Records the evaluation of an object.
+    /// Adds or removes an object, depending on the result of its evaluation.
     pub(super) fn evaluated(&mut self, identity: &Arc<str>, evaluation: &Evaluation) {
         if evaluation.unknown.is_empty() {
-            self.removed(identity);
+            self.remove(identity);
             return;
         }
         let namespace = evaluation.subject.namespace.clone();
         let operations = self.by_rule_set(evaluation);
         let skipped = operations
             .iter()
-            .any(|(place, _)| self.throttled.get(*place) == Some(&true));
+            .any(|(index, _)| self.throttled.get(*index) == Some(&true));
         if let Some(known) = self.objects.get_mut(identity)
             && known.operations == operations
         {
@@ -126,13 +130,13 @@ impl UnknownObjects {
             known.skipped = skipped;
             return;
         }
-        self.removed(identity);
+        self.remove(identity);
         if self.objects.len() == MAX_OBJECTS {
-            self.remember_beyond(namespace.as_ref(), operations);
+            self.count_overflow(namespace.as_ref(), operations);
             return;
         }
-        for (place, operations) in &operations {
-            let rule_set = &self.book.rule_sets[*place];
+        for (index, operations) in &operations {
+            let rule_set = &self.book.rule_sets[*index];
             rule_set
                 .activity
                 .add_unknown(namespace.as_ref(), operations);
@@ -146,13 +150,13 @@ impl UnknownObjects {
         self.objects.insert(identity.clone(), remembered);
     }
 
-    /// Removes an object that no longer exists or has no unknown detection.
-    pub(super) fn removed(&mut self, identity: &Arc<str>) {
+    /// Removes an object, because it no longer exists or has no unknown detection.
+    pub(super) fn remove(&mut self, identity: &Arc<str>) {
         let Some(object) = self.objects.remove(identity) else {
             return;
         };
-        for (place, operations) in &object.operations {
-            if let Some(rule_set) = self.book.rule_sets.get(*place) {
+        for (index, operations) in &object.operations {
+            if let Some(rule_set) = self.book.rule_sets.get(*index) {
                 rule_set
                     .activity
                     .remove_unknown(object.namespace.as_ref(), operations);
@@ -160,11 +164,11 @@ impl UnknownObjects {
         }
     }
 
-    /// Updates which rule sets are throttled.
-    pub(super) fn throttling(&mut self, allowances: &RuleSetBudgets) {
-        for (place, rule_set) in self.book.rule_sets.iter().enumerate() {
-            let now = allowances.is_throttled(place);
-            let before = std::mem::replace(&mut self.throttled[place], now);
+    /// Updates which rule sets this feed throttles.
+    pub(super) fn update_throttled(&mut self, budgets: &RuleSetBudgets) {
+        for (index, rule_set) in self.book.rule_sets.iter().enumerate() {
+            let now = budgets.is_throttled(index);
+            let before = std::mem::replace(&mut self.throttled[index], now);
             match (before, now) {
                 (false, true) => rule_set.activity.throttle(),
                 (true, false) => rule_set.activity.release(),
@@ -173,13 +177,14 @@ impl UnknownObjects {
         }
     }
 
-    /// Returns true if a new list is needed. Objects are not stored. So objects that a throttled
-    /// rule set skipped, and objects that are not remembered, cannot be evaluated again without a
-    /// list. Returns true at most once in [`RELIST_INTERVAL`].
+    /// Returns true if a new list is needed to evaluate objects again, because the objects
+    /// themselves are not stored. This is the case for objects on which a throttled rule set was
+    /// not evaluated, and for objects beyond [`MAX_OBJECTS`]. Returns true at most once in
+    /// [`RELIST_INTERVAL`].
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
         let skipped =
             self.objects.values().any(|object| object.skipped) && !self.throttled.contains(&true);
-        let forgotten = self.objects.is_empty() && !self.beyond.is_empty();
+        let forgotten = self.objects.is_empty() && !self.overflow.is_empty();
         let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
         if self.listing || self.relisted.is_some_and(recent) || !(skipped || forgotten) {
             return false;
@@ -188,32 +193,36 @@ impl UnknownObjects {
         true
     }
 
-    fn remember_beyond(
+    /// Counts an object beyond [`MAX_OBJECTS`].
+    fn count_overflow(
         &mut self,
         namespace: Option<&Arc<str>>,
         operations: Vec<(usize, Vec<Arc<str>>)>,
     ) {
-        for (place, operations) in operations {
+        for (index, operations) in operations {
             for operation in operations {
-                let key = (place, namespace.cloned(), operation.clone());
-                if self.beyond.insert(key, self.list).is_none() {
-                    let activity = &self.book.rule_sets[place].activity;
+                let key = (index, namespace.cloned(), operation.clone());
+                if self.overflow.insert(key, self.list).is_none() {
+                    let activity = &self.book.rule_sets[index].activity;
                     activity.add_unknown(namespace, &[operation]);
                 }
             }
         }
     }
 
+    /// Groups the unknown operations by the index of their rule set in the rule book.
     fn by_rule_set(&self, evaluation: &Evaluation) -> Vec<(usize, Vec<Arc<str>>)> {
         let mut operations: Vec<(usize, Vec<Arc<str>>)> = Vec::new();
         for (rule_set, operation) in &evaluation.unknown {
             let own = |other: &Arc<RuleSet>| Arc::ptr_eq(other, rule_set);
-            let Some(place) = self.book.rule_sets.iter().position(own) else {
+            let Some(index) = self.book.rule_sets.iter().position(own) else {
                 continue;
             };
             match operations.last_mut() {
-                Some((last, of_last)) if *last == place => of_last.push(operation.clone()),
-                _ => operations.push((place, vec![operation.clone()])),
+                Some((last, last_operations)) if *last == index => {
+                    last_operations.push(operation.clone())
+                }
+                _ => operations.push((index, vec![operation.clone()])),
             }
         }
         operations
@@ -244,7 +253,7 @@ mod tests {
 
     struct Feed {
         unknown: UnknownObjects,
-        allowances: RuleSetBudgets,
+        budgets: RuleSetBudgets,
     }
 
     impl Feed {
@@ -258,37 +267,38 @@ mod tests {
                 "component": "c", "target": target,
                 "rules": [{"operation": "Working", "expression": expression}],
             });
-            let spec = serde_json::from_value(spec).expect("a rule set");
-            let rule_set = Arc::new(compile("a", &spec).expect("valid"));
+            let spec = serde_json::from_value(spec).expect("the test's rule set is valid");
+            let rule_set = Arc::new(compile("a", &spec).expect("the test's rule set compiles"));
             let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set]);
             Self {
                 unknown: UnknownObjects::new(Arc::new(book)),
-                allowances: RuleSetBudgets::default(),
+                budgets: RuleSetBudgets::default(),
             }
         }
 
-        /// A list or a change brings the object.
+        /// Evaluates an object with a number of `values` at the given second.
         fn evaluate(&mut self, name: &str, values: usize, second: i64) {
             let object = json!({"metadata": {"name": name}, "values": vec![1; values]});
             let json = object.to_string();
             let book = self.unknown.book.clone();
-            let doc = Doc::parse(json.as_bytes(), &book.projection).expect("JSON");
-            let now = Timestamp::from_second(second).expect("it is in range");
-            let evaluation = evaluate_within(&book, &doc, now, &(), &mut self.allowances)
-                .expect("it has a name");
-            self.unknown.throttling(&self.allowances);
+            let doc = Doc::parse(json.as_bytes(), &book.projection)
+                .expect("the test's object is valid JSON");
+            let now = Timestamp::from_second(second).expect("the test's time is in range");
+            let evaluation = evaluate_within(&book, &doc, now, &(), &mut self.budgets)
+                .expect("the test's object has a name");
+            self.unknown.update_throttled(&self.budgets);
             self.unknown.evaluated(&name.into(), &evaluation);
         }
 
-        /// Objects that are counted, and whether the rule set is throttled.
-        fn shown(&self) -> (usize, bool) {
+        /// Returns the number of counted objects, and whether the rule set is throttled.
+        fn counted(&self) -> (usize, bool) {
             let activity = &self.unknown.book.rule_sets[0].activity;
             let unknown = activity.unknown_on(ObjectScope::ALL);
             (unknown.objects, activity.is_throttled())
         }
     }
 
-    /// Costs the cube of the number of values.
+    /// Takes a number of steps that grows with the cube of the number of values.
     const CUBIC_EXPRESSION: &str =
         "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
 
@@ -301,30 +311,36 @@ mod tests {
             feed.evaluate(name, 300, 0);
         }
         feed.unknown.synced();
-        assert_eq!(feed.shown(), (12, true));
-        // The objects become small, but are not evaluated for ten seconds.
+        assert_eq!(feed.counted(), (12, true));
+        // The objects are small now, but the rule set is still throttled for ten seconds.
         for name in &names {
             feed.evaluate(name, 1, 5);
         }
         let now = Instant::now();
-        assert_eq!(feed.shown(), (12, true));
-        assert!(!feed.unknown.wants_list(now), "it would be skipped again");
+        assert_eq!(feed.counted(), (12, true));
+        assert!(
+            !feed.unknown.wants_list(now),
+            "a throttled rule set would be skipped again"
+        );
         feed.evaluate("0", 1, 20);
-        assert_eq!(feed.shown(), (11, false));
+        assert_eq!(feed.counted(), (11, false));
         assert!(feed.unknown.wants_list(now));
-        assert!(!feed.unknown.wants_list(now), "once is enough");
+        assert!(
+            !feed.unknown.wants_list(now),
+            "a list must be requested only once"
+        );
         feed.unknown.reset();
-        assert_eq!(feed.shown(), (11, false));
+        assert_eq!(feed.counted(), (11, false));
         for name in &names {
             feed.evaluate(name, 1, 21);
         }
         feed.unknown.synced();
-        assert_eq!(feed.shown(), (0, false));
+        assert_eq!(feed.counted(), (0, false));
         assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL));
     }
 
     #[test]
-    fn beyond_the_remembered_limit_objects_are_unknown_until_the_next_list() {
+    fn objects_beyond_the_limit_are_counted_until_the_next_list() {
         let mut feed = Feed::new("object.values[0] > 'text'");
         let names: Vec<String> = (0..MAX_OBJECTS + 5).map(|it| it.to_string()).collect();
         feed.unknown.reset();
@@ -332,15 +348,23 @@ mod tests {
             feed.evaluate(name, 1, 0);
         }
         feed.unknown.synced();
-        assert_eq!(feed.shown().0, MAX_OBJECTS + 1, "at least one more");
+        assert_eq!(
+            feed.counted().0,
+            MAX_OBJECTS + 1,
+            "further objects must count as one"
+        );
         for name in &names {
             feed.evaluate(name, 0, 1);
         }
-        assert_eq!(feed.shown().0, 1, "nothing tells whether it is over");
+        assert_eq!(
+            feed.counted().0,
+            1,
+            "without a list, it is unknown whether further objects still fail"
+        );
         assert!(feed.unknown.wants_list(Instant::now()));
         feed.unknown.reset();
         feed.unknown.synced();
-        assert_eq!(feed.shown().0, 0);
+        assert_eq!(feed.counted().0, 0);
     }
 
     #[test]
@@ -349,7 +373,7 @@ mod tests {
         for name in 0..MAX_OBJECTS + 5 {
             feed.evaluate(&name.to_string(), 300, 0);
         }
-        assert_eq!(feed.shown(), (MAX_OBJECTS + 1, true));
+        assert_eq!(feed.counted(), (MAX_OBJECTS + 1, true));
         let book = feed.unknown.book.clone();
         drop(feed);
         let activity = &book.rule_sets[0].activity;

@@ -1,5 +1,5 @@
-//! The activity of one compiled rule set. The feeds write it. The controller reads it for the rule
-//! set's status, and the HTTP server for the warning on lists.
+//! Records the evaluations and failures of one compiled rule set. The watches of its objects write
+//! the record. The rule set's status and the `Warning` headers of lists are made from it.
 
 use super::EvaluationError;
 use jiff::Timestamp;
@@ -7,43 +7,46 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Seconds between two log lines about failures of one rule set. A rule that fails on every object
-/// fails thousands of times in a list.
+/// Minimum time in seconds between two log lines about failures of one rule set. A rule that fails
+/// on every object fails thousands of times during one list.
 const LOG_EVERY: i64 = 60;
 
-/// The activity of one rule set since it was compiled.
+/// The evaluations and failures of one rule set since it was compiled.
 #[derive(Debug, Default)]
 pub struct Activity {
-    /// Time of the last evaluation, in seconds since 1970; 0 before the first.
+    /// Time of the last evaluation, in seconds since 1970. 0 before the first evaluation.
     evaluated: AtomicI64,
-    /// Time of the last log line about a failure, in seconds since 1970. 0 before the first.
+    /// Time of the last log line about a failure, in seconds since 1970. 0 before the first line.
     logged: AtomicI64,
+    /// The last failure of any expression.
     failure: Mutex<Option<EvaluationFailure>>,
     /// The last failure of an expression that decides whether an operation is in flight.
     detection_failure: Mutex<Option<EvaluationFailure>>,
-    /// Number of feeds that throttle the rule set.
+    /// Number of watches that throttle the rule set.
     throttling: AtomicUsize,
-    /// Objects by their namespace. None for cluster-scoped objects.
+    /// Unknown detections by namespace of the objects. The key None stands for cluster-scoped
+    /// objects.
     unknown: Mutex<BTreeMap<Option<Arc<str>>, UnknownDetections>>,
 }
 
-/// The last failure of a rule.
+/// One failure of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvaluationFailure {
-    /// The time of the failure.
+    /// Time of the failure.
     pub at: Timestamp,
-    /// The field, such as `rules[Migrating].expression`.
+    /// Field of the rule set, such as `rules[Migrating].expression`.
     pub what: String,
-    /// The error.
+    /// The error that the evaluation returned.
     pub error: EvaluationError,
 }
 
-/// Objects on which it is unknown whether an operation is in flight.
+/// Numbers of objects for which the server does not know whether an operation is in flight, because
+/// an evaluation failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownDetections {
-    /// Number of objects.
+    /// Number of such objects.
     pub objects: usize,
-    /// For each operation whose detection is unknown, the number of objects.
+    /// Number of such objects by name of the unknown operation.
     pub operations: BTreeMap<Arc<str>, usize>,
 }
 
@@ -56,23 +59,24 @@ impl UnknownDetections {
     }
 }
 
-/// The objects that a request is about.
+/// Selects objects by namespace, such as the objects that a request can return.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectScope<'a> {
-    /// The namespace of the objects. None for all namespaces.
+    /// Namespace of the objects. None for all namespaces.
     pub namespace: Option<&'a str>,
     /// True if cluster-scoped objects are included.
     pub cluster_scoped: bool,
 }
 
 impl ObjectScope<'_> {
-    /// All objects.
+    /// A scope that includes all objects.
     pub const ALL: Self = Self {
         namespace: None,
         cluster_scoped: true,
     };
 
-    /// Returns true if objects in `namespace` are included. None stands for cluster-scoped objects.
+    /// Returns true if the scope includes objects in `namespace`. None stands for cluster-scoped
+    /// objects.
     pub fn include(&self, namespace: Option<&str>) -> bool {
         match namespace {
             Some(namespace) => self.namespace.is_none_or(|wanted| wanted == namespace),
@@ -87,7 +91,7 @@ impl Activity {
         self.evaluated.store(now.as_second(), Ordering::Relaxed);
     }
 
-    /// The time of the last evaluation, in whole seconds.
+    /// Returns the time of the last evaluation, in whole seconds.
     pub fn last_evaluation(&self) -> Option<Timestamp> {
         match self.evaluated.load(Ordering::Relaxed) {
             0 => None,
@@ -95,7 +99,8 @@ impl Activity {
         }
     }
 
-    /// Returns true if a failure at `now` should be logged, which is once a minute.
+    /// Returns true if the caller should log a failure at `now`. This is the case at most once a
+    /// minute.
     pub fn may_log(&self, now: Timestamp) -> bool {
         let now = now.as_second();
         let due = |logged: i64| (logged == 0 || now - logged >= LOG_EVERY).then_some(now);
@@ -111,18 +116,18 @@ impl Activity {
         *last.unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
-    /// The last failure of such an expression.
+    /// Returns the last failure of an expression that decides whether an operation is in flight.
     pub fn last_detection_failure(&self) -> Option<EvaluationFailure> {
         let last = self.detection_failure.lock();
         last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records a failure of a rule.
+    /// Records a failure of any expression.
     pub fn failed(&self, failure: EvaluationFailure) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
-    /// The last failure, if there is one.
+    /// Returns the last failure of any expression.
     pub fn last_failure(&self) -> Option<EvaluationFailure> {
         self.failure
             .lock()
@@ -130,23 +135,23 @@ impl Activity {
             .clone()
     }
 
-    /// Called when a feed begins to throttle the rule set, because it exhausts its budget on
-    /// consecutive objects.
+    /// Records that a watch begins to throttle the rule set. A watch does this when the rule set
+    /// exhausts its budget on consecutive objects.
     pub fn throttle(&self) {
         self.throttling.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Called when a feed stops throttling the rule set, or ends.
+    /// Records that a watch no longer throttles the rule set, or that a throttling watch ended.
     pub fn release(&self) {
         self.throttling.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns true if a feed throttles the rule set.
+    /// Returns true if at least one watch throttles the rule set.
     pub fn is_throttled(&self) -> bool {
         self.throttling.load(Ordering::Relaxed) > 0
     }
 
-    /// Adds an object in `namespace` on which the detection of `operations` is unknown.
+    /// Counts an object in `namespace` for which it is unknown whether `operations` are in flight.
     pub fn add_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
         let mut unknown = self.unknown();
         let counts = unknown.entry(namespace.cloned()).or_default();
@@ -156,7 +161,7 @@ impl Activity {
         }
     }
 
-    /// Reverts a call of [`Activity::add_unknown`] with the same arguments.
+    /// Reverts an earlier call of [`Activity::add_unknown`] that had the same arguments.
     pub fn remove_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
         let mut unknown = self.unknown();
         let namespace = namespace.cloned();
@@ -175,7 +180,7 @@ impl Activity {
         }
     }
 
-    /// The unknown detections on the `wanted` objects.
+    /// Returns the sum of the unknown detections on the `wanted` objects.
     pub fn unknown_on(&self, wanted: ObjectScope<'_>) -> UnknownDetections {
         let mut sum = UnknownDetections::default();
         for (namespace, counts) in &*self.unknown() {
@@ -186,7 +191,7 @@ impl Activity {
         sum
     }
 
-    /// The namespaces with unknown detections. None stands for cluster-scoped objects.
+    /// Returns the namespaces that have unknown detections. None stands for cluster-scoped objects.
     pub fn unknown_in(&self) -> Vec<Option<Arc<str>>> {
         self.unknown().keys().cloned().collect()
     }
@@ -229,6 +234,6 @@ mod tests {
         activity.remove_unknown(Some(&shop), &names(&["Migrating"]));
         activity.remove_unknown(None, &names(&["Draining"]));
         assert_eq!(of(None, true), (0, 0));
-        assert!(activity.unknown().is_empty(), "nothing is kept");
+        assert!(activity.unknown().is_empty(), "counts of 0 must be removed");
     }
 }

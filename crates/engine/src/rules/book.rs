@@ -1,5 +1,6 @@
-//! The compiled rule sets of one target. Input: the rule sets. Output: the feeds that they need,
-//! and the fields that a feed reads of each object.
+//! Combines the compiled rule sets for one target, which is the resource that they watch. The
+//! combination decides which watches (feeds) are needed, and which fields a watch decodes from each
+//! object.
 
 use super::{IDENTITY_PATHS, LABELS_PATH, RuleSet};
 use ifo_api::{Gvr, Source};
@@ -8,34 +9,35 @@ use kube::core::Selector;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Where managed fields have their times. A feed reads them of the objects that it lists at its
-/// start. Of an object that changes later, they are read only if a new operation is detected.
+/// Path of the times in `managedFields`. A feed reads these times from every object of its first
+/// list. From an object that changes later, it reads them only if a rule detects a new operation.
 const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
-/// All compiled rule sets of one target, as of one generation. Results of an evaluation under
-/// an older generation than the newest published one are discarded.
+/// All compiled rule sets for one target. Each published rule book has a generation. Evaluations
+/// with an older generation than the newest published rule book are discarded.
 #[derive(Debug)]
 pub struct RuleBook {
-    /// Rises with every publication for any target.
+    /// Number that increases with every published rule book of any target.
     pub generation: u64,
-    /// The resource that is watched.
+    /// Resource that the rule sets watch.
     pub target: Gvr,
     /// Kind of the target's objects, from discovery.
     pub kind: String,
     /// True if the target is namespaced.
     pub namespaced: bool,
-    /// The rule sets, by name.
+    /// The rule sets, sorted by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
-    /// True if each rule set names its namespaces, so that each namespace has its own feed.
+    /// True if every rule set names its namespaces. Each of these namespaces then has its own feed.
     pub by_namespace: bool,
-    /// The fields that rules read, and those that identify a subject.
+    /// Fields that the rules read, and fields that identify an object.
     pub projection: Projection,
-    /// The same fields and the times of managedFields, for objects that a feed lists at its start.
+    /// The fields of `projection`, and the times in `managedFields`. They are decoded from objects
+    /// of a feed's first list.
     pub initial_projection: Projection,
 }
 
 impl RuleBook {
-    /// Puts the rule sets of one target together.
+    /// Creates a rule book from all rule sets for one target.
     pub fn new(
         generation: u64,
         target: Gvr,
@@ -72,7 +74,7 @@ impl RuleBook {
         }
     }
 
-    /// The namespaces to watch. None stands for all namespaces.
+    /// Returns the namespaces to watch, or None for all namespaces.
     pub fn namespaces(&self) -> Option<BTreeSet<&str>> {
         let mut union = BTreeSet::new();
         for rule_set in &self.rule_sets {
@@ -81,7 +83,8 @@ impl RuleBook {
         Some(union)
     }
 
-    /// The label selector of the watch, if all rule sets have the same one.
+    /// Returns the label selector of the watch. It is None unless all rule sets have the same label
+    /// selector.
     pub fn selector(&self) -> Option<&Selector> {
         let (first, others) = self.rule_sets.split_first()?;
         let shared = first.selector.as_ref()?;
@@ -91,7 +94,7 @@ impl RuleBook {
             .then_some(shared)
     }
 
-    /// The feeds that the rule sets need. `target` is the target of this book.
+    /// Returns the feeds that the rule sets need. `target` must be the target of this rule book.
     pub fn sources(&self, target: &Arc<Gvr>) -> Vec<Source> {
         let source = |namespace: Option<&str>| Source {
             target: target.clone(),
@@ -106,7 +109,7 @@ impl RuleBook {
         }
     }
 
-    /// Returns true if any rule reads the outcome of an operation from its subject.
+    /// Returns true if at least one rule has an `outcome` expression.
     pub fn asks_for_outcomes(&self) -> bool {
         self.rule_sets
             .iter()
@@ -114,13 +117,13 @@ impl RuleBook {
             .any(|rule| rule.details.outcome.is_some())
     }
 
-    /// Returns true if a rule detects `operation` on subjects in `namespace`.
+    /// Returns true if a rule can detect `operation` on objects in `namespace`.
     pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
         self.rules_of(operation, namespace).next().is_some()
     }
 
-    /// The rule sets that detect `operation` on subjects in `namespace`, each with the index of
-    /// its rule.
+    /// Returns the rule sets that can detect `operation` on objects in `namespace`. The number is
+    /// the index of the rule in its rule set.
     pub fn rules_of(
         &self,
         operation: &str,
@@ -128,17 +131,18 @@ impl RuleBook {
     ) -> impl Iterator<Item = (&Arc<RuleSet>, usize)> {
         self.rule_sets.iter().filter_map(move |rule_set| {
             let mut rules = rule_set.rules.iter();
-            let place = rules.position(|rule| *rule.operation == *operation)?;
-            rule_set.covers(namespace).then_some((rule_set, place))
+            let index = rules.position(|rule| *rule.operation == *operation)?;
+            rule_set.covers(namespace).then_some((rule_set, index))
         })
     }
 }
 
-/// Rule sets whose target has no book. Operations from before a restart may belong to them.
+/// The rule sets whose target has no rule book. Operations that were restored after a restart may
+/// belong to these rule sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetsWithoutBook {
-    /// Names of rule sets of which discovery has not yet answered whether the target is served.
+    /// Names of the rule sets for which discovery has not yet shown whether their target is served.
     pub undecided: BTreeSet<String>,
-    /// Names of rule sets whose target is not served.
+    /// Names of the rule sets whose target is not served.
     pub unserved: BTreeSet<String>,
 }

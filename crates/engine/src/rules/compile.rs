@@ -1,4 +1,4 @@
-//! Compiles an OperationRuleSet.
+//! Compiles the spec of an OperationRuleSet into a [`RuleSet`], and reports all its errors.
 
 use super::validate::validate;
 use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleSet, Supersedes};
@@ -8,43 +8,44 @@ use ifo_cel::{CompileError, Environment, Program, ResultKind};
 use kube::core::Selector;
 use std::sync::Arc;
 
-/// Longest label selector as text, in bytes. It is part of the request's URL, and proxies commonly
-/// accept 8 KiB.
+/// Maximum length of a label selector as text, in bytes. The selector is part of the URL of list
+/// and watch requests, and proxies commonly accept URLs of 8 KiB.
 const MAX_SELECTOR: usize = 4096;
 
-/// Why a rule set cannot be used, in words for its author.
+/// The reason why a rule set cannot be used. The texts are for the author of the rule set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
-    /// An expression that does not compile.
+    /// An expression does not compile.
     #[error("{field}: {error}")]
     Expression {
-        /// The expression, such as `rules[Migrating].expression`.
+        /// Field of the expression, such as `rules[Migrating].expression`.
         field: String,
-        /// The compiler's message with line and column.
+        /// Message of the compiler, with line and column.
         error: CompileError,
     },
-    /// An error that the schema also refuses, for rule sets that were not checked by the schema.
+    /// A field other than an expression is invalid. The CRD's schema refuses the same errors, but
+    /// not every rule set has been checked by the schema.
     #[error("{0}")]
     Spec(String),
 }
 
-/// Compiles a rule set. Reports all errors and not only the first one.
+/// Compiles a rule set. Returns all errors, not only the first.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
     let mut compiler = Compiler {
         invalid: validate(spec),
     };
-    let environment = compiler.variables(&spec.variables);
+    let environment = compiler.compile_variables(&spec.variables);
     let rules: Vec<Option<CompiledRule>> = spec
         .rules
         .iter()
         .take(MAX_RULES)
-        .map(|rule| compiler.rule(rule, &environment))
+        .map(|rule| compiler.compile_rule(rule, &environment))
         .collect();
     let mut label_expressions = Vec::new();
     for label in spec.label_expressions.iter().take(MAX_LABELS) {
         let field = format!("labelExpressions[{}].expression", label.key);
         if let Some(program) =
-            compiler.program(field, &label.expression, ResultKind::String, &environment)
+            compiler.compile_program(field, &label.expression, ResultKind::String, &environment)
         {
             label_expressions.push((label.key.as_str().into(), program));
         }
@@ -52,7 +53,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
     if !compiler.invalid.is_empty() {
         return Err(compiler.invalid);
     }
-    // This was validated before and does not fail.
+    // `validate` has already checked the selector, so the conversion does not fail.
     let selector = spec.label_selector.clone().map(Selector::try_from);
     let selector = selector.transpose().map_err(|error| {
         let message = format!("labelSelector: {error}");
@@ -61,7 +62,8 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
     if let Some(length) = selector.as_ref().map(|it| it.to_string().len())
         && length > MAX_SELECTOR
     {
-        let message = format!("labelSelector: {length} bytes as text are more than {MAX_SELECTOR}");
+        let message =
+            format!("labelSelector: the text has {length} bytes, more than {MAX_SELECTOR}");
         return Err(vec![RuleSetError::Spec(message)]);
     }
     let labels = spec.labels.iter();
@@ -71,7 +73,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
         component: Arc::from(spec.component.as_str()),
         namespaces: (!spec.namespaces.is_empty())
             .then(|| spec.namespaces.iter().cloned().collect()),
-        // A selector without requirements selects everything.
+        // A selector without requirements selects every object. It is treated like a missing one.
         selector: selector.filter(|selector| !selector.selects_all()),
         labels: Arc::new(labels.collect()),
         label_expressions,
@@ -91,7 +93,7 @@ impl Compiler {
         self.invalid.push(RuleSetError::Spec(message));
     }
 
-    fn program(
+    fn compile_program(
         &mut self,
         field: String,
         source: &str,
@@ -107,13 +109,14 @@ impl Compiler {
         }
     }
 
-    /// Each variable may use the variables before it.
-    fn variables(&mut self, variables: &[ruleset::Variable]) -> Environment {
+    /// Compiles the variables in their order, because each variable may use the variables before
+    /// it.
+    fn compile_variables(&mut self, variables: &[ruleset::Variable]) -> Environment {
         let mut environment = Environment::default();
         for variable in variables.iter().take(MAX_VARIABLES) {
             let field = format!("variables[{}].expression", variable.name);
             let Some(program) =
-                self.program(field, &variable.expression, ResultKind::Any, &environment)
+                self.compile_program(field, &variable.expression, ResultKind::Any, &environment)
             else {
                 continue;
             };
@@ -124,7 +127,11 @@ impl Compiler {
         environment
     }
 
-    fn rule(&mut self, rule: &ruleset::Rule, environment: &Environment) -> Option<CompiledRule> {
+    fn compile_rule(
+        &mut self,
+        rule: &ruleset::Rule,
+        environment: &Environment,
+    ) -> Option<CompiledRule> {
         let of_item;
         let inner = if rule.for_each.is_some() {
             of_item = environment.clone().with_item();
@@ -135,7 +142,7 @@ impl Compiler {
         let mut optional =
             |name: &str, source: Option<&String>, kind: ResultKind, inner: &Environment| {
                 let field = format!("rules[{}].{name}", rule.operation);
-                self.program(field, source?, kind, inner)
+                self.compile_program(field, source?, kind, inner)
             };
         let details = RuleDetails {
             message: optional("message", rule.message.as_ref(), ResultKind::String, inner),
@@ -173,7 +180,7 @@ impl Compiler {
             ResultKind::List,
             environment,
         );
-        // A string or an int identifies itself.
+        // Without `itemKey`, the element itself is the key. It must be a string or an int.
         let own = Some("item".to_owned());
         let key = rule.for_each.as_ref().and_then(|_| {
             optional(
@@ -184,8 +191,8 @@ impl Compiler {
             )
         });
         let field = format!("rules[{}].expression", rule.operation);
-        let expression = self.program(field, &rule.expression, ResultKind::Bool, inner)?;
-        self.literals(rule, &details);
+        let expression = self.compile_program(field, &rule.expression, ResultKind::Bool, inner)?;
+        self.check_literals(rule, &details);
         Some(CompiledRule {
             operation: rule.operation.as_str().into(),
             expression,
@@ -193,7 +200,7 @@ impl Compiler {
             for_each: list.zip(key).map(|(list, key)| ForEach { list, key }),
             details,
             supersedes: Supersedes::new(&rule.supersedes),
-            // This was validated before. Errors have been reported.
+            // `validate` has already reported invalid durations.
             debounce: rule.debounce.as_deref().and_then(duration::parse),
             appear_after: rule
                 .appear_after
@@ -208,8 +215,9 @@ impl Compiler {
         })
     }
 
-    /// Literals can be checked before any object is evaluated.
-    fn literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
+    /// Checks the expressions that are string literals, such as `'Blocked'`. Their values are known
+    /// before any object is evaluated.
+    fn check_literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
         let operation = &rule.operation;
         let mut check = |field: &str,
                          program: &Option<Program>,
@@ -219,7 +227,7 @@ impl Compiler {
                 return;
             };
             if let Some(fault) = fault(text) {
-                let (line, column) = start(program.source());
+                let (line, column) = expression_start(program.source());
                 self.invalid.push(RuleSetError::Expression {
                     field: format!("rules[{operation}].{field}"),
                     error: CompileError {
@@ -231,21 +239,21 @@ impl Compiler {
             }
         };
         check("state", &details.state, &|text| {
-            let good = super::state(text).is_some();
-            (!good).then_some("one of Progressing, Blocked, Failing")
+            let is_valid = super::state(text).is_some();
+            (!is_valid).then_some("one of Progressing, Blocked, Failing")
         });
         check("reason", &details.reason, &|text| {
             (!super::is_reason(text)).then_some("CamelCase letters and digits")
         });
         check("outcome", &details.outcome, &|text| {
-            let good = text.is_empty() || super::outcome(text).is_some();
-            (!good).then_some("one of Succeeded, Failed, Superseded")
+            let is_valid = text.is_empty() || super::outcome(text).is_some();
+            (!is_valid).then_some("one of Succeeded, Failed, Superseded")
         });
     }
 }
 
-/// Line and column at which an expression starts, after white space and comments.
-fn start(source: &str) -> (usize, usize) {
+/// Returns the line and column at which an expression starts, after white space and comments.
+fn expression_start(source: &str) -> (usize, usize) {
     let mut rest = source.trim_start();
     while let Some(comment) = rest.strip_prefix("//") {
         rest = comment
@@ -264,7 +272,7 @@ mod tests {
     use ifo_api::live::State;
 
     fn spec(yaml: &str) -> OperationRuleSetSpec {
-        serde_saphyr::from_str(yaml).expect("a spec")
+        serde_saphyr::from_str(yaml).expect("the YAML of the test is a valid spec")
     }
 
     fn rule(text: &str) -> OperationRuleSetSpec {
@@ -274,7 +282,7 @@ mod tests {
     }
 
     fn problems(spec: &OperationRuleSetSpec) -> Vec<String> {
-        let invalid = compile("x", spec).expect_err("it is not valid");
+        let invalid = compile("x", spec).expect_err("an invalid spec must be refused");
         invalid.iter().map(ToString::to_string).collect()
     }
 
@@ -301,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_checked_at_compile_time() {
+    fn invalid_string_literals_are_refused_at_compile_time() {
         for (field, value, word) in [
             ("state", "Waiting", "Blocked"),
             ("state", "", "Blocked"),
@@ -313,8 +321,8 @@ mod tests {
             ));
             let problems = problems(&spec);
             assert!(problems[0].contains(word), "{problems:?}");
-            let place = format!("rules[Moving].{field}: 1:1: ");
-            assert!(problems[0].starts_with(&place), "{problems:?}");
+            let prefix = format!("rules[Moving].{field}: 1:1: ");
+            assert!(problems[0].starts_with(&prefix), "{problems:?}");
         }
         let spec = rule(
             "{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}",
@@ -323,15 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_literal_is_reported_at_its_field() {
-        assert_eq!(start("'x'"), (1, 1));
-        assert_eq!(start("  'x'"), (1, 3));
-        assert_eq!(start("// é\n // Why.\n 'x'"), (3, 2));
-        assert_eq!(start("// only"), (1, 8));
+    fn the_start_of_an_expression_is_after_white_space_and_comments() {
+        assert_eq!(expression_start("'x'"), (1, 1));
+        assert_eq!(expression_start("  'x'"), (1, 3));
+        assert_eq!(expression_start("// é\n // Why.\n 'x'"), (3, 2));
+        assert_eq!(expression_start("// only"), (1, 8));
     }
 
     #[test]
-    fn selectors_are_validated_as_by_the_kube_apiserver() {
+    fn invalid_label_selectors_are_refused() {
         for (requirement, word) in [
             (
                 "{key: tier, operator: Near, values: [a]}",
@@ -360,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_see_earlier_variables_and_rules_see_all() {
+    fn variables_can_use_earlier_variables_and_rules_can_use_all_variables() {
         let text = |first: &str, second: &str| {
             spec(&format!(
                 "component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n\
@@ -377,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn item_is_defined_only_in_rules_with_items() {
+    fn item_is_defined_only_in_rules_with_for_each() {
         let with = rule(
             "{operation: Moving, forEach: object.parts, itemKey: item.name, expression: item.moving, message: item.text}",
         );
@@ -387,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn state_literals_are_the_names_in_the_live_api() {
+    fn state_accepts_only_states_of_detected_operations() {
         assert_eq!(super::super::state("Blocked"), Some(State::Blocked));
         assert_eq!(super::super::state("Settling"), None);
     }

@@ -1,45 +1,45 @@
-//! Errors of evaluations. Input: the expected and the actual kind of a value. Output: an
-//! [`EvaluationError`], which the cluster-scoped status of the rule set shows.
+//! The errors that an evaluation of a rule can return. The status of the rule set shows their
+//! texts.
 
 use ifo_cel::{DocError, EvaluationFault};
 
-/// Why a rule or one of its fields has no value for an object. It contains kinds, lengths and
-/// positions, and never a value of the object, because users who may read rule sets may not be
-/// allowed to read the object.
+/// The reason why an expression of a rule has no valid value for an object. The texts contain
+/// types, lengths and positions, but never a value of the object. Users who may read the rule set
+/// are possibly not allowed to read the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// The expression failed.
+    /// The evaluation of the expression failed.
     #[error(transparent)]
     Expression(#[from] EvaluationFault),
-    /// An invalid `state`.
+    /// The `state` is invalid. Contains its length in characters.
     #[error("expected Progressing, Blocked or Failing, found another string of {0} characters")]
     State(usize),
-    /// An invalid `reason`.
+    /// The `reason` is invalid. Contains its length in characters.
     #[error(
         "expected at most 128 letters and digits in CamelCase, found another string of {0} characters"
     )]
     Reason(usize),
-    /// An invalid `outcome`.
+    /// The `outcome` is invalid. Contains its length in characters.
     #[error(
         "expected Succeeded, Failed, Superseded or an empty string, found another string of {0} characters"
     )]
     Outcome(usize),
-    /// An `itemKey` of the wrong type.
-    #[error("expected a string of 1 to 253 bytes, found one of {0} bytes")]
+    /// The `itemKey` is empty or too long. Contains its length in bytes.
+    #[error("expected a string of 1 to 253 bytes, found {0} bytes")]
     KeyLength(usize),
-    /// An `itemKey` that an earlier element already has, with the index of that element.
-    #[error("expected another key for each element, found the key of element {0} twice")]
+    /// Two elements have the same `itemKey`. Contains the index of the second element.
+    #[error("expected a different key for each element, found the key of element {0} twice")]
     KeyTwice(usize),
-    /// A `forEach` with too many elements.
+    /// The list of `forEach` has too many elements.
     #[error("expected at most 1000 elements, found more")]
     TooManyElements,
-    /// An `instance` that is too long.
-    #[error("expected a string of at most 253 bytes, found one of {0} bytes")]
+    /// The `instance` is too long. Contains its length in bytes.
+    #[error("expected a string of at most 253 bytes, found {0} bytes")]
     InstanceLength(usize),
-    /// The object is too large to be read. Contains its size in bytes.
+    /// The object is too large to be decoded. Contains its size in bytes.
     #[error("the object has {0} bytes, which is more than the limit for one object")]
     TooLarge(u64),
-    /// The object cannot be read.
+    /// The object cannot be decoded.
     #[error(transparent)]
     Unreadable(#[from] DocError),
 }

@@ -1,5 +1,6 @@
-//! Compiled rule sets. Input: the spec of an OperationRuleSet. Output: a [`RuleSet`] or its errors,
-//! and for each target a [`RuleBook`] of its rule sets with the fields that they read.
+//! Compiles OperationRuleSets. [`compile()`] turns the spec of one OperationRuleSet into a
+//! [`RuleSet`] or a list of errors. A [`RuleBook`] combines all rule sets that watch the same
+//! resource.
 
 mod activity;
 mod book;
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The fields that are read of every object.
+/// Paths of the fields that are decoded from every object.
 pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "name"],
     &["metadata", "namespace"],
@@ -31,104 +32,112 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "deletionTimestamp"],
 ];
 
-/// The field that is read if a rule set selects by labels.
+/// Path of the labels. They are decoded only if a rule set has a label selector.
 pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
-/// Labels that a rule set gives to operations. There are two or three of them. Each operation in
-/// flight has its own map, so the keys are shared.
+/// Labels that a rule set gives to its operations, usually two or three. Each operation in flight
+/// has its own map, so the strings are shared to save memory.
 pub type Labels = LiteMap<Arc<str>, Arc<str>>;
 
 /// A compiled OperationRuleSet.
 #[derive(Debug, Default)]
 pub struct RuleSet {
-    /// Its name.
+    /// Name of the OperationRuleSet.
     pub name: Arc<str>,
-    /// The component of its operations.
+    /// Component that the operations of the rule set belong to.
     pub component: Arc<str>,
-    /// The namespaces of its objects. None for all namespaces.
+    /// Namespaces in which the rule set is evaluated. None for all namespaces.
     pub namespaces: Option<BTreeSet<String>>,
-    /// The label selector of its objects. None for all objects.
+    /// Label selector for the objects on which the rule set is evaluated. None for all objects.
     pub selector: Option<Selector>,
-    /// Labels with fixed values.
+    /// Labels of the operations with fixed values.
     pub labels: Arc<Labels>,
-    /// Labels whose values are computed.
+    /// Labels of the operations whose values are computed from the object.
     pub label_expressions: Vec<(Arc<str>, Program)>,
-    /// The variables that its expressions may use.
+    /// Variables that the expressions may use.
     pub environment: Environment,
-    /// The rules, in the order of the list.
+    /// Compiled rules, in the order of the OperationRuleSet.
     pub rules: Vec<CompiledRule>,
-    /// Its activity.
+    /// Record of evaluations and failures.
     pub activity: Activity,
 }
 
 /// A compiled rule.
 #[derive(Debug, PartialEq)]
 pub struct CompiledRule {
-    /// The operation it detects.
+    /// Name of the operation that the rule detects.
     pub operation: Arc<str>,
-    /// True while the operation is in flight.
+    /// Expression that is true while the operation is in flight.
     pub expression: Program,
-    /// True while an operation in flight continues.
+    /// Expression that continues an operation in flight while it is true. It never starts an
+    /// operation.
     pub continue_while: Option<Program>,
-    /// The elements that can have an operation each. None if the operation is on the whole object.
+    /// Elements of the object, each of which can have its own operation. None if the rule detects
+    /// at most one operation on the object.
     pub for_each: Option<ForEach>,
-    /// The descriptive values of the operation.
+    /// Expressions for the descriptive values of the operation.
     pub details: RuleDetails,
-    /// The operations that it supersedes.
+    /// Operations that a start of this operation ends.
     pub supersedes: Supersedes,
-    /// The debounce period. None for the server's.
+    /// Time for which the operation must not be detected before it completes. None for the default
+    /// of the server.
     pub debounce: Option<Duration>,
-    /// The operation is shown after it has been detected for this time.
+    /// Time for which the operation must be detected before it is shown.
     pub appear_after: Duration,
-    /// `Blocked` and `Failing` are shown after they have been yielded for this time.
+    /// Time for which the `state` expression must yield `Blocked` or `Failing` before this state is
+    /// shown.
     pub state_after: Duration,
 }
 
 impl CompiledRule {
-    /// The expressions that decide whether the operation is in flight.
+    /// Returns the expressions that decide whether the operation is in flight.
     pub fn predicates(&self) -> impl Iterator<Item = &Program> + Clone {
         std::iter::once(&self.expression).chain(&self.continue_while)
     }
 
-    /// Returns true if time alone can change the detection. The object may then have been unchanged
-    /// for longer than the operation has been detected.
+    /// Returns true if the detection can change although the object does not change, because an
+    /// expression reads `now`. Then the time of the object's last change is not the start of the
+    /// operation.
     pub fn detection_reads_now(&self) -> bool {
         let list = self.for_each.as_ref().map(|each| &each.list);
         self.predicates().chain(list).any(Program::reads_now)
     }
 
-    /// Returns true if time alone can change the state. The object may then have been unchanged for
-    /// longer than the state has been yielded.
+    /// Returns true if the state can change although the object does not change, because an
+    /// expression reads `now`. Then the time of the object's last change is not the time since
+    /// which the expression has yielded the state.
     pub fn state_reads_now(&self) -> bool {
         self.detection_reads_now() || self.details.state.iter().any(Program::reads_now)
     }
 }
 
-/// The `forEach` of a rule: elements of the object, each of which can have an operation of its own.
+/// The `forEach` of a rule. It yields elements of the object, and each element can have its own
+/// operation.
 #[derive(Debug, PartialEq)]
 pub struct ForEach {
-    /// Yields the elements.
+    /// Expression that yields the list of elements.
     pub list: Program,
-    /// Yields the identity of an element.
+    /// Expression that yields the identity of an element.
     pub key: Program,
 }
 
 /// The expressions for the descriptive values of an operation.
 #[derive(Debug, Default, PartialEq)]
 pub struct RuleDetails {
-    /// Yields the message for people.
+    /// Expression that yields the message for people.
     pub message: Option<Program>,
-    /// Yields the reason for scripts, in CamelCase.
+    /// Expression that yields the reason for scripts, in CamelCase.
     pub reason: Option<Program>,
-    /// Yields `Progressing`, `Blocked` or `Failing`.
+    /// Expression that yields `Progressing`, `Blocked` or `Failing`.
     pub state: Option<Program>,
-    /// Yields the progress in percent.
+    /// Expression that yields the progress in percent.
     pub progress: Option<Program>,
-    /// Yields the time of the start.
+    /// Expression that yields the start time of the operation.
     pub started_at: Option<Program>,
-    /// Yields the identity of the run.
+    /// Expression that yields the identity of the operation's run. When it changes, the operation
+    /// completes and a new one starts.
     pub instance: Option<Program>,
-    /// Yields `Succeeded` or `Failed` when the operation is over.
+    /// Expression that yields `Succeeded`, `Failed` or `Superseded` when the operation is over.
     pub outcome: Option<Program>,
 }
 
@@ -148,20 +157,20 @@ impl RuleDetails {
     }
 }
 
-/// The operations of the same subject that an operation supersedes.
+/// The other operations on the same object that end when an operation starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Supersedes {
-    /// None.
+    /// No operations.
     #[default]
     Nothing,
-    /// These operations.
+    /// The operations with these names.
     These(BTreeSet<String>),
-    /// All other operations.
+    /// All other operations on the object.
     Others,
 }
 
 impl Supersedes {
-    /// Parses the names in a rule. `*` stands for all operations.
+    /// Parses the `supersedes` of a rule. `*` stands for all other operations.
     pub(crate) fn new(names: &[String]) -> Self {
         if names.iter().any(|name| name == "*") {
             Self::Others
@@ -172,7 +181,8 @@ impl Supersedes {
         }
     }
 
-    /// Returns true if it includes `operation`, which must not be its own.
+    /// Returns true if `operation` is superseded. `operation` must not be the operation of the rule
+    /// itself.
     pub fn names(&self, operation: &str) -> bool {
         match self {
             Self::Nothing => false,
@@ -182,7 +192,7 @@ impl Supersedes {
     }
 }
 
-/// The state with this name, for an operation that is detected.
+/// Parses the result of a `state` expression.
 pub fn state(text: &str) -> Option<State> {
     match text {
         "Progressing" => Some(State::Progressing),
@@ -192,7 +202,7 @@ pub fn state(text: &str) -> Option<State> {
     }
 }
 
-/// The state of the outcome with this name.
+/// Parses the result of an `outcome` expression.
 pub fn outcome(text: &str) -> Option<State> {
     match text {
         "Succeeded" => Some(State::Succeeded),
@@ -202,21 +212,21 @@ pub fn outcome(text: &str) -> Option<State> {
     }
 }
 
-/// Returns true if `text` is a valid reason: CamelCase, as in the API conventions.
+/// Returns true if `text` is a valid reason: CamelCase, as Kubernetes' API conventions demand.
 pub fn is_reason(text: &str) -> bool {
     text.len() <= MAX_REASON
         && text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// Longest reason in bytes. Usual ones have some 40.
+/// Maximum length of a reason, in bytes. Most reasons have fewer than 40.
 const MAX_REASON: usize = 128;
 
 impl PartialEq for RuleSet {
-    /// Returns true if both rule sets give the same results on every object. Their activity is not
-    /// compared.
+    /// Returns true if all fields except `activity` are equal. Both rule sets then yield the same
+    /// results on every object.
     fn eq(&self, other: &Self) -> bool {
-        // All fields are named, so that the compiler reports a new one here.
+        // The pattern names all fields, so that a new field causes a compiler error here.
         let Self {
             name,
             component,
@@ -240,7 +250,8 @@ impl PartialEq for RuleSet {
 }
 
 impl RuleSet {
-    /// Returns true if it covers subjects in `namespace`. None stands for cluster-scoped subjects.
+    /// Returns true if the rule set covers objects in `namespace`. None stands for cluster-scoped
+    /// objects.
     pub fn covers(&self, namespace: Option<&str>) -> bool {
         match (&self.namespaces, namespace) {
             (None, _) => true,
@@ -249,7 +260,7 @@ impl RuleSet {
         }
     }
 
-    /// Adds the fields that its expressions read.
+    /// Adds the fields that the expressions of the rule set read.
     fn project(&self, projection: &mut Projection) {
         for rule in &self.rules {
             let own = rule.predicates().chain(rule.details.programs());

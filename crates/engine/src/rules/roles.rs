@@ -1,22 +1,22 @@
-//! The rights that the server needs to watch the targets of rule sets.
+//! Generates `ClusterRole` objects that allow the server to watch the resources of rule sets.
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, Target};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The verbs that the server needs on a target.
+/// Verbs that the server needs on every resource that it watches.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// The name of the ClusterRole of a component's rule pack. A component may contain upper-case
-/// letters and underscores, which names of objects may not.
+/// Returns the name of the ClusterRole for the rule sets of `component`. Upper-case letters and
+/// underscores of the component are replaced, because names of objects may not contain them.
 pub fn role_name(component: &str) -> String {
     let component = component.to_lowercase().replace('_', "-");
     format!("ifo-rules-{component}")
 }
 
-/// The ClusterRole that lets the server watch `targets`. The order of its rules depends only on the
-/// targets.
+/// Returns a ClusterRole that allows the server to watch `targets`. The order of the targets does
+/// not change the result.
 pub fn cluster_role<'a>(name: &str, targets: impl IntoIterator<Item = &'a Target>) -> ClusterRole {
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for target in targets {
@@ -57,7 +57,7 @@ mod tests {
         let (a, b, c) = (target("x.io", "b"), target("", "pods"), target("x.io", "a"));
         let role = cluster_role("r", [&a, &b, &c, &a]);
         assert_eq!(role, cluster_role("r", [&c, &a, &b]));
-        let yaml = serde_saphyr::to_string(&role).expect("it is encoded");
+        let yaml = serde_saphyr::to_string(&role).expect("a ClusterRole can be encoded");
         assert_eq!(
             yaml,
             "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  labels:\n    \

@@ -1,5 +1,6 @@
-//! The checks of the CRD's schema, for rule sets that the schema has not checked: those of a folder
-//! of manifests, and those that were stored before the schema had a rule.
+//! Repeats the checks of the CRD's schema. Two kinds of rule sets have not been checked by the
+//! current schema: rule sets from a folder of manifests, and rule sets that were stored in the
+//! cluster before the schema got stricter.
 
 use super::RuleSetError;
 use ifo_api::ruleset::{
@@ -11,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// All errors in `spec` except those of its expressions.
+/// Returns all errors in `spec`, except errors in the code of its expressions.
 pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     let mut check = RuleSetCheck(Vec::new());
     check.value("component", &spec.component);
@@ -29,7 +30,7 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     }
     check.variables(&spec.variables);
     if spec.rules.is_empty() {
-        check.refuse("rules: at least one is needed".to_owned());
+        check.refuse("rules: at least one rule is needed".to_owned());
     }
     check.count("rules", spec.rules.len(), MAX_RULES);
     let mut seen = BTreeSet::new();
@@ -79,7 +80,7 @@ impl RuleSetCheck {
     fn target(&mut self, target: &ruleset::Target) {
         if target.group == GROUP || target.group == LIVE_GROUP {
             self.refuse(format!(
-                "target: group {:?} would feed operations back",
+                "target: group {:?} belongs to this server and cannot be watched",
                 target.group
             ));
         }
@@ -93,8 +94,8 @@ impl RuleSetCheck {
         }
     }
 
-    /// The kube-apiserver's check of a selector in a request (apimachinery's
-    /// `labels.NewRequirement`).
+    /// Makes the same checks as the kube-apiserver makes on the label selector of a request
+    /// (`labels.NewRequirement` in apimachinery).
     fn selector(&mut self, selector: &LabelSelector) {
         let requirements = selector.match_expressions.as_deref().unwrap_or_default();
         let equal = selector.match_labels.iter().flatten();
@@ -220,8 +221,7 @@ impl RuleSetCheck {
     }
 }
 
-/// RFC 1123: the name of a namespace. Also a version or a resource, if it does not begin with a
-/// digit.
+/// Returns true if `text` is a DNS label as in RFC 1123, such as the name of a namespace.
 fn is_dns_label(text: &str) -> bool {
     labels::is_subdomain(text) && !text.contains('.') && text.len() <= 63
 }

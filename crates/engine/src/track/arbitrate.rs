@@ -1,87 +1,88 @@
-//! Supersession: which operations of a subject end or wait because of other operations of the
-//! subject.
+//! Decides which operations on an object are superseded by other operations on the same object.
 //!
-//! A rule can declare that its operation supersedes others of the same subject. A superseded
-//! operation ends, and does not start while the other operation is active.
+//! A rule can declare that its operation supersedes other operations. A superseded operation
+//! completes. It does not start while the operation that supersedes it is in flight.
 
 use crate::rules::Supersedes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The identity of an operation within its subject.
+/// The identity of an operation among all operations on one object (its subject).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationName {
-    /// The name of the operation.
+    /// Name of the operation, such as `Migrating`.
     pub operation: Arc<str>,
-    /// The element of the subject that it is about, for rules with `forEach`.
+    /// Key of the element that the operation is about. None for a rule without `forEach`.
     pub item: Option<Arc<str>>,
 }
 
-/// An operation that is active or could start.
+/// An operation that is in flight or could start.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationCandidate<'a> {
-    /// Its identity.
+    /// Identity of the operation.
     pub what: &'a OperationName,
-    /// True if a rule currently detects it. False if it is settling.
+    /// True if a rule currently detects the operation. False during the debounce period.
     pub detected: bool,
-    /// The rule set that describes the operation, and the index of its rule.
+    /// Name of the rule set that describes the operation, and index of the rule in this rule set.
     pub order: (&'a str, usize),
-    /// The operations that its rule supersedes.
+    /// Operations that the rule declares as superseded.
     pub supersedes: &'a Supersedes,
 }
 
 impl OperationCandidate<'_> {
-    /// Returns true if its rule names the other operation. An operation on the whole subject also
-    /// supersedes operations on its elements. An operation on an element supersedes none on another
-    /// element.
+    /// Returns true if the rule declares that this operation supersedes `other`. An operation on
+    /// the whole object can supersede operations on elements. An operation on an element can
+    /// supersede only operations on the same element.
     fn names(&self, other: &Self) -> bool {
         self.what.operation != other.what.operation
             && (self.what.item.is_none() || self.what.item == other.what.item)
             && self.supersedes.names(&other.what.operation)
     }
 
-    /// Returns true if the other operation ends or waits because of this one. If each names the
-    /// other one, as phases of one state machine do, the detected operation wins. If both are
-    /// detected, the first one in the list of rules wins.
-    fn beats(&self, other: &Self) -> bool {
+    /// Returns true if this operation supersedes `other`. If both rules name each other, a detected
+    /// operation wins over an operation that is not detected. If both operations are detected, the
+    /// operation of the earlier rule wins.
+    fn wins_over(&self, other: &Self) -> bool {
         let stays = self.detected && (!other.detected || self.order < other.order);
         self.names(other) && (stays || !other.names(self))
     }
 }
 
-/// Returns, for each superseded contender, the index of the contender that supersedes it.
+/// Returns, for each candidate, the index of the candidate that supersedes it. Returns None for a
+/// candidate that is not superseded.
 ///
-/// A superseded contender supersedes no other one. In a chain of three, the first and the last one
-/// stay. In a cycle, the first one in the list of rules stays.
-pub fn losers(contenders: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
-    let mut lost = vec![None; contenders.len()];
-    let nothing = |contender: &OperationCandidate<'_>| *contender.supersedes == Supersedes::Nothing;
-    if contenders.iter().all(nothing) {
+/// A superseded candidate supersedes no other candidate. If C supersedes B and B supersedes A, then
+/// A and C stay. In a cycle, the operation of the earliest rule stays.
+pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
+    let mut lost = vec![None; candidates.len()];
+    let nothing = |candidate: &OperationCandidate<'_>| *candidate.supersedes == Supersedes::Nothing;
+    if candidates.iter().all(nothing) {
         return lost;
     }
-    // Operations on the whole subject come first, because an operation on an element never
-    // supersedes them. Elements are independent of each other, so many elements stay cheap.
+    // Operations on the whole object come first, because an operation on an element never
+    // supersedes them. Operations on different elements are compared in separate groups, so that
+    // many elements need little time.
     let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-    for (place, contender) in contenders.iter().enumerate() {
-        let item = contender.what.item.as_deref();
-        groups.entry(item).or_default().push(place);
+    for (index, candidate) in candidates.iter().enumerate() {
+        let item = candidate.what.item.as_deref();
+        groups.entry(item).or_default().push(index);
     }
-    let beats = |one: usize, other: usize| contenders[one].beats(&contenders[other]);
+    let wins_over = |one: usize, other: usize| candidates[one].wins_over(&candidates[other]);
     let mut whole = Vec::new();
     for (item, mut open) in groups {
         let mut earlier = whole.clone().into_iter();
         loop {
-            let is_free = |place: usize| !open.iter().any(|&other| beats(other, place));
-            let free = || open.iter().copied().find(|&place| is_free(place));
-            let first = || open.iter().copied().min_by_key(|&it| contenders[it].order);
+            let is_free = |index: usize| !open.iter().any(|&other| wins_over(other, index));
+            let free = || open.iter().copied().find(|&index| is_free(index));
+            let first = || open.iter().copied().min_by_key(|&it| candidates[it].order);
             let Some(winner) = earlier.next().or_else(free).or_else(first) else {
                 break;
             };
-            open.retain(|&place| {
-                if beats(winner, place) {
-                    lost[place] = Some(winner);
+            open.retain(|&index| {
+                if wins_over(winner, index) {
+                    lost[index] = Some(winner);
                 }
-                place != winner && lost[place].is_none()
+                index != winner && lost[index].is_none()
             });
             if item.is_none() {
                 whole.push(winner);
@@ -95,9 +96,9 @@ pub fn losers(contenders: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
 mod tests {
     use super::*;
 
-    /// `(operation or operation/item, detected, what it supersedes)`, in the order of
-    /// the rules. Yields `loser<winner` for each that gives way.
-    fn verdict(rules: &[(&str, bool, &[&str])]) -> Vec<String> {
+    /// Takes `(operation or operation/item, detected, superseded operations)` for each rule, and
+    /// returns `loser<winner` for each superseded operation.
+    fn superseded_pairs(rules: &[(&str, bool, &[&str])]) -> Vec<String> {
         let all: Vec<(OperationName, Supersedes)> = rules
             .iter()
             .map(|(name, _, supersedes)| {
@@ -113,48 +114,48 @@ mod tests {
                 (what, Supersedes::new(&names))
             })
             .collect();
-        let contenders: Vec<OperationCandidate<'_>> = rules
+        let candidates: Vec<OperationCandidate<'_>> = rules
             .iter()
             .zip(&all)
             .enumerate()
             .map(
-                |(place, ((_, detected, _), (what, supersedes)))| OperationCandidate {
+                |(index, ((_, detected, _), (what, supersedes)))| OperationCandidate {
                     what,
                     detected: *detected,
-                    order: ("rules", place),
+                    order: ("rules", index),
                     supersedes,
                 },
             )
             .collect();
-        let lost = losers(&contenders);
-        let told = lost.iter().enumerate().filter_map(|(place, winner)| {
+        let winners = find_superseded(&candidates);
+        let pairs = winners.iter().enumerate().filter_map(|(index, winner)| {
             let winner = (*winner)?;
-            Some(format!("{}<{}", rules[place].0, rules[winner].0))
+            Some(format!("{}<{}", rules[index].0, rules[winner].0))
         });
-        told.collect()
+        pairs.collect()
     }
 
     #[test]
-    fn a_superseded_operation_ends_also_for_a_settling_successor() {
+    fn an_operation_that_is_not_detected_still_supersedes_during_its_debounce_period() {
         let rules = |stopping| {
             [
                 ("Migrating", true, &[][..]),
                 ("Stopping", stopping, &["Migrating"]),
             ]
         };
-        assert_eq!(verdict(&rules(true)), ["Migrating<Stopping"]);
-        assert_eq!(verdict(&rules(false)), ["Migrating<Stopping"]);
+        assert_eq!(superseded_pairs(&rules(true)), ["Migrating<Stopping"]);
+        assert_eq!(superseded_pairs(&rules(false)), ["Migrating<Stopping"]);
     }
 
     #[test]
-    fn of_two_operations_that_supersede_each_other_the_detected_one_stays() {
+    fn if_two_operations_supersede_each_other_the_detected_operation_stays() {
         let rules = |a, b| [("A", a, &["B"][..]), ("B", b, &["A"][..])];
-        assert_eq!(verdict(&rules(true, false)), ["B<A"]);
-        assert_eq!(verdict(&rules(false, true)), ["A<B"]);
+        assert_eq!(superseded_pairs(&rules(true, false)), ["B<A"]);
+        assert_eq!(superseded_pairs(&rules(false, true)), ["A<B"]);
         assert_eq!(
-            verdict(&rules(true, true)),
+            superseded_pairs(&rules(true, true)),
             ["B<A"],
-            "the first in the list"
+            "the operation of the first rule must stay"
         );
     }
 
@@ -165,7 +166,10 @@ mod tests {
             ("Deleting", true, &["*"]),
             ("Moving", false, &[]),
         ];
-        assert_eq!(verdict(&rules), ["Starting<Deleting", "Moving<Deleting"]);
+        assert_eq!(
+            superseded_pairs(&rules),
+            ["Starting<Deleting", "Moving<Deleting"]
+        );
     }
 
     #[test]
@@ -175,35 +179,35 @@ mod tests {
             ("B", true, &["A"]),
             ("C", true, &["B"]),
         ];
-        assert_eq!(verdict(&rules), ["B<C"]);
+        assert_eq!(superseded_pairs(&rules), ["B<C"]);
     }
 
     #[test]
-    fn in_a_cycle_of_supersedes_the_first_rule_stays() {
+    fn in_a_cycle_of_supersedes_the_operation_of_the_first_rule_stays() {
         let rules = [
             ("A", true, &["B"][..]),
             ("B", true, &["C"]),
             ("C", true, &["A"]),
         ];
-        assert_eq!(verdict(&rules), ["B<A"]);
+        assert_eq!(superseded_pairs(&rules), ["B<A"]);
     }
 
     #[test]
-    fn an_element_supersedes_within_itself_and_the_subject_supersedes_all_elements() {
+    fn operations_on_elements_supersede_only_on_the_same_element() {
         let rules = [
             ("Copying/a", true, &[][..]),
             ("Booting/a", true, &["Copying"]),
             ("Copying/b", true, &[]),
             ("Executing", true, &[]),
         ];
-        assert_eq!(verdict(&rules), ["Copying/a<Booting/a"]);
+        assert_eq!(superseded_pairs(&rules), ["Copying/a<Booting/a"]);
         let rules = [
             ("Copying/a", true, &["Canceling"][..]),
             ("Copying/b", true, &[]),
             ("Canceling", true, &["Copying"]),
         ];
         assert_eq!(
-            verdict(&rules),
+            superseded_pairs(&rules),
             ["Copying/a<Canceling", "Copying/b<Canceling"]
         );
     }

@@ -1,31 +1,33 @@
-//! The reasons for which operations end, with their states and messages.
+//! The reasons why operations complete, and the state and message that a completed operation shows
+//! for each reason.
 
 use ifo_api::live::State;
 use std::sync::Arc;
 
-/// Why an operation ended. It is the `reason` of the completed operation.
+/// The reason why an operation completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// No rule detected it during the debounce period.
+    /// No rule detected the operation during the debounce period.
     NotDetected,
-    /// The same, because its subject's labels no longer match the selector.
+    /// No rule detected the operation during the debounce period, because the labels of the object
+    /// no longer match the label selector.
     SelectorLeft,
-    /// The rule's `outcome` yielded a value. Contains the last message.
+    /// The rule's `outcome` yielded this state. The text is the message, which may be empty.
     Outcome(State, Arc<str>),
-    /// The operation with this name superseded it.
+    /// The operation with this name superseded the completed operation.
     Superseded(Arc<str>),
-    /// Another run of the operation replaced it.
+    /// Another run of the operation started.
     Replaced,
-    /// The subject was deleted.
+    /// The object was deleted.
     SubjectDeleted,
-    /// No rule detects this operation any more.
+    /// The rule for this operation was removed.
     RuleRemoved,
-    /// The target is no longer served.
+    /// The cluster no longer serves the resource of the object.
     TargetRemoved,
 }
 
 impl End {
-    /// The CamelCase reason.
+    /// Returns the CamelCase `reason` of the completed operation.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotDetected => "NotDetected",
@@ -40,7 +42,7 @@ impl End {
         }
     }
 
-    /// The state of the completed operation.
+    /// Returns the `state` of the completed operation.
     pub fn state(&self) -> State {
         match self {
             Self::Outcome(state, ..) => *state,
@@ -49,7 +51,7 @@ impl End {
         }
     }
 
-    /// The message for people.
+    /// Returns the `message` of the completed operation.
     pub fn message(&self) -> String {
         let fixed = match self {
             Self::NotDetected => "No rule detects the operation any more.",

@@ -1,9 +1,9 @@
-//! The facts of an object that selectors, tables, metrics and persistence use. The texts stay in
-//! the object's JSON, and the facts contain their places. Otherwise an index of 10,000 operations
-//! would hold each text twice, and a list would read memory in ten places for each row.
+//! The values of an object that selectors, tables, metrics and persistence need. They are called
+//! facts. Times and numbers are decoded. For each text, the facts contain only its position in the
+//! object's JSON, so that the index does not hold each text twice.
 //!
-//! The tracker records the places while it encodes an operation. A follower finds them once for
-//! each change, when it decodes the leader's JSON.
+//! On the leader, the tracker records the positions while it encodes an operation. A follower
+//! decodes the facts from the JSON that it receives from the leader.
 
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
@@ -15,109 +15,113 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// A text of an object. All texts except the name and the start belong to operations.
+/// The text fields of an object. Only operations have other fields than the name and the creation
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextField {
-    /// `metadata.name`.
+    /// The field `metadata.name`.
     Name,
-    /// `metadata.creationTimestamp`, the start of an operation.
+    /// The field `metadata.creationTimestamp`, which is the start of an operation.
     Started,
-    /// `spec.operation`.
+    /// The field `spec.operation`.
     Operation,
-    /// `spec.ruleSet`.
+    /// The field `spec.ruleSet`.
     RuleSet,
-    /// `spec.component`.
+    /// The field `spec.component`.
     Component,
-    /// `spec.item`.
+    /// The field `spec.item`.
     Item,
-    /// `spec.subject.apiVersion`.
+    /// The field `spec.subject.apiVersion`.
     SubjectApiVersion,
-    /// `spec.subject.kind`.
+    /// The field `spec.subject.kind`.
     SubjectKind,
-    /// `spec.subject.name`.
+    /// The field `spec.subject.name`.
     SubjectName,
-    /// `spec.subject.namespace`.
+    /// The field `spec.subject.namespace`.
     SubjectNamespace,
-    /// `spec.subject.uid`.
+    /// The field `spec.subject.uid`.
     SubjectUid,
-    /// `status.phase`.
+    /// The field `status.phase`.
     Phase,
-    /// `status.state`.
+    /// The field `status.state`.
     State,
-    /// `status.reason`.
+    /// The field `status.reason`.
     Reason,
-    /// `status.message`. The JSON has no such field if the operation has no message.
+    /// The field `status.message`. It is absent if the operation has no message.
     Message,
-    /// `status.completed`.
+    /// The field `status.completed`.
     Completed,
 }
 
-/// Number of text fields.
+/// Number of variants of [`TextField`].
 pub const TEXT_COUNT: usize = TextField::Completed as usize + 1;
 
-/// The place of a text in the JSON, with its quotes. The default stands for an absent text.
+/// The position of a JSON string, including its quotes, in the JSON of an object. The default value
+/// stands for an absent text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextSpan {
     start: u32,
     length: u32,
 }
 
-/// The facts of an object. A fact is absent if the object does not have it, or if this release does
-/// not know its value. Objects other than operations have only labels and a creation time.
+/// The facts of an object. A fact is None if the object does not have the field, or if this release
+/// does not know the value. Objects other than operations have only labels, a name and a creation
+/// time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectFacts {
     /// Keys and values of `metadata.labels`.
     pub(super) labels: Box<[(TextSpan, TextSpan)]>,
     pub(super) texts: [TextSpan; TEXT_COUNT],
-    /// `metadata.creationTimestamp`, the start of an operation.
+    /// Value of `metadata.creationTimestamp`, which is the start of an operation.
     pub started: Option<Timestamp>,
-    /// `status.phase`.
+    /// Value of `status.phase`.
     pub phase: Option<Phase>,
-    /// `status.state`.
+    /// Value of `status.state`.
     pub state: Option<State>,
-    /// `status.progress`, in percent.
+    /// Value of `status.progress`, in percent.
     pub progress: Option<u8>,
-    /// `status.completed`.
+    /// Value of `status.completed`.
     pub completed: Option<Timestamp>,
 }
 
 /// An operation that this process has encoded.
 #[derive(Clone, Debug)]
 pub struct EncodedOperation {
-    /// The object, without a resourceVersion.
+    /// JSON of the object, without a resourceVersion.
     pub json: Vec<u8>,
-    /// The place of the JSON of `metadata`, which has at least one member.
+    /// Position of the value of `metadata` in `json`. The value has at least one member.
     pub metadata: Range<usize>,
-    /// The facts of the object.
+    /// Facts of the operation, with positions in `json`.
     pub facts: ObjectFacts,
 }
 
-/// A decoded object, before its version is set.
+/// An object that this process has decoded from JSON.
 #[derive(Debug)]
 pub struct DecodedObject {
-    /// The place of the JSON of `metadata`.
+    /// Position of the value of `metadata` in the JSON.
     pub metadata: Range<usize>,
-    /// The place of the JSON of `metadata.resourceVersion`, with its quotes.
+    /// Position of the value of `metadata.resourceVersion`, including its quotes.
     pub version: Option<Range<usize>>,
-    /// True if `metadata` has members.
+    /// True if `metadata` has at least one member.
     pub has_metadata: bool,
-    /// The facts of the object.
+    /// Facts of the object, with positions in the JSON.
     pub facts: ObjectFacts,
 }
 
 impl DecodedObject {
-    /// Decodes an object. Facts with an unknown type or value are left out, because a leader of a
-    /// neighbouring release may write other values.
+    /// Decodes an object. A fact with an unknown type or value becomes None, because a leader of
+    /// another release may write values that this release does not know.
     ///
     /// # Errors
     ///
-    /// The JSON is not an object with `metadata`, or `resourceVersion` is not a string.
+    /// Returns an error if the JSON is not an object with `metadata`, or if `resourceVersion` is
+    /// not a string.
     pub fn decode(json: &[u8]) -> Result<Self, serde_json::Error> {
         let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
         u32::try_from(text.len()).map_err(|_| serde_json::Error::custom("4 GiB or more"))?;
         let object: WireObject<'_> = serde_json::from_str(text)?;
         let metadata = object.metadata.get();
-        // Serde also accepts an array for a struct.
+        // Serde accepts an array in place of a struct, so this must be checked.
         if !text.trim_start().starts_with('{') || !metadata.starts_with('{') {
             return Err(serde_json::Error::custom("an object has metadata"));
         }
@@ -128,8 +132,8 @@ impl DecodedObject {
             return Err(serde_json::Error::custom(error));
         }
         Ok(Self {
-            metadata: place(metadata, text),
-            version: version.map(|version| place(version, text)),
+            metadata: range_of(metadata, text),
+            version: version.map(|version| range_of(version, text)),
             has_metadata: metadata[1..].trim_start() != "}",
             facts: ObjectFacts::new(&object, &wire, text),
         })
@@ -138,10 +142,10 @@ impl DecodedObject {
 
 impl ObjectFacts {
     fn new(object: &WireObject<'_>, metadata: &WireMetadata<'_>, text: &str) -> Self {
-        let spec: WireSpec<'_> = borrowed(object.spec);
-        let subject: WireSubject<'_> = borrowed(spec.subject);
-        let status: WireStatus<'_> = borrowed(object.status);
-        let labels: LabelLiterals<'_> = borrowed(metadata.labels);
+        let spec: WireSpec<'_> = decode_or_default(object.spec);
+        let subject: WireSubject<'_> = decode_or_default(spec.subject);
+        let status: WireStatus<'_> = decode_or_default(object.status);
+        let labels: LabelLiterals<'_> = decode_or_default(metadata.labels);
         let span = |literal: &RawValue| TextSpan::of(literal, text);
         let labels = labels.0.iter();
         let texts = [
@@ -167,35 +171,36 @@ impl ObjectFacts {
                 .map(|(key, value)| (span(key), span(value)))
                 .collect(),
             texts: texts.map(|literal| literal.map(span).unwrap_or_default()),
-            started: value(metadata.creation_timestamp).map(|Time(time)| time),
-            phase: value(status.phase),
-            state: value(status.state),
-            progress: value(status.progress),
-            completed: value(status.completed).map(|Time(time)| time),
+            started: decode(metadata.creation_timestamp).map(|Time(time)| time),
+            phase: decode(status.phase),
+            state: decode(status.state),
+            progress: decode(status.progress),
+            completed: decode(status.completed).map(|Time(time)| time),
         }
     }
 
-    /// Moves all places after `from` by `by` bytes, because the JSON was moved.
+    /// Adds `by` to all positions at or after `from`, because the JSON text after `from` has moved.
     pub fn shift(&mut self, from: usize, by: isize) {
         let labels = self.labels.iter_mut();
         let labels = labels.flat_map(|(key, value)| [key, value]);
         for span in labels.chain(&mut self.texts) {
             let start = span.start as usize;
             if span.length > 0 && start >= from {
-                // The decoded JSON has less than 4 GiB, and a version has 20 digits at most.
+                // This cannot fail: decoded JSON has less than 4 GiB, and only a version of at most
+                // 20 digits is inserted.
                 span.start = u32::try_from(start.saturating_add_signed(by)).unwrap_or_default();
             }
         }
     }
 
-    /// The approximate size in memory, in bytes.
+    /// Returns the approximate size in memory, in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.labels)
     }
 }
 
 impl TextSpan {
-    /// The place from `start` to `end`. JSON of 4 GiB does not occur.
+    /// Creates the position from `start` to `end`. Positions beyond 4 GiB become absent.
     pub fn new(start: usize, end: usize) -> Self {
         match (u32::try_from(start), u32::try_from(end - start)) {
             (Ok(start), Ok(length)) => Self { start, length },
@@ -203,17 +208,18 @@ impl TextSpan {
         }
     }
 
-    /// The place of a literal in `text`. A value that is not a string counts as absent.
+    /// Creates the position of `literal`, which is a part of `text`. A value that is not a string
+    /// becomes absent.
     fn of(literal: &RawValue, text: &str) -> Self {
         let literal = literal.get();
         if !literal.starts_with('"') {
             return Self::default();
         }
-        let range = place(literal, text);
+        let range = range_of(literal, text);
         Self::new(range.start, range.end)
     }
 
-    /// The literal with its quotes. None if the text is absent.
+    /// Returns the JSON string including its quotes, or None if the text is absent.
     fn literal(self, json: &[u8]) -> Option<&[u8]> {
         let start = self.start as usize;
         let literal = json.get(start..start + self.length as usize)?;
@@ -221,42 +227,42 @@ impl TextSpan {
     }
 }
 
-/// The texts of an object, read from its JSON.
+/// Reads the texts of an object from its JSON.
 #[derive(Debug)]
 pub struct ObjectTexts<'a> {
-    /// The JSON of the whole object that the facts belong to.
+    /// JSON of the whole object that the facts belong to.
     pub json: Cow<'a, [u8]>,
-    /// The facts with the places of the texts.
+    /// Facts with the positions of the texts.
     pub facts: &'a ObjectFacts,
 }
 
 impl ObjectTexts<'_> {
-    /// The text. None if it is absent.
+    /// Returns the value of a text field, or None if it is absent.
     pub fn text(&self, field: TextField) -> Option<Cow<'_, str>> {
-        unescaped(self.literal(field)?)
+        decode_string(self.literal(field)?)
     }
 
-    /// The text as a JSON string with its quotes, as it is in the object.
+    /// Returns the value of a text field as the JSON string in the object, including its quotes.
     pub fn literal(&self, field: TextField) -> Option<&[u8]> {
         self.facts.texts[field as usize].literal(&self.json)
     }
 
-    /// The value of a label. None if the object does not have the label.
+    /// Returns the value of a label, or None if the object does not have the label.
     pub fn label(&self, wanted: &str) -> Option<Cow<'_, str>> {
         let mut labels = self.labels();
         labels.find_map(|(key, value)| (key == wanted).then_some(value))
     }
 
-    /// Keys and values of the labels in the order of the JSON.
+    /// Returns keys and values of the labels, in the order of the JSON.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-        let text = |span: TextSpan| unescaped(span.literal(&self.json)?);
+        let text = |span: TextSpan| decode_string(span.literal(&self.json)?);
         let labels = self.facts.labels.iter();
         labels.filter_map(move |(key, value)| Some((text(*key)?, text(*value)?)))
     }
 }
 
-/// Decodes a JSON string. Most strings have no escapes and are borrowed.
-fn unescaped(literal: &[u8]) -> Option<Cow<'_, str>> {
+/// Decodes a JSON string. A string without escape sequences is borrowed, as most strings are.
+fn decode_string(literal: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(literal).ok()?;
     if !text.contains('\\') {
         return text.strip_prefix('"')?.strip_suffix('"').map(Cow::Borrowed);
@@ -264,8 +270,8 @@ fn unescaped(literal: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_str(text).ok().map(Cow::Owned)
 }
 
-/// The place of `part` in `whole`. `part` must be borrowed from `whole`.
-fn place(part: &str, whole: &str) -> Range<usize> {
+/// Returns the position of `part` in `whole`. `part` must be borrowed from `whole`.
+fn range_of(part: &str, whole: &str) -> Range<usize> {
     let start = part.as_ptr().addr() - whole.as_ptr().addr();
     start..start + part.len()
 }
@@ -283,7 +289,7 @@ struct WireObject<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireMetadata<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "deserialize_present")]
     resource_version: Option<&'a RawValue>,
     #[serde(borrow)]
     labels: Option<&'a RawValue>,
@@ -339,7 +345,7 @@ struct WireStatus<'a> {
     completed: Option<&'a RawValue>,
 }
 
-/// The JSON strings of labels. Empty if a value is not a string.
+/// The keys and values of labels as JSON strings.
 #[derive(Default)]
 struct LabelLiterals<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
@@ -368,19 +374,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for LabelLiterals<'a> {
     }
 }
 
-/// Decodes a value that borrows from the JSON. Returns the default for another type.
-fn borrowed<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
+/// Decodes a value that borrows from the JSON. Returns the default if the JSON has another type.
+fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
     json.and_then(|json| serde_json::from_str(json.get()).ok())
         .unwrap_or_default()
 }
 
-/// Decodes a value. None if it has another type or an unknown value.
-fn value<T: DeserializeOwned>(json: Option<&RawValue>) -> Option<T> {
+/// Decodes a value. Returns None if the JSON has another type or an unknown value.
+fn decode<T: DeserializeOwned>(json: Option<&RawValue>) -> Option<T> {
     serde_json::from_str(json?.get()).ok()
 }
 
-/// Reads a member that may be null. `Option` alone would treat null as an absent member.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+/// Deserializes a member that may be null. With `Option` alone, a null would look like an absent
+/// member.
+fn deserialize_present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 

@@ -1,9 +1,9 @@
-//! The state with which a new leader starts. Input: the objects of its own index, and the custom
-//! resources of persistence mode. Output: operations in the tracker, and writes after which the
-//! index has exactly the objects that the tracker knows.
+//! Restores the operations with which a new leader starts. They come from the new leader's own
+//! index and, in persistence mode, from custom resources. The tracker takes over the operations,
+//! and makes the writes after which the index has exactly these operations.
 //!
-//! No operation completes here because it is not detected, because subjects and rules are read
-//! later.
+//! The new leader reads rules and objects later. Until then, no operation completes because it is
+//! not detected.
 
 use super::end_reason::End;
 use super::operation::Restored;
@@ -19,26 +19,25 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Largest number of restored custom resources. Other operations are detected again. This many
-/// operations need about 100 MB.
+/// Maximum number of operations that are restored from custom resources, which take about 100 MB.
+/// Further operations are detected again.
 pub const MAX_RESTORED: usize = 50_000;
 
 /// The operations with which a new leader starts.
 ///
-/// If two sources have the same operation, the first source wins, with one exception: a `Completed`
-/// custom resource replaces an operation in flight. The previous leader wrote this end, and crashed
-/// before its followers received it.
+/// If index and custom resources have the same operation, the operation of the index is used. There
+/// is one exception: a `Completed` custom resource replaces an operation in flight. In this case,
+/// the previous leader completed the operation, and crashed before its followers received the end.
 #[derive(Debug)]
 pub struct InitialState {
     cluster_namespace: Arc<str>,
-    /// The creation time of each existing namespace. None if the namespaces could not be read.
+    /// Creation time of each existing namespace. None if the namespaces could not be read.
     namespaces: Option<HashMap<String, Timestamp>>,
-    /// The operations by their identity and by the second of their start. Name and UID follow from
-    /// both.
+    /// Operations by identity and second of the start. Both together determine name and UID.
     operations: BTreeMap<(OperationId, i64), FoundOperation>,
-    /// Objects of the index that the tracker deletes.
+    /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
-    /// Number of operations that only a custom resource describes.
+    /// Number of operations that are only in a custom resource.
     pub(super) custom_resources: usize,
 }
 
@@ -48,20 +47,20 @@ struct FoundOperation {
     source: FoundIn,
 }
 
-/// The source of an operation.
+/// The place where an operation was found.
 #[derive(Debug, PartialEq)]
 enum FoundIn {
-    /// The index has an object at its key.
+    /// The index contains the operation.
     Index,
-    /// The index had an object and deleted it.
+    /// The index contained the completed operation, and the previous leader deleted it.
     Deleted,
-    /// Only a custom resource describes it.
+    /// Only a custom resource contains the operation.
     CustomResource,
 }
 
 impl InitialState {
     /// Creates a state without operations. `namespaces` contains the creation time of each existing
-    /// namespace. None means that the namespaces could not be read.
+    /// namespace, or is None if the namespaces could not be read.
     pub fn new(
         cluster_namespace: Arc<str>,
         namespaces: Option<HashMap<String, Timestamp>>,
@@ -75,11 +74,14 @@ impl InitialState {
         }
     }
 
-    /// Adds an object of the index. The tracker takes it over without a write. It deletes the
-    /// object if it cannot be decoded, or if it was retained in a deleted namespace.
+    /// Adds an object of the index. The tracker takes over the object without a write. If the
+    /// object cannot be decoded, or is a completed operation of a deleted namespace, the tracker
+    /// deletes the object.
     pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: ClockReading) {
         match Restored::from_index(json, now.steady) {
-            Some(mut restored) if restored.ended.is_none() || !self.is_outlived(&restored) => {
+            Some(mut restored)
+                if restored.ended.is_none() || !self.is_from_deleted_namespace(&restored) =>
+            {
                 restored.operation.key = key.clone();
                 self.insert(restored, FoundIn::Index);
             }
@@ -91,9 +93,9 @@ impl InitialState {
         }
     }
 
-    /// Adds a completed object that the index has deleted. The tracker remembers only its start, so
-    /// that another run that starts in the same second gets another name. It also keeps a custom
-    /// resource that was not deleted yet from restoring the object.
+    /// Adds a completed operation that was deleted from the index. The tracker remembers only its
+    /// start, so that a run that starts in the same second gets another name. A custom resource of
+    /// this operation that has not been deleted yet is then ignored.
     pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
         let restored = Restored::from_index(json, now.steady);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
@@ -101,16 +103,16 @@ impl InitialState {
         }
     }
 
-    /// Adds the operation of a custom resource. All objects of the index must have been added. A
-    /// custom resource that the server would not have written is left out and logged. Returns false
-    /// if there are already [`MAX_RESTORED`].
+    /// Adds the operation of a custom resource. The caller must add all objects of the index first.
+    /// Custom resources that the server cannot have written are logged and ignored. Returns false
+    /// if [`MAX_RESTORED`] is reached.
     pub fn add_custom_resource(&mut self, object: InFlightOperation, now: ClockReading) -> bool {
         if self.custom_resources >= MAX_RESTORED {
             return false;
         }
         let name = object.metadata.name.clone().unwrap_or_default();
         match Restored::from_custom_resource(object, &self.cluster_namespace, now) {
-            Ok(restored) if self.is_outlived(&restored) => {}
+            Ok(restored) if self.is_from_deleted_namespace(&restored) => {}
             Ok(restored) => self.insert(restored, FoundIn::CustomResource),
             Err(error) => {
                 let name: String = name.chars().take(253).collect();
@@ -124,19 +126,19 @@ impl InitialState {
         let operation = &restored.operation;
         let id = (restored.identity.clone(), operation.what.clone());
         match self.operations.entry((id, operation.start.as_second())) {
-            Entry::Vacant(place) => {
+            Entry::Vacant(entry) => {
                 self.custom_resources += usize::from(source == FoundIn::CustomResource);
-                place.insert(FoundOperation { restored, source });
+                entry.insert(FoundOperation { restored, source });
             }
             Entry::Occupied(_) if source == FoundIn::Index => {
                 self.rejected.push(restored.operation.key);
             }
-            Entry::Occupied(mut place) => {
-                let before = &mut place.get_mut().restored;
+            Entry::Occupied(mut entry) => {
+                let before = &mut entry.get_mut().restored;
                 let is_end = restored.ended.is_some() && before.ended.is_none();
                 if source == FoundIn::CustomResource && is_end {
                     let before = std::mem::replace(before, restored);
-                    let key = &place.get().restored.operation.key;
+                    let key = &entry.get().restored.operation.key;
                     if before.operation.key != *key {
                         self.rejected.push(before.operation.key);
                     }
@@ -145,22 +147,25 @@ impl InitialState {
         }
     }
 
-    /// Number of operations.
+    /// Returns the number of operations.
     pub fn count(&self) -> usize {
         self.operations.len()
     }
 
-    /// The creation time of the subject's namespace, if it exists and the time is known.
-    fn created(&self, restored: &Restored) -> Option<Timestamp> {
+    /// Returns the creation time of the namespace that has the name of the subject's namespace.
+    /// Returns None if there is no such namespace, or if the namespaces could not be read.
+    fn namespace_created(&self, restored: &Restored) -> Option<Timestamp> {
         let name = restored.view.subject.namespace.as_ref()?;
         self.namespaces.as_ref()?.get(&**name).copied()
     }
 
-    /// Returns true if the namespace of the subject was deleted after the operation was last known
-    /// to be in it. Another namespace may have the same name. If the namespaces could not be read,
-    /// this is assumed only for completed custom resources, because the subjects of operations in
-    /// flight are read anyway.
-    fn is_outlived(&self, restored: &Restored) -> bool {
+    /// Returns true if the namespace of the operation was deleted. A new namespace may have the
+    /// same name, but was created after the operation ended or was last detected.
+    ///
+    /// If the namespaces could not be read, returns true for completed custom resources, to be on
+    /// the safe side. Returns false for operations in flight, because the server reads their
+    /// subjects anyway.
+    fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
         if restored.view.subject.namespace.is_none() {
             return false;
         }
@@ -172,27 +177,30 @@ impl InitialState {
             Some(ended) => operation.detected_until(Some(ended)),
             None => operation.start.max(operation.last_detected),
         };
-        self.created(restored).is_none_or(|created| created > last)
+        self.namespace_created(restored)
+            .is_none_or(|created| created > last)
     }
 }
 
 impl Tracker {
-    /// Takes over `state`, before any rules arrive. Of several runs of one operation, all except
-    /// the last one are over. A run without a known end completes with `Replaced` at the start of
-    /// the next run. This happens because custom resources are not written in the order of the
-    /// changes.
+    /// Takes over the operations of `state`. This must happen before any rules arrive.
+    ///
+    /// If there are several runs of one operation, all runs except the last are over. An earlier
+    /// run can lack its end, because custom resources are not written in the order of the changes.
+    /// Such a run completes with `Replaced` when the next run starts.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
-        // A running leader knows the deleted namespaces, and retains nothing that ends in them.
+        // The new leader must know the deleted namespaces, because operations that complete in them
+        // later are not retained.
         for found in state.operations.values() {
             if let Some(name) = &found.restored.view.subject.namespace
-                && state.is_outlived(&found.restored)
+                && state.is_from_deleted_namespace(&found.restored)
             {
-                let again = state.created(&found.restored);
-                self.ledger.namespace_gone(name.clone(), again, now.steady);
+                let again = state.namespace_created(&found.restored);
+                self.shared.namespace_gone(name.clone(), again, now.steady);
             }
         }
         for key in state.rejected {
-            self.ledger.delete(key);
+            self.shared.delete(key);
         }
         let mut over = Vec::new();
         let mut runs = state.operations.into_iter().peekable();
@@ -204,13 +212,13 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // The oldest come first, as in the ledger. Objects that the index does not list are not
-        // among the newest ones that are retained.
+        // The operations are retained in the order of their ends. Operations that were deleted from
+        // the index come first, so that they do not count as the newest retained operations.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
-        let most = self.ledger.settings.retain.map_or(0, |it| it.most);
+        let most = self.shared.settings.retain.map_or(0, |it| it.most);
         let surplus = over.len().saturating_sub(most);
-        for (place, (end, found)) in over.into_iter().enumerate() {
-            self.resume_completed(found, end, place >= surplus, now);
+        for (index, (end, found)) in over.into_iter().enumerate() {
+            self.resume_completed(found, end, index >= surplus, now);
         }
     }
 
@@ -224,19 +232,20 @@ impl Tracker {
         let tracked = self
             .subjects
             .entry(identity.clone())
-            .or_insert_with(|| Box::new(Tracked::remembered(identity, view)));
+            .or_insert_with(|| Box::new(Tracked::from_earlier_leader(identity, view)));
         if found.source == FoundIn::CustomResource {
-            self.ledger.show(&operation, &tracked.view);
+            self.shared.show(&operation, &tracked.view);
         }
         tracked.restore(operation);
     }
 
-    /// Takes over an operation that ended at `end`. It is retained only if `may_stay` is true.
+    /// Takes over an operation that ended at `end`. If `may_be_retained` is false, the operation is
+    /// not retained.
     fn resume_completed(
         &mut self,
         found: FoundOperation,
         end: Timestamp,
-        may_stay: bool,
+        may_be_retained: bool,
         now: ClockReading,
     ) {
         let Restored {
@@ -249,28 +258,29 @@ impl Tracker {
         let key = &operation.key;
         if ended.is_none() {
             let then = now.back_at(end);
-            self.ledger
+            self.shared
                 .complete(&identity, &operation, &view, &End::Replaced, then);
             return;
         }
-        self.ledger.remember_end(&identity, &operation, end, now);
+        self.shared.remember_end(&identity, &operation, end, now);
         if found.source == FoundIn::Deleted {
             return;
         }
         let is_indexed = found.source == FoundIn::Index;
-        let is_retained = may_stay && self.ledger.retain(&operation, end, now);
+        let is_retained = may_be_retained && self.shared.retain(&operation, end, now);
         if let Some(encoded) = completed.filter(|_| is_indexed || is_retained) {
-            // Watchers that saw the operation in flight receive its end before its deletion.
-            self.ledger.put(key.clone(), encoded);
+            // Clients that watch operations must receive the end before the deletion.
+            self.shared.put(key.clone(), encoded);
         }
         if is_indexed && !is_retained {
-            self.ledger.delete(key.clone());
+            self.shared.delete(key.clone());
         }
     }
 
-    /// Called when all rule sets have been read. Operations without a rule complete.
+    /// Handles that all rule sets have been read. Restored operations that no rule can detect
+    /// complete.
     pub(super) fn all_booked(&mut self, bookless: &RuleSetsWithoutBook, now: ClockReading) {
-        let unclaimed = |it: &Tracked| it.unclaimed;
-        self.each(now, unclaimed, |it, step| it.all_booked(bookless, step));
+        let has_unbound = |it: &Tracked| it.has_unbound_rule_sets;
+        self.step_each(now, has_unbound, |it, step| it.all_booked(bookless, step));
     }
 }

@@ -1,7 +1,8 @@
-//! The tracker: it turns evaluations into operations that start, change and complete. Input:
-//! evaluations in the order of each subject, rules, the initial state of a new leader, and changes
-//! of namespaces. Each call has the time as an argument. Output: a [`Write`] for each change of an
-//! operation. The methods take `&mut self`, so two events of one subject cannot race.
+//! The [`Tracker`] is the state machine that turns the results of rules into operations. It decides
+//! when an operation starts, changes and completes. It receives a [`Message`] for each evaluation
+//! of an object, each change of rules and each change of a namespace, and also the initial state of
+//! a new leader. It returns a [`Write`] for each change of an operation. The caller passes the time
+//! to each call.
 
 mod arbitrate;
 mod end_reason;
@@ -26,31 +27,32 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A change of the objects that the server lists.
+/// A change to the operations in the index, from which the server answers clients.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "most writes are of the large variant, and live only until they are committed"
 )]
 pub enum Write {
-    /// Adds or replaces an operation that this process has encoded. The index sets its
-    /// resourceVersion. If only the resourceVersion would change, the index stays as it is.
+    /// Adds or replaces an operation that this process has encoded. The index assigns the
+    /// resourceVersion. If nothing except the resourceVersion would change, the index ignores the
+    /// write.
     Show {
-        /// Namespace and name.
+        /// Namespace and name of the operation.
         key: Key,
-        /// The operation.
+        /// Encoded operation.
         operation: EncodedOperation,
     },
-    /// Adds or replaces an object that the index has to decode, as [`Write::Show`] does.
+    /// Adds or replaces an object like [`Write::Show`], but the index must decode the object.
     Put {
-        /// Namespace and name. They are not compared with those inside `json`.
+        /// Namespace and name of the object. They are not compared with those in `json`.
         key: Key,
-        /// The object.
+        /// The object as JSON.
         json: Vec<u8>,
     },
-    /// Removes an object. If there is none, the index stays as it is.
+    /// Deletes an object. If the object does not exist, the index ignores the write.
     Delete {
-        /// Namespace and name.
+        /// Namespace and name of the object.
         key: Key,
     },
 }
@@ -58,43 +60,47 @@ pub enum Write {
 /// An event for the tracker.
 #[derive(Debug)]
 pub enum Message {
-    /// The rules of a target changed. None means that the target has no rules any more. It is sent
-    /// before evaluations with these rules.
+    /// The rules for a resource changed. This message must be sent before evaluations with the new
+    /// rules.
     Rules {
-        /// The resource.
+        /// Resource that the rules watch.
         target: Arc<Gvr>,
-        /// The new rules.
+        /// New rules. None if no rules for the resource remain.
         book: Option<Arc<RuleBook>>,
-        /// True if the target is no longer served.
+        /// True if the cluster no longer serves the resource.
         removed: bool,
     },
-    /// An event of a feed that uses the rules of `generation`.
+    /// A feed, which is the watch of one resource, reports an event.
     Feed {
-        /// The feed.
+        /// Identity of the feed.
         source: Source,
-        /// Generation of its rules.
+        /// Generation of the rule book with which the feed evaluates objects.
         generation: u64,
-        /// The event.
+        /// Event of the feed.
         event: FeedEvent,
     },
-    /// The initial state of a new leader. It is sent before all rules.
+    /// A new leader starts with the operations in this state. This message must be sent before all
+    /// rules.
     Resume(Box<InitialState>),
-    /// The rule books of all rule sets have been sent, except those of these rule sets.
+    /// The rule books with all rule sets have been sent, except the rule sets in this message.
     Booked(Arc<RuleSetsWithoutBook>),
-    /// A namespace was deleted. Its retained operations are deleted, too.
+    /// A namespace was deleted. The retained completed operations in the namespace are deleted,
+    /// too.
     NamespaceGone {
-        /// Its name.
+        /// Name of the namespace.
         name: Arc<str>,
-        /// The creation time of a new namespace with the same name, if it is known.
+        /// Creation time of a new namespace with the same name. None if there is no such namespace,
+        /// or if its creation time is unknown.
         again: Option<Timestamp>,
     },
-    /// A namespace was created. An earlier namespace may have had the same name.
+    /// A namespace was created. A deleted namespace may have had the same name.
     NamespaceMade {
-        /// Its name.
+        /// Name of the namespace.
         name: Arc<str>,
-        /// `metadata.creationTimestamp`.
+        /// The field `metadata.creationTimestamp`.
         created: Timestamp,
     },
-    /// Asks for an answer when all earlier messages can be read from the index.
+    /// The sender wants an answer as soon as the index contains the changes of all earlier
+    /// messages.
     Flush(oneshot::Sender<()>),
 }

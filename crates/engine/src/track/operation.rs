@@ -1,11 +1,12 @@
-//! One operation in flight: its identity, its detections and its times.
+//! One operation in flight on an object, which is called its subject. An operation has a name and
+//! UID that follow from its start, the detections of rules, and a debounce period.
 
 mod json;
 mod object;
 mod restored;
 mod state;
 
-pub use restored::{Restored, UNCLAIMED};
+pub use restored::{Restored, UNKNOWN_TARGET};
 pub use state::{Observed, Yielded};
 
 use super::arbitrate::OperationName;
@@ -22,47 +23,48 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Longest name of an object (RFC 1123 subdomain, validation.DNS1123SubdomainMaxLength).
+/// Maximum length of an object's name, in bytes (`validation.DNS1123SubdomainMaxLength` in
+/// apimachinery).
 const MAX_NAME: usize = 253;
 
-/// Namespace of the UUIDv5 of operations. It never changes, so UIDs are the same on every replica
-/// and after every restart.
+/// UUID namespace for the UIDs of operations, which are UUIDs of version 5. It must never change,
+/// so that an operation has the same UID on every replica and after every restart.
 const UID_NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_3b8e_52c4_5f0a_9c61_2a7e_84d0_b35f);
 
-/// A subject with the names of its target, as operations show them.
+/// The fields of a subject that its operations show.
 #[derive(Clone, Debug)]
 pub struct SubjectView {
-    /// The object.
+    /// Identity and metadata of the object.
     pub subject: Subject,
-    /// `group/version` of the target.
+    /// `apiVersion` of the object.
     pub api_version: Arc<str>,
-    /// Kind of the target.
+    /// `kind` of the object.
     pub kind: Arc<str>,
 }
 
-/// A detection: a rule set that currently detects the operation, and the values of its rule.
+/// The result of one rule that detects an operation.
 #[derive(Clone, Debug)]
 pub struct Detection {
-    /// The target of the feed.
+    /// Resource that the rule set watches.
     pub target: Arc<Gvr>,
-    /// The rule set.
+    /// Rule set that contains the rule.
     pub rule_set: Arc<RuleSet>,
-    /// The values of its rule.
+    /// Values that the rule yields.
     pub says: RuleValues,
 }
 
-/// The rule sets that detect an operation, by name. There is nearly always one.
+/// The detections of one operation by name of the rule set. There is nearly always only one.
 pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
 
 impl Detection {
-    /// The rule that detects the operation.
+    /// Returns the rule that detects the operation.
     pub fn rule(&self) -> Option<&CompiledRule> {
         self.rule_set.rules.get(self.says.order)
     }
 
-    /// Returns true if both yield the same operation, apart from the state. The state may have to
-    /// wait for the rule's `stateAfter`.
-    fn shows_the_same(&self, other: &Self) -> bool {
+    /// Returns true if the operation shows the same values for both detections. The state is not
+    /// compared, because a new state is shown only after the rule's `stateAfter`.
+    fn shows_same_values(&self, other: &Self) -> bool {
         let (own, its) = (&self.says, &other.says);
         self.rule_set.name == other.rule_set.name
             && self.rule_set.component == other.rule_set.component
@@ -76,41 +78,45 @@ impl Detection {
 /// An operation in flight.
 #[derive(Debug)]
 pub struct Operation {
-    /// Its identity within the subject.
+    /// Identity of the operation among the operations on the subject.
     pub what: OperationName,
-    /// Namespace and name of its object.
+    /// Namespace and name of the `InFlightOperation`.
     pub key: Key,
-    /// The UID of its object.
+    /// UID of the `InFlightOperation`.
     pub uid: Uuid,
-    /// Its start. The second is a part of the name and the UID.
+    /// Start time. Name and UID of the operation depend on its second.
     pub start: Timestamp,
     start_source: StartTimeSource,
-    /// The rule sets that currently detect it, by name. Empty while it settles.
+    /// Detections of the rule sets that currently detect the operation. Empty during the debounce
+    /// period.
     pub detections: Detections,
-    /// The end of the debounce period, while no rule set detects it.
-    pub settling: Option<Instant>,
-    /// True if it is not detected because the subject no longer matches the selector.
-    pub left: bool,
-    /// The rule set that describes the operation, with its rule.
-    pub speaker: Arc<Detection>,
-    /// The state that is shown while it is detected.
+    /// End of the debounce period. None while the operation is detected.
+    pub debounce_end: Option<Instant>,
+    /// True if the operation is not detected because the labels of the subject no longer match the
+    /// label selector.
+    pub left_selection: bool,
+    /// Detection whose values the operation shows. It is the latest one if the operation is no
+    /// longer detected.
+    pub primary: Arc<Detection>,
+    /// State that the operation shows while it is detected.
     state: State,
-    /// The state that its rule yields. It is shown when it has lasted for the rule's `stateAfter`.
-    /// While the operation settles, this is the state that was shown last, because the time starts
-    /// again when the operation is detected again.
+    /// State that the rule yields. It is shown when the rule has yielded it for `stateAfter`.
+    /// During the debounce period, this is the shown state, because `stateAfter` counts from 0 when
+    /// the operation is detected again.
     pub yielded: Yielded,
-    /// The `instance` of the run, if the rule has yielded one.
+    /// First `instance` that a rule yielded. It identifies the run of the operation.
     instance: Option<Arc<str>>,
-    /// The names for `detectedBy`: the rule sets that detect it, or detected it last.
+    /// Names for `detectedBy`: the rule sets that detect the operation, or that detected it last.
     detected_by: Vec<Arc<str>>,
-    /// The time of the last detection.
+    /// Value for `lastDetected`.
     pub last_detected: Timestamp,
-    /// The time since which the status of `Detected` has been the same.
+    /// Status of the condition `Detected`.
     detected: Detected,
+    /// Time since which the condition `Detected` has had this status.
     detected_since: Timestamp,
 }
 
-/// Status of the condition `Detected`.
+/// The status of the condition `Detected`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detected {
     True,
@@ -121,14 +127,14 @@ enum Detected {
 /// The start of a new operation.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationStart {
-    /// The time.
+    /// Start time.
     pub at: Timestamp,
-    /// The source of the time.
+    /// Source of the start time.
     pub source: StartTimeSource,
 }
 
 impl OperationStart {
-    /// A start at the time of the first detection.
+    /// Creates a start with the source `Detected`.
     pub fn detected(at: Timestamp) -> Self {
         Self {
             at,
@@ -138,8 +144,8 @@ impl OperationStart {
 }
 
 impl Operation {
-    /// Creates an operation that `detections` (at least one) report for the first time. It has the
-    /// state `Progressing` until [`Operation::update_state`] is called.
+    /// Creates a new operation. Returns None if `detections` is empty. The state is `Progressing`
+    /// until [`Operation::update_state`] is called.
     pub fn start(
         identity: &str,
         view: &SubjectView,
@@ -149,9 +155,9 @@ impl Operation {
         start: OperationStart,
         now: Timestamp,
     ) -> Option<Self> {
-        let speaker = detections.values().next()?.clone();
+        let primary = detections.values().next()?.clone();
         let seconds = start.at.as_second();
-        let (key, uid) = Self::names(identity, view, cluster_namespace, &what, seconds);
+        let (key, uid) = Self::key_and_uid(identity, view, cluster_namespace, &what, seconds);
         let mut started = Self {
             what,
             key,
@@ -159,10 +165,10 @@ impl Operation {
             start: start.at,
             start_source: start.source,
             detections,
-            settling: None,
-            left: false,
-            instance: speaker.says.instance.clone(),
-            speaker,
+            debounce_end: None,
+            left_selection: false,
+            instance: primary.says.instance.clone(),
+            primary,
             state: State::Progressing,
             yielded,
             detected_by: Vec::new(),
@@ -170,12 +176,12 @@ impl Operation {
             detected: Detected::True,
             detected_since: now,
         };
-        started.settle_speaker();
+        started.update_primary();
         Some(started)
     }
 
-    /// Namespace and name of an operation with this start, and its UID.
-    fn names(
+    /// Returns namespace, name and UID of an operation that started at `seconds` since 1970.
+    fn key_and_uid(
         identity: &str,
         view: &SubjectView,
         cluster_namespace: &Arc<str>,
@@ -200,47 +206,49 @@ impl Operation {
         (key, Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()))
     }
 
-    /// The component under which the operation is counted.
+    /// Returns the component for the metrics.
     pub fn component(&self) -> &str {
-        &self.speaker.rule_set.component
+        &self.primary.rule_set.component
     }
 
-    /// Returns true if the rule of `rule_set` describes the operation.
-    pub fn is_spoken_for_by(&self, rule_set: &str) -> bool {
-        *self.speaker.rule_set.name == *rule_set
+    /// Returns true if the operation shows the values of `rule_set`.
+    pub fn is_described_by(&self, rule_set: &str) -> bool {
+        *self.primary.rule_set.name == *rule_set
     }
 
-    /// Returns true if the current detection is another run of the operation.
+    /// Returns true if the detections belong to another run, because the rule yields another
+    /// `instance`.
     pub fn is_another_run(&self) -> bool {
-        let next = self.next_speaker().says.instance.as_ref();
+        let next = self.next_primary().says.instance.as_ref();
         let mut runs = next.zip(self.instance.as_ref()).into_iter();
         !self.detections.is_empty() && runs.any(|(next, own)| next != own)
     }
 
-    /// Starts the debounce period. No rule has detected the operation since then. `debounce` is the
-    /// server's period.
-    pub fn settle(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
-        let own = self.speaker.rule().and_then(|rule| rule.debounce);
+    /// Starts the debounce period. No rule has detected the operation since `since`. `debounce` is
+    /// used if the rule sets no debounce period.
+    pub fn start_debounce(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
+        let own = self.primary.rule().and_then(|rule| rule.debounce);
         let debounce = own.unwrap_or(debounce);
-        self.settling = Some(now.steady + debounce.saturating_sub(now.since(since)));
+        self.debounce_end = Some(now.steady + debounce.saturating_sub(now.since(since)));
     }
 
-    /// The reason with which it ends after the debounce period.
+    /// Returns the reason for the completion after the debounce period.
     pub fn end(&self) -> End {
-        if self.left {
+        if self.left_selection {
             End::SelectorLeft
         } else {
             End::NotDetected
         }
     }
 
-    /// Applies the current `detections`. Returns true if anything visible changed.
-    pub fn redetected(&mut self, now: Timestamp, gap: bool, observed: Observed) -> bool {
-        let before = self.speaker.clone();
+    /// Updates the shown values from the current `detections`. Returns true if a visible value has
+    /// changed.
+    pub fn apply_detections(&mut self, now: Timestamp, gap: bool, observed: Observed) -> bool {
+        let before = self.primary.clone();
         let names = self.detected_by.clone();
         let state = self.state;
-        self.settle_speaker();
-        self.settle_state(gap, observed);
+        self.update_primary();
+        self.record_state(gap, observed);
         let status = match (gap, self.detections.is_empty()) {
             (true, _) => Detected::Unknown,
             (false, true) => Detected::False,
@@ -254,48 +262,52 @@ impl Operation {
         let changed = flipped
             || state != self.state
             || names != self.detected_by
-            || !self.speaker.shows_the_same(&before);
+            || !self.primary.shows_same_values(&before);
         if changed && (status == Detected::True || flipped && status == Detected::False) {
             self.last_detected = now;
         }
         changed
     }
 
-    /// The first rule set by name describes the operation, until it no longer detects it.
-    fn settle_speaker(&mut self) {
+    /// Updates `primary` and the values that depend on it. Does nothing while the operation is not
+    /// detected.
+    fn update_primary(&mut self) {
         if self.detections.is_empty() {
             return;
         }
-        // Collecting would allocate room for four.
+        // `collect` would allocate memory for four values.
         let mut names = Vec::with_capacity(self.detections.len());
         names.extend(self.detections.keys().cloned());
         self.detected_by = names;
-        self.speaker = self.next_speaker().clone();
+        self.primary = self.next_primary().clone();
         if self.instance.is_none() {
-            self.instance.clone_from(&self.speaker.says.instance);
+            self.instance.clone_from(&self.primary.says.instance);
         }
     }
 
-    /// The rule set that describes the operation from now on.
-    pub fn next_speaker(&self) -> &Arc<Detection> {
-        let same = self.detections.get(&self.speaker.rule_set.name);
+    /// Returns the detection whose values the operation shows from now on. A rule set stays as long
+    /// as it detects the operation. Then the first rule set by name follows.
+    pub fn next_primary(&self) -> &Arc<Detection> {
+        let same = self.detections.get(&self.primary.rule_set.name);
         let next = same.or_else(|| self.detections.values().next());
-        next.unwrap_or(&self.speaker)
+        next.unwrap_or(&self.primary)
     }
 }
 
-/// `<subject>-<operation>-<hash>`, which is always a valid DNS subdomain.
+/// Returns `<subject>-<operation>-<hash>` as a valid DNS subdomain. Characters that are not allowed
+/// are replaced.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let clean = |text: &str| {
         let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.');
         text.to_ascii_lowercase().replace(is_other, "-")
     };
-    // An operation is a label value of at most 63 bytes and may contain dots. In a name, a dot
-    // needs a letter or a digit on both sides.
+    // The operation is a label value, so it has at most 63 bytes and may contain dots. In a name, a
+    // dot needs a letter or a digit on both sides.
     let operation = clean(operation).replace('.', "-");
     let rest = operation.len() + hash.len() + 2;
     let mut subject: String = clean(subject).chars().take(MAX_NAME - rest).collect();
-    // Both sides of a dot and both ends must be letters or digits.
+    // The name must begin and end with a letter or a digit. The same applies to each part of the
+    // name between dots.
     subject = subject.trim_matches(|c| c == '-' || c == '.').to_owned();
     if !labels::is_subdomain(&subject) {
         subject = subject.replace('.', "-");

@@ -1,4 +1,5 @@
-//! State that all subjects share: pending writes, timers, and completed operations.
+//! The state that the tracker keeps for all objects together: pending writes, timers, retained
+//! operations, deleted namespaces, and the times of previous runs.
 
 use super::Write;
 use super::arbitrate::OperationName;
@@ -14,51 +15,53 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The identity of a subject.
+/// The identity of an object with operations (a subject).
 pub(super) type Identity = Arc<str>;
-/// The identity of an operation among all operations in flight.
+/// The identity of an operation among all operations. Several runs of an operation share it.
 pub(super) type OperationId = (Identity, OperationName);
 
-/// Number of operations whose last start is remembered, or the number of retained operations if it
-/// is higher. A later run that starts within the same second then gets another name.
+/// Maximum number of completed operations whose last run is remembered. If more completed
+/// operations are retained, their number is the maximum.
 const MAX_ENDED: usize = 10_000;
-/// Time for which a start is remembered, or the retention if it is longer.
+/// Time for which the last run of an operation is remembered. If completed operations are retained
+/// for longer, that time is used.
 const ENDED_TTL: Duration = Duration::from_hours(1);
 
-/// Shortest time for which a deleted namespace is remembered. It is longer than the differences
-/// between watches, unless one has a gap. A namespace is remembered for longer while an operation
-/// is in flight in it.
+/// Minimum time for which a deleted namespace is remembered. The watches of namespaces and of
+/// objects report deletions at different times, and this time is longer than the difference. While
+/// an operation is in flight in a deleted namespace, the namespace is remembered for longer.
 pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
 
-/// Largest number of remembered deleted namespaces: some 2 MB of names.
+/// Maximum number of deleted namespaces that are remembered. Their names take about 2 MB.
 pub(super) const MAX_DELETED: usize = 10_000;
 
-/// The shared state, see above.
+/// The state that the tracker keeps for all objects together.
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
-    /// The next time of each subject at which a debounce period ends, or an operation or a state
-    /// may appear.
+    /// Next timer of each subject. A debounce period ends then, or an operation or a state may
+    /// appear.
     pub(super) deadlines: ExpiringMap<Identity, ()>,
-    /// Starts and ends of operations that have ended.
+    /// Last completed run of each operation. The name of an operation contains the second of its
+    /// start, so a later run must not start in the same second.
     ended: ExpiringMap<OperationId, LastRun>,
-    /// Completed operations that are still shown, with their start.
+    /// Start times of the completed operations that are retained.
     retained: ExpiringMap<Key, Timestamp>,
-    /// Deleted namespaces, with the creation time of a new namespace with the same name. An
-    /// operation may end after the deletion of its namespace, because another watch reports its
-    /// end. It is not retained then.
-    pub(super) gone: ExpiringMap<Arc<str>, Option<Timestamp>>,
+    /// Deleted namespaces. The value is the creation time of a new namespace with the same name. An
+    /// operation of a deleted namespace is not retained, even if the watch of its subject reports
+    /// the deletion later than the watch of namespaces.
+    pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
     writes: Vec<Write>,
 }
 
-/// The last run of an operation.
+/// The times of the last completed run of an operation.
 #[derive(Debug)]
 struct LastRun {
-    /// The second in which the last run started.
+    /// Start of the run, in seconds since 1970.
     start: i64,
-    /// The second in which the last run ended.
-    over: i64,
+    /// End of the run, in seconds since 1970.
+    end: i64,
 }
 
 impl SharedState {
@@ -69,12 +72,12 @@ impl SharedState {
             deadlines: ExpiringMap::new(),
             ended: ExpiringMap::new(),
             retained: ExpiringMap::new(),
-            gone: ExpiringMap::new(),
+            deleted_namespaces: ExpiringMap::new(),
             writes: Vec::new(),
         }
     }
 
-    /// The next time at which there is something to do.
+    /// Returns the time at which the next timer expires, or the next retention ends.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let (due, retained) = (
             self.deadlines.next_deadline(),
@@ -83,35 +86,36 @@ impl SharedState {
         due.into_iter().chain(retained).min()
     }
 
-    /// Writes an operation in flight.
+    /// Adds a write of an operation in flight.
     pub(super) fn show(&mut self, operation: &Operation, view: &SubjectView) {
         self.put(operation.key.clone(), operation.active(view));
     }
 
-    /// Writes an operation.
+    /// Adds a write of an encoded operation.
     pub(super) fn put(&mut self, key: Key, operation: EncodedOperation) {
         self.writes.push(Write::Show { key, operation });
     }
 
-    /// Deletes an object.
+    /// Adds a write that deletes an operation.
     pub(super) fn delete(&mut self, key: Key) {
         self.writes.push(Write::Delete { key });
     }
 
-    /// Writes an operation that has just started.
+    /// Counts and logs the start of an operation, and adds a write of the operation.
     pub(super) fn start(&mut self, operation: &Operation, view: &SubjectView) {
         let name = &operation.what.operation;
         self.meter.operation_started(operation.component(), name);
         tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
             name = %operation.key.name, operation = %name, "operation started");
-        // While starts are remembered, no other operation has its name. An operation in flight must
-        // never be deleted together with a completed one.
+        // The name can be the name of a retained operation only if the start of that operation was
+        // forgotten. The retention of that operation must not delete the new operation.
         self.retained.remove(&operation.key);
         self.show(operation, view);
     }
 
-    /// Writes the end of an operation. Deletes it, unless it is retained. An operation of a deleted
-    /// namespace is never retained, even if there is a new namespace of the same name.
+    /// Adds a write of the completed operation, and deletes the operation unless it is retained. An
+    /// operation of a deleted namespace is never retained, even if a new namespace has the same
+    /// name.
     pub(super) fn complete(
         &mut self,
         identity: &Identity,
@@ -122,9 +126,10 @@ impl SharedState {
     ) {
         let key = &operation.key;
         self.put(key.clone(), operation.completed(view, end, now.wall));
-        let gone = self.gone.get(&key.namespace);
-        let is_homeless = gone.is_some_and(|again| again.is_none_or(|it| operation.start < it));
-        if is_homeless || !self.retain(operation, now.wall, now) {
+        let gone = self.deleted_namespaces.get(&key.namespace);
+        let namespace_was_deleted =
+            gone.is_some_and(|recreated| recreated.is_none_or(|it| operation.start < it));
+        if namespace_was_deleted || !self.retain(operation, now.wall, now) {
             self.delete(key.clone());
         }
         self.remember_end(identity, operation, now.wall, now);
@@ -140,7 +145,7 @@ impl SharedState {
             operation = %name, reason = end.reason(), "operation completed");
     }
 
-    /// Remembers the start of an operation that completed at `end`.
+    /// Remembers start and end of an operation that completed at `end`.
     pub(super) fn remember_end(
         &mut self,
         identity: &Identity,
@@ -157,18 +162,18 @@ impl SharedState {
         let mut until = now.steady + left;
         let mut ended = LastRun {
             start: operation.start.as_second(),
-            over: operation.detected_until(Some(end)).as_second(),
+            end: operation.detected_until(Some(end)).as_second(),
         };
         if let Some((later, before)) = self.ended.remove(&id) {
             until = until.max(later);
             ended.start = ended.start.max(before.start);
-            ended.over = ended.over.max(before.over);
+            ended.end = ended.end.max(before.end);
         }
-        self.ended.keep(id, ended, until);
+        self.ended.insert(id, ended, until);
     }
 
     /// Retains an operation that completed at `end` for the rest of its retention. Returns false if
-    /// the retention is over or turned off.
+    /// its retention is over, or if completed operations are not retained.
     pub(super) fn retain(
         &mut self,
         operation: &Operation,
@@ -180,15 +185,17 @@ impl SharedState {
         if let Some(left) = left {
             let until = now.steady + left;
             self.retained
-                .keep(operation.key.clone(), operation.start, until);
+                .insert(operation.key.clone(), operation.start, until);
         }
         left.is_some()
     }
 
-    /// Returns `start`, or one second after the start of the previous run if that is later, because
-    /// the name of an operation contains the second of its start. A run also does not start before
-    /// the end of the previous run, which may have been reported late, unless the rule sets the
-    /// start.
+    /// Returns `start`, or a later start if the previous run of the operation makes it necessary.
+    ///
+    /// The name of an operation contains the second of its start, so a run starts at least one
+    /// second after the start of the previous run. A run also does not start before the end of the
+    /// previous run, unless the rule's `startedAt` sets the start. The end can be later than
+    /// `start`, because it may have been reported late.
     pub(super) fn after_predecessor(
         &self,
         id: &OperationId,
@@ -199,7 +206,7 @@ impl SharedState {
         };
         let earliest = match start.source {
             StartTimeSource::Expression => ended.start + 1,
-            _ => ended.over.max(ended.start + 1),
+            _ => ended.end.max(ended.start + 1),
         };
         if start.at.as_second() >= earliest {
             return start;
@@ -208,7 +215,7 @@ impl SharedState {
         OperationStart { at, ..start }
     }
 
-    /// Drops expired entries.
+    /// Deletes retained operations whose retention is over, and forgets old runs.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
         while let Some((key, _)) = self.retained.pop(most, now) {
@@ -217,42 +224,47 @@ impl SharedState {
         while self.ended.pop(most.max(MAX_ENDED), now).is_some() {}
     }
 
-    /// Drops retained operations of a deleted namespace, and retains no further ones. `again` is
-    /// the creation time of a new namespace with the same name.
+    /// Deletes the retained operations of a deleted namespace. Operations of this namespace that
+    /// complete later are not retained. `recreated` is the creation time of a new namespace with
+    /// the same name.
     pub(super) fn namespace_gone(
         &mut self,
         name: Arc<str>,
-        again: Option<Timestamp>,
+        recreated: Option<Timestamp>,
         now: Instant,
     ) {
         if self.settings.retain.is_none() {
             return;
         }
-        let was_there = |start| again.is_none_or(|again| start < again);
+        let is_from_deleted_namespace = |start| recreated.is_none_or(|recreated| start < recreated);
         let retained = self.retained.iter();
-        let goes = retained.filter(|(key, start)| key.namespace == name && was_there(**start));
-        let goes: Vec<Key> = goes.map(|(key, _)| key.clone()).collect();
-        for key in goes {
+        let outdated = retained
+            .filter(|(key, start)| key.namespace == name && is_from_deleted_namespace(**start));
+        let outdated: Vec<Key> = outdated.map(|(key, _)| key.clone()).collect();
+        for key in outdated {
             self.retained.remove(&key);
             self.delete(key);
         }
-        self.gone.keep(name, again, now + DELETED_TTL);
+        self.deleted_namespaces
+            .insert(name, recreated, now + DELETED_TTL);
     }
 
-    /// Records a namespace that was created at `created`.
+    /// Records that a namespace was created. Operations that start after `created` belong to the
+    /// new namespace and are retained.
     pub(super) fn namespace_made(&mut self, name: &Arc<str>, created: Timestamp) {
-        if let Some((until, _)) = self.gone.remove(name) {
-            self.gone.keep(name.clone(), Some(created), until);
+        if let Some((until, _)) = self.deleted_namespaces.remove(name) {
+            self.deleted_namespaces
+                .insert(name.clone(), Some(created), until);
         }
     }
 
-    /// Forgets all remembered starts.
+    /// Forgets the times of all completed runs.
     #[cfg(test)]
     pub(super) fn forget_starts(&mut self) {
         self.ended = ExpiringMap::new();
     }
 
-    /// Returns the changes since the last call.
+    /// Returns the writes since the last call.
     pub(super) fn take_writes(&mut self) -> Vec<Write> {
         std::mem::take(&mut self.writes)
     }

@@ -1,4 +1,5 @@
-//! One subject with its operations in flight, and its operations that wait to appear.
+//! Tracks the operations on one object, which is called their subject. Evaluations, timers and new
+//! rules start, change and complete these operations.
 
 mod detections;
 mod first_start;
@@ -22,31 +23,35 @@ use std::sync::Arc;
 use std::time::Instant;
 pub(super) use step::SubjectStep;
 
-/// A subject with a current or recent detection.
+/// An object with operations that are in flight or will appear.
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) identity: Identity,
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
-    // Most subjects have one operation. The map is a vector that grows by four, so values are
-    // boxed.
+    /// Operations in flight. Most subjects have one. The values are boxed, because the map is a
+    /// vector with room for four values.
     operations: LiteMap<OperationName, Box<Operation>>,
+    /// Operations that are detected, but are not shown yet.
     waiting: LiteMap<OperationName, WaitingOperation>,
-    /// True until the first evaluation of the subject after a restart or a takeover. Until then, an
-    /// operation without a known rule may still be in flight.
-    unseen: bool,
-    /// True if its rule sets are known only by name, and their book may still arrive.
-    pub(super) unclaimed: bool,
+    /// True for a restored subject that has not been evaluated yet. Until then, it is unknown
+    /// whether its operations are still in flight.
+    is_unevaluated: bool,
+    /// True for a restored subject while some of its rule sets are known only by name, and their
+    /// rule book may still arrive.
+    pub(super) has_unbound_rule_sets: bool,
 }
 
-/// An operation that is detected and not shown yet, because of `appearAfter` or another operation.
+/// An operation that is detected, but not shown yet. It waits for the end of `appearAfter` or for
+/// the end of the operation that supersedes it.
 #[derive(Debug)]
 struct WaitingOperation {
     detections: Detections,
-    /// The state that its rule yields. Its time counts from before the operation appears.
+    /// State that the rule yields. The time of `stateAfter` already counts before the operation
+    /// appears.
     yielded: Yielded,
     start: OperationStart,
-    /// The time at which it has been detected for `appearAfter`, if the rule has one.
+    /// End of `appearAfter`. None if the rule has no `appearAfter`.
     ready: Option<Instant>,
 }
 
@@ -58,30 +63,31 @@ impl Tracked {
             target,
             operations: LiteMap::with_capacity(1),
             waiting: LiteMap::new(),
-            unseen: false,
-            unclaimed: false,
+            is_unevaluated: false,
+            has_unbound_rule_sets: false,
         }
     }
 
-    /// Returns true if there is no operation in flight and none that waits.
+    /// Returns true if the subject has neither operations in flight nor waiting operations.
     pub(super) fn is_over(&self) -> bool {
         self.operations.is_empty() && self.waiting.is_empty()
     }
 
-    /// The next time at which a timer of the subject expires after this step.
+    /// Returns the time at which the next timer of the subject expires.
     pub(super) fn deadline(&self, step: &SubjectStep<'_>) -> Option<Instant> {
-        let settles = !step.gap && !self.unseen;
+        let settles = !step.gap && !self.is_unevaluated;
         let operations = self.operations.values();
-        let settled = operations.filter_map(|it| it.settling.filter(|_| settles));
+        let settled = operations.filter_map(|it| it.debounce_end.filter(|_| settles));
         let states = self.operations.values().filter_map(|it| it.state_due());
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
-        // An operation whose time is over and that is still not shown waits for another operation.
+        // Expired timers are left out. An operation that is still waiting after `appearAfter` is
+        // superseded, so it does not wait for a timer.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
 
-    /// Compares the detections with the operations in flight. `initial` is true for an object of
-    /// the feed's first list.
+    /// Applies an evaluation of the subject. `initial` is true if the first list of the feed
+    /// contained the object.
     pub(super) fn evaluated(
         &mut self,
         book: &RuleBook,
@@ -89,106 +95,117 @@ impl Tracked {
         initial: bool,
         step: &mut SubjectStep<'_>,
     ) {
-        let first_seen = std::mem::take(&mut self.unseen);
+        let first_seen = std::mem::take(&mut self.is_unevaluated);
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
         if !initial {
-            // New starts and ends get the time of the change, so that all replicas derive the same
-            // time.
-            step.again = start;
+            // Operations start and end at the time of the object's change, so that all replicas
+            // derive the same times.
+            step.transition = start;
         } else if let Some(changed) = changed {
             step.observed = restored::observed_since(changed, step.now);
         }
-        // managedFields are only read for the start.
+        // The time in `managedFields` is needed only for this evaluation.
         self.view.subject = Subject {
             managed: None,
             ..evaluation.subject
         };
-        let mut answers = DetectionsByRuleSet::new(&self.target, evaluation.findings);
+        let mut detections_by_rule_set =
+            DetectionsByRuleSet::new(&self.target, evaluation.findings);
         for (what, waiting) in &mut self.waiting {
-            answers.apply(book, what, &mut waiting.detections);
+            detections_by_rule_set.apply(book, what, &mut waiting.detections);
             if let Some(first) = waiting.detections.values().next() {
                 waiting.yielded.update(first, step.observed);
             }
         }
         for (what, operation) in &mut self.operations {
-            answers.apply(book, what, &mut operation.detections);
+            detections_by_rule_set.apply(book, what, &mut operation.detections);
         }
         self.drop_undetected();
-        // A run ends when the next run starts, even if this is noticed later.
+        // The previous run ends at the start of the next run, even if the server detects this
+        // later.
         let another = |it: &mut Operation| it.is_another_run().then_some(End::Replaced);
         for ended in self.complete_each(another, start.at, step) {
-            self.wait(ended.what, ended.detections, start, step);
+            self.add_waiting(ended.what, ended.detections, start, step);
         }
         self.end_with_outcome(&evaluation.outcomes, step);
         for (_, operation) in &mut self.operations {
             let mut unselected = evaluation.unselected.iter();
-            operation.left = operation.detections.is_empty()
-                && unselected.any(|rule_set| operation.is_spoken_for_by(&rule_set.name));
+            operation.left_selection = operation.detections.is_empty()
+                && unselected.any(|rule_set| operation.is_described_by(&rule_set.name));
         }
         self.complete_settled(step);
         if let Some(changed) = changed.filter(|_| first_seen && initial && !step.gap) {
             self.settle_since(changed, step);
         }
-        for (what, found) in answers.found {
-            // Collecting would allocate room for four.
+        for (what, found) in detections_by_rule_set.found {
+            // `collect` would allocate memory for four values.
             let mut detections = Detections::with_capacity(found.len());
             let detecting = found.into_iter();
-            // `continueWhile` does not start an operation.
+            // `continueWhile` alone does not start an operation.
             detections.extend(detecting.filter_map(|(name, detection)| {
                 let detection = detection.filter(|detection| !detection.says.continues)?;
                 Some((name, detection))
             }));
-            self.wait(what, detections, start, step);
+            self.add_waiting(what, detections, start, step);
         }
         self.update(step);
     }
 
-    /// Completes operations whose debounce period is over, and updates the others.
+    /// Completes the operations whose debounce period is over, and updates the other operations.
     pub(super) fn refresh(&mut self, step: &mut SubjectStep<'_>) {
         self.complete_settled(step);
         self.update(step);
     }
 
-    /// Completes operations whose debounce period is over. None completes during a gap, or before
-    /// the subject has been evaluated.
+    /// Completes the operations whose debounce period is over. Does nothing while the watch is
+    /// interrupted, or before a restored subject has been evaluated.
     fn complete_settled(&mut self, step: &mut SubjectStep<'_>) {
         let now = step.now;
         let settled = |it: &mut Operation| {
-            let is_over = it.settling.is_some_and(|at| at <= now.steady);
+            let is_over = it.debounce_end.is_some_and(|at| at <= now.steady);
             (is_over && it.detections.is_empty()).then(|| it.end())
         };
-        if !self.unseen && !step.gap {
+        if !self.is_unevaluated && !step.gap {
             self.complete_each(settled, now.wall, step);
         }
     }
 
-    /// Updates all operations of the subject. An operation that is no longer detected begins to
-    /// settle. An operation that is detected again stops settling. A waiting operation starts if it
-    /// may. Visible changes are written. Until the subject has been evaluated, only a gap is shown.
+    /// Updates all operations of the subject, and writes the operations that have changed:
+    ///
+    /// - The debounce period of an operation starts when the operation is no longer detected.
+    /// - The debounce period is cancelled when the operation is detected again.
+    /// - A waiting operation starts when its waiting time is over and no operation supersedes it.
+    ///
+    /// Before a restored subject has been evaluated, only the condition `Detected=Unknown` changes.
     fn update(&mut self, step: &mut SubjectStep<'_>) {
-        if !self.unseen {
+        if !self.is_unevaluated {
             for (_, operation) in &mut self.operations {
                 if !operation.detections.is_empty() {
-                    operation.settling = None;
-                } else if operation.settling.is_none() {
-                    operation.settle(step.now.wall, step.ledger.settings.debounce, step.now);
+                    operation.debounce_end = None;
+                } else if operation.debounce_end.is_none() {
+                    operation.start_debounce(
+                        step.now.wall,
+                        step.shared.settings.debounce,
+                        step.now,
+                    );
                 }
             }
-            // This comes first, so that a superseded operation is not shown as settling.
+            // This comes before the writes below, so that a superseded operation is never written
+            // with the state `Settling`.
             self.arbitrate(step);
         } else if !step.gap {
             return;
         }
         for (_, operation) in &mut self.operations {
-            if operation.redetected(step.again.at, step.gap, step.observed) {
-                step.ledger.show(operation, &self.view);
+            if operation.apply_detections(step.transition.at, step.gap, step.observed) {
+                step.shared.show(operation, &self.view);
             }
         }
     }
 
-    /// Applies new rules of `target`. Detections by removed rules are dropped, and operations
-    /// without a rule complete. Another rule set may then describe an operation.
+    /// Applies the new rules of `target`. Removes the detections of removed rules. Completes the
+    /// operations that no rule can detect any more.
     pub(super) fn rules_changed(
         &mut self,
         target: &Arc<Gvr>,
@@ -213,8 +230,9 @@ impl Tracked {
         let over = |operation: &mut Operation| {
             let what = &operation.what;
             operation.detections.retain(|_, it| keeps(what, it));
-            let ruled = || own.is_some_and(|it| it.has_rule(&what.operation, namespace.as_deref()));
-            (operation.detections.is_empty() && !ruled()).then(|| end.clone())
+            let has_rule =
+                || own.is_some_and(|it| it.has_rule(&what.operation, namespace.as_deref()));
+            (operation.detections.is_empty() && !has_rule()).then(|| end.clone())
         };
         self.complete_each(over, step.now.wall, step);
         if self.target == *target {
@@ -222,13 +240,14 @@ impl Tracked {
         }
     }
 
-    /// Completes all operations.
+    /// Completes all operations, and removes all waiting operations.
     pub(super) fn complete_all(&mut self, end: &End, step: &mut SubjectStep<'_>) {
         self.waiting.clear();
         self.complete_each(|_| Some(end.clone()), step.now.wall, step);
     }
 
-    /// Completes the operations for which `over` returns a reason, at the time `at`.
+    /// Completes the operations for which `over` returns a reason. `at` is the time of their end.
+    /// Returns the completed operations.
     fn complete_each(
         &mut self,
         mut over: impl FnMut(&mut Operation) -> Option<End>,
@@ -243,7 +262,7 @@ impl Tracked {
             .collect()
     }
 
-    /// Completes one operation at the time `at`.
+    /// Completes one operation. `at` is the time of its end. Returns the completed operation.
     fn complete(
         &mut self,
         what: &OperationName,
@@ -256,26 +275,26 @@ impl Tracked {
             wall: at,
             ..step.now
         };
-        step.ledger
+        step.shared
             .complete(&self.identity, &operation, &self.view, end, then);
         Some(operation)
     }
 
-    /// Completes operations that are no longer detected and whose rule yields an outcome.
+    /// Completes the operations that are no longer detected and whose rule yields an outcome.
     fn end_with_outcome(&mut self, outcomes: &[DetectedOutcome], step: &mut SubjectStep<'_>) {
-        let told = |it: &mut Operation| {
+        let outcome_of = |it: &mut Operation| {
             let outcome = outcomes.iter().find(|outcome| {
                 (&outcome.operation, &outcome.item) == (&it.what.operation, &it.what.item)
-                    && it.is_spoken_for_by(&outcome.rule_set.name)
+                    && it.is_described_by(&outcome.rule_set.name)
             });
             let outcome = outcome.filter(|_| it.detections.is_empty())?;
             Some(End::Outcome(outcome.state, outcome.message.clone()))
         };
-        self.complete_each(told, step.again.at, step);
+        self.complete_each(outcome_of, step.transition.at, step);
     }
 
-    /// Adds an operation that is detected and not in flight.
-    fn wait(
+    /// Adds an operation that is detected, but not in flight.
+    fn add_waiting(
         &mut self,
         what: OperationName,
         detections: Detections,
@@ -288,7 +307,7 @@ impl Tracked {
         let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
         let waiting = WaitingOperation {
             yielded: Yielded::first(first, step.observed),
-            // A listed object has been in this state since its last change.
+            // `appearAfter` counts from the last change of a listed object.
             ready: delayed.map(|rule| {
                 let reads_now = rule.detection_reads_now();
                 step.observed.since(reads_now) + rule.appear_after
@@ -299,13 +318,14 @@ impl Tracked {
         self.waiting.insert(what, waiting);
     }
 
-    /// Removes waiting operations that are no longer detected.
+    /// Removes the waiting operations that are no longer detected.
     fn drop_undetected(&mut self) {
         self.waiting
             .retain(|_, waiting| !waiting.detections.is_empty());
     }
 
-    /// Completes superseded operations, and starts waiting operations that may start.
+    /// Completes superseded operations. Starts waiting operations whose waiting time is over and
+    /// that are not superseded.
     fn arbitrate(&mut self, step: &mut SubjectStep<'_>) {
         if self.operations.len() < 2 && self.waiting.is_empty() {
             return;
@@ -313,27 +333,27 @@ impl Tracked {
         let (now, gap) = (step.now.steady, step.gap);
         let active = self.operations.iter().map(|(what, operation)| {
             let detected = !operation.detections.is_empty();
-            contender(what, detected, operation.next_speaker())
+            candidate(what, detected, operation.next_primary())
         });
-        // A waiting operation must have been detected without a break. During a gap, this is not
-        // known.
+        // A waiting operation must have been detected without a break for `appearAfter`. While the
+        // watch is interrupted, the server does not know this.
         let ready = self.waiting.iter();
         let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
         let ready = ready.filter_map(|(what, waiting)| {
             let first = waiting.detections.values().next()?;
-            Some(contender(what, true, first))
+            Some(candidate(what, true, first))
         });
-        let contenders: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
-        let lost = arbitrate::losers(&contenders);
-        let verdict: Vec<(OperationName, Option<Arc<str>>)> = contenders
+        let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
+        let lost = arbitrate::find_superseded(&candidates);
+        let results: Vec<(OperationName, Option<Arc<str>>)> = candidates
             .iter()
             .zip(lost)
-            .map(|(contender, winner)| {
-                let by = winner.map(|winner| contenders[winner].what.operation.clone());
-                (contender.what.clone(), by)
+            .map(|(candidate, winner)| {
+                let by = winner.map(|winner| candidates[winner].what.operation.clone());
+                (candidate.what.clone(), by)
             })
             .collect();
-        for (what, by) in verdict {
+        for (what, by) in results {
             match by {
                 Some(by) => self.supersede(what, by, step),
                 None => self.start(what, step),
@@ -341,14 +361,15 @@ impl Tracked {
         }
     }
 
-    /// Completes an operation because another one supersedes it. If it is still detected, it waits.
+    /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
+    /// detected, it becomes a waiting operation.
     fn supersede(&mut self, what: OperationName, by: Arc<str>, step: &mut SubjectStep<'_>) {
-        let ended = self.complete(&what, &End::Superseded(by), step.again.at, step);
+        let ended = self.complete(&what, &End::Superseded(by), step.transition.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = WaitingOperation {
                 yielded: ended.yielded,
                 detections: ended.detections,
-                start: step.again,
+                start: step.transition,
                 ready: None,
             };
             self.waiting.insert(what, waiting);
@@ -361,7 +382,7 @@ impl Tracked {
             return;
         };
         if self.waiting.is_empty() {
-            self.waiting = LiteMap::new(); // Nothing waits for long, and most never again.
+            self.waiting = LiteMap::new(); // This frees the memory of the map.
         }
         let Some(first) = waiting.detections.values().next() else {
             return;
@@ -375,30 +396,30 @@ impl Tracked {
         let operation = Operation::start(
             &self.identity,
             &self.view,
-            &step.ledger.settings.cluster_namespace,
+            &step.shared.settings.cluster_namespace,
             (waiting.detections, waiting.yielded),
             what.clone(),
-            step.ledger.after_predecessor(&id, start),
+            step.shared.after_predecessor(&id, start),
             step.now.wall,
         );
         if let Some(mut operation) = operation {
             operation.update_state(step.now.steady, step.gap);
-            step.ledger.start(&operation, &self.view);
+            step.shared.start(&operation, &self.view);
             self.operations.insert(what, Box::new(operation));
         }
     }
 }
 
-fn contender<'a>(
+fn candidate<'a>(
     what: &'a OperationName,
     detected: bool,
-    speaker: &'a Detection,
+    primary: &'a Detection,
 ) -> OperationCandidate<'a> {
-    let rule = speaker.rule();
+    let rule = primary.rule();
     OperationCandidate {
         what,
         detected,
-        order: (&speaker.rule_set.name, speaker.says.order),
+        order: (&primary.rule_set.name, primary.says.order),
         supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
     }
 }

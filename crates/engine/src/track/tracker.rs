@@ -1,4 +1,6 @@
-//! The tracker with its subjects. Each call has the time as an argument, so tests need no waits.
+//! The [`Tracker`] dispatches messages to the subjects, which are the objects with operations. It
+//! also knows which watches (feeds) are interrupted, and which timers expire next. The caller
+//! passes the time to each call, so that tests need not wait.
 
 use super::end_reason::End;
 use super::operation::SubjectView;
@@ -18,43 +20,45 @@ use tokio::sync::oneshot;
 /// Settings of the tracker.
 #[derive(Clone, Debug)]
 pub struct TrackerSettings {
-    /// The debounce period.
+    /// Default debounce period: the time for which an operation must not be detected before it
+    /// completes.
     pub debounce: Duration,
-    /// Retention of completed operations. None if they are not retained.
+    /// Retention of completed operations. None if completed operations are deleted at once.
     pub retain: Option<Retention>,
-    /// Namespace of operations on cluster-scoped subjects.
+    /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Arc<str>,
 }
 
-/// The retention of completed operations. The oldest are dropped first.
+/// Limits of the retention of completed operations. The oldest operations are deleted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Time after their end.
+    /// Time after the end of an operation for which the operation is retained.
     pub age: Duration,
-    /// Largest number.
+    /// Maximum number of retained operations.
     pub most: usize,
 }
 
-/// The rules of each target.
+/// The rule book of each target, which is a resource that rules watch.
 pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
-/// All subjects with operations, and the feeds that report them.
+/// Tracks the operations of all subjects.
 #[derive(Debug)]
 pub struct Tracker {
     books: Books,
     feeds: HashMap<Source, FeedState>,
-    // Sorted, so that the same messages give the same versions. Boxed, because up to half of the
-    // slots of a map are empty.
+    // The map is sorted, so that the order of writes does not depend on hashes. The values are
+    // boxed, because up to half of the slots of the map are empty.
     pub(super) subjects: BTreeMap<Identity, Box<Tracked>>,
-    pub(super) ledger: SharedState,
+    pub(super) shared: SharedState,
 }
 
 #[derive(Debug, Default)]
 struct FeedState {
-    /// The tracked subjects that the feed has reported since its last reset.
+    /// Tracked subjects that the current list has contained so far. None if no list is running.
     seen: Option<HashSet<Identity>>,
-    /// True after the first sync. Objects that appear later are new.
+    /// True if the first list is complete. Objects that appear later have changed since then.
     synced: bool,
+    /// True while the watch is interrupted.
     gap: bool,
 }
 
@@ -62,30 +66,30 @@ impl Tracker {
     /// Creates a tracker without rules and operations.
     pub fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
         Self {
-            ledger: SharedState::new(settings, meter),
+            shared: SharedState::new(settings, meter),
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: BTreeMap::new(),
         }
     }
 
-    /// Applies one message. [`Tracker::take_changes`] returns the changes.
+    /// Applies one message. [`Tracker::take_changes`] returns the resulting writes.
     pub fn advance(&mut self, message: Message, now: ClockReading) {
         match message {
             Message::Rules {
                 target,
                 book,
                 removed,
-            } => self.rules(&target, book, removed, now),
+            } => self.apply_rules(&target, book, removed, now),
             Message::NamespaceGone { name, again } => {
-                self.ledger.namespace_gone(name, again, now.steady);
+                self.shared.namespace_gone(name, again, now.steady);
             }
             Message::NamespaceMade { name, created } => {
-                self.ledger.namespace_made(&name, created);
+                self.shared.namespace_made(&name, created);
             }
             Message::Resume(state) => self.resume(*state, now),
             Message::Booked(bookless) => self.all_booked(&bookless, now),
-            // The caller answers it after the commit.
+            // The caller answers this message after it has written the changes to the index.
             Message::Flush(_) => {}
             Message::Feed {
                 source,
@@ -94,10 +98,10 @@ impl Tracker {
             } => {
                 let book = self.books.get(&source.target).cloned();
                 let Some(book) = book.filter(|book| book.generation == generation) else {
-                    return; // Evaluated under rules that are not in force any more.
+                    return; // The feed used rules that have been replaced.
                 };
                 match event {
-                    FeedEvent::Reset => self.feed(&source).seen = Some(HashSet::new()),
+                    FeedEvent::Reset => self.feed_state(&source).seen = Some(HashSet::new()),
                     FeedEvent::Evaluated { evaluation, .. } => {
                         self.evaluated(&source, &book, *evaluation, now);
                     }
@@ -111,47 +115,51 @@ impl Tracker {
         }
     }
 
-    /// The next time at which [`Tracker::expire`] has something to do.
+    /// Returns the time at which the next timer expires.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.ledger.next_deadline()
+        self.shared.next_deadline()
     }
 
-    /// Completes and shows operations whose waiting time is over.
+    /// Handles all expired timers. Operations complete or appear, states change, and retained
+    /// operations are deleted.
     pub fn expire(&mut self, now: ClockReading) {
-        let due = |ledger: &mut SharedState| ledger.deadlines.pop(usize::MAX, now.steady);
-        while let Some((identity, ())) = due(&mut self.ledger) {
+        let due = |shared: &mut SharedState| shared.deadlines.pop(usize::MAX, now.steady);
+        while let Some((identity, ())) = due(&mut self.shared) {
             self.step(&identity, now, Tracked::refresh);
         }
-        self.ledger.expire(now.steady);
+        self.shared.expire(now.steady);
         self.forget_gone(now.steady);
     }
 
-    /// Forgets old deleted namespaces without operations in flight.
+    /// Forgets deleted namespaces after [`DELETED_TTL`], except those with operations in flight.
     fn forget_gone(&mut self, now: Instant) {
-        let gone = &mut self.ledger.gone;
+        let gone = &mut self.shared.deleted_namespaces;
         let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(MAX_DELETED, now)).collect();
         if over.is_empty() {
             return;
         }
         for tracked in self.subjects.values() {
             let namespace = tracked.view.subject.namespace.as_ref();
-            let namespace = namespace.unwrap_or(&self.ledger.settings.cluster_namespace);
+            let namespace = namespace.unwrap_or(&self.shared.settings.cluster_namespace);
             if let Some((name, again)) = over.remove_entry(namespace) {
-                self.ledger.gone.keep(name, again, now + DELETED_TTL);
+                self.shared
+                    .deleted_namespaces
+                    .insert(name, again, now + DELETED_TTL);
             }
         }
     }
 
-    /// Returns the changes since the last call, in their order.
+    /// Returns the writes since the last call, in the order in which they must be applied.
     pub fn take_changes(&mut self) -> Vec<Write> {
-        self.ledger.take_writes()
+        self.shared.take_writes()
     }
 
-    fn feed(&mut self, source: &Source) -> &mut FeedState {
+    fn feed_state(&mut self, source: &Source) -> &mut FeedState {
         self.feeds.entry(source.clone()).or_default()
     }
 
-    /// Runs one step of a subject, and removes the subject if it has no operations after it.
+    /// Runs `act` on a subject, and updates the timer of the subject. Removes the subject if it has
+    /// no operations left.
     fn step(
         &mut self,
         identity: &Identity,
@@ -161,14 +169,14 @@ impl Tracker {
         let Some(tracked) = self.subjects.get_mut(identity) else {
             return;
         };
-        let gap = gap(&self.feeds, tracked);
-        let mut step = SubjectStep::new(&mut self.ledger, &self.books, now, gap);
+        let gap = is_in_gap(&self.feeds, tracked);
+        let mut step = SubjectStep::new(&mut self.shared, &self.books, now, gap);
         act(tracked, &mut step);
         let deadline = tracked.deadline(&step);
-        let deadlines = &mut self.ledger.deadlines;
+        let deadlines = &mut self.shared.deadlines;
         if deadline != deadlines.until(identity) {
             match deadline {
-                Some(at) => deadlines.keep(identity.clone(), (), at),
+                Some(at) => deadlines.insert(identity.clone(), (), at),
                 None => {
                     deadlines.remove(identity);
                 }
@@ -179,8 +187,8 @@ impl Tracker {
         }
     }
 
-    /// Runs one step of each subject that `of` selects.
-    pub(super) fn each(
+    /// Runs `act` on each subject for which `of` returns true.
+    pub(super) fn step_each(
         &mut self,
         now: ClockReading,
         of: impl Fn(&Tracked) -> bool,
@@ -196,7 +204,7 @@ impl Tracker {
         tracked.map(|tracked| tracked.identity.clone()).collect()
     }
 
-    /// Applies the evaluation of one object.
+    /// Handles the evaluation of one object.
     fn evaluated(
         &mut self,
         source: &Source,
@@ -225,14 +233,14 @@ impl Tracker {
             };
             Box::new(Tracked::new(identity.clone(), view, source.target.clone()))
         });
-        if tracked.is_unclaimed() {
-            // The target's version may differ from the one before the restart.
-            tracked.claim(&source.target, book, self.ledger.settings.debounce, now);
+        if tracked.has_no_target() {
+            // Before the restart, the target may have had another version.
+            tracked.bind_rules(&source.target, book, self.shared.settings.debounce, now);
         }
         self.step(&identity, now, |tracked, step| {
             tracked.evaluated(book, evaluation, initial, step);
         });
-        // Without a debounce period, an undetected operation ends before the next event.
+        // If the debounce period is 0, an operation that is no longer detected completes now.
         let deadline = self.next_deadline();
         if deadline.is_some_and(|deadline| deadline <= now.steady) {
             self.expire(now);
@@ -245,21 +253,22 @@ impl Tracker {
         });
     }
 
-    /// Called when a feed is up to date.
+    /// Handles the end of a list, or the end of an interruption of the watch.
     fn synced(
         &mut self,
         source: &Source,
         missing: Option<oneshot::Sender<Vec<Subject>>>,
         now: ClockReading,
     ) {
-        let feed = self.feed(source);
+        let feed = self.feed_state(source);
         feed.synced = true;
         feed.gap = false;
         if let Some(seen) = feed.seen.take() {
-            let gone = self.identities(|it| is_told_by(it, source) && !seen.contains(&it.identity));
+            let gone =
+                self.identities(|it| is_watched_by(it, source) && !seen.contains(&it.identity));
             if let Some(missing) = missing {
                 let subject = |identity| Some(self.subjects.get(identity)?.view.subject.clone());
-                // A feed that has stopped listening starts again, and asks again.
+                // The send fails only if the feed has ended. Its successor lists again.
                 let _ = missing.send(gone.iter().filter_map(subject).collect());
             } else {
                 for identity in gone {
@@ -267,41 +276,42 @@ impl Tracker {
                 }
             }
         }
-        // This is needed not only after a gap. A debounce period may have ended during a gap that
-        // ended with a restart of the feed.
+        // This is also needed if the feed itself had no interruption. The previous feed of this
+        // target may have been interrupted, and a debounce period may have ended in that time.
         self.gap_changed(source, now);
     }
 
     fn lost(&mut self, source: &Source, now: ClockReading) {
-        let feed = self.feed(source);
+        let feed = self.feed_state(source);
         feed.seen = None;
         if !std::mem::replace(&mut feed.gap, true) {
             self.gap_changed(source, now);
         }
     }
 
-    /// Sets or clears `Detected=Unknown` on all subjects of `source`. Then completes and starts
-    /// operations that were only waiting for it.
+    /// Refreshes all subjects of `source`, because the watch was interrupted or is up to date
+    /// again. This sets or clears the condition `Detected=Unknown`, and completes or starts
+    /// operations whose waiting time ended during the interruption.
     fn gap_changed(&mut self, source: &Source, now: ClockReading) {
-        self.each(now, |it| is_told_by(it, source), Tracked::refresh);
+        self.step_each(now, |it| is_watched_by(it, source), Tracked::refresh);
     }
 
-    /// Applies new rules of a target. Operations without a rule complete.
-    fn rules(
+    /// Applies the new rules of a target. Operations that no rule can detect any more complete.
+    fn apply_rules(
         &mut self,
         target: &Arc<Gvr>,
         book: Option<Arc<RuleBook>>,
         removed: bool,
         now: ClockReading,
     ) {
-        // The feeds start again. Operations in flight keep their start, and objects of the first
-        // lists are not new.
+        // The feeds of the target start again. Their state is reset, so that objects in their first
+        // lists do not count as changed.
         self.feeds.retain(|source, _| source.target != *target);
         if let Some(book) = &book {
-            let debounce = self.ledger.settings.debounce;
+            let debounce = self.shared.settings.debounce;
             let subjects = self.subjects.values_mut();
-            for tracked in subjects.filter(|it| it.may_be_claimed(target, book)) {
-                tracked.claim(target, book, debounce, now);
+            for tracked in subjects.filter(|it| it.may_bind(target, book)) {
+                tracked.bind_rules(target, book, debounce, now);
             }
         }
         match book {
@@ -313,25 +323,26 @@ impl Tracker {
         } else {
             End::RuleRemoved
         };
-        // It is not known yet whether there are rules for subjects without a book.
-        let is_claimed = |it: &Tracked| !it.is_unclaimed();
-        self.each(now, is_claimed, |it, step| {
+        // Restored subjects without a target are skipped, because their rules may still arrive.
+        let is_claimed = |it: &Tracked| !it.has_no_target();
+        self.step_each(now, is_claimed, |it, step| {
             it.rules_changed(target, &end, step);
         });
     }
 }
 
-fn is_told_by(tracked: &Tracked, source: &Source) -> bool {
+fn is_watched_by(tracked: &Tracked, source: &Source) -> bool {
     source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
 }
 
-/// True if a feed that watches the subject has a gap, or no feed watches it.
-fn gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
+/// Returns true if a watch of the subject is interrupted, or if the target of the subject is
+/// unknown.
+fn is_in_gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
     let has_gap = |namespace: Option<Arc<str>>| {
         let target = tracked.target.clone();
         let feed = feeds.get(&Source { target, namespace });
         feed.is_some_and(|feed| feed.gap)
     };
     let namespace = &tracked.view.subject.namespace;
-    tracked.is_unclaimed() || has_gap(None) || namespace.is_some() && has_gap(namespace.clone())
+    tracked.has_no_target() || has_gap(None) || namespace.is_some() && has_gap(namespace.clone())
 }

@@ -1,16 +1,16 @@
-//! Checks for every field selector.
+//! Checks of the parser of field selectors for the fuzz targets.
 
 use super::{FieldRequirement, parse};
-use crate::serve::fuzzing::refused;
+use crate::serve::fuzzing::check_error;
 
-/// Checks that a parsed selector is the same when it is formatted in either spelling, with any
-/// values.
+/// Parses a field selector, formats the result with `=` and with `==`, and parses it again. The
+/// requirements must be the same. Errors must be a 400.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
-        Err(failure) => return refused(&failure, &[400]),
+        Err(failure) => return check_error(&failure, &[400]),
     };
-    // The order of terms can change, which has no meaning.
+    // The order of the requirements can change. It has no meaning.
     let sorted = |requirements: &[FieldRequirement]| {
         let mut terms = terms(requirements, "=");
         terms.sort();
@@ -18,24 +18,24 @@ pub fn check(text: &str) {
     };
     for equals in ["=", "=="] {
         let written = terms(&requirements, equals).join(",");
-        // Empty terms have no meaning.
+        // Additional commas have no meaning.
         for written in [format!(",{written},,"), written] {
-            let again = parse(&written).expect("what is written out can be read");
+            let again = parse(&written).expect("a formatted selector must be valid");
             assert_eq!(sorted(&again), sorted(&requirements), "{written:?}");
         }
     }
 }
 
-/// The terms of a selector, in the order of the text.
+/// Formats each requirement. `equals` is `=` or `==`.
 pub fn terms(requirements: &[FieldRequirement], equals: &str) -> Vec<String> {
-    let written = requirements.iter().map(|one| {
-        let operator = if one.equal { equals } else { "!=" };
-        let value = one
+    let written = requirements.iter().map(|requirement| {
+        let operator = if requirement.equal { equals } else { "!=" };
+        let value = requirement
             .value
             .replace('\\', r"\\")
             .replace(',', r"\,")
             .replace('=', r"\=");
-        format!("{}{operator}{value}", one.field)
+        format!("{}{operator}{value}", requirement.field)
     });
     written.collect()
 }

@@ -1,8 +1,8 @@
-//! Checks for every label selector.
+//! Checks of the parser of label selectors for the fuzz targets.
 
-use super::{LabelRequirement, Test, all_fit, parse};
+use super::{LabelRequirement, Test, all_match, parse};
 use crate::index::ObjectTexts;
-use crate::serve::fuzzing::refused;
+use crate::serve::fuzzing::check_error;
 use ifo_engine::track::DecodedObject;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,16 +10,18 @@ use std::fmt::Write as _;
 /// The labels of one object.
 type Labels = BTreeMap<String, String>;
 
-/// Largest number of requirements that are compared label by label. Each adds labels, and all are
-/// compared with all of them.
-const COMPARED: usize = 12;
+/// Largest number of requirements that are compared with example labels. Each requirement adds
+/// examples, and every requirement is compared with all examples. So the time grows with the square
+/// of this number.
+const MAX_COMPARED: usize = 12;
 
-/// Checks that a parsed selector is the same when it is formatted in any spelling, and that each
-/// requirement matches labels as Kubernetes documents it.
+/// Checks a label selector. Its requirements must be the same after formatting and parsing them
+/// again. Each requirement must match labels as the Kubernetes documentation describes it. Errors
+/// must be a 400.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
-        Err(failure) => return refused(&failure, &[400]),
+        Err(failure) => return check_error(&failure, &[400]),
     };
     for spelling in [
         Spelling::Short,
@@ -28,7 +30,7 @@ pub fn check(text: &str) {
         Spelling::Spaced,
     ] {
         let written = spelling.write(&requirements);
-        let again = parse(&written).expect("what is written out can be read");
+        let again = parse(&written).expect("a formatted selector must be valid");
         assert_eq!(again, requirements, "{written:?}");
     }
     for labels in examples(&requirements) {
@@ -37,19 +39,19 @@ pub fn check(text: &str) {
         let escaped = format!(r#"{{"metadata":{{"labels":{}}}}}"#, escaped(&labels));
         let decoded = labels_of(escaped.as_bytes());
         assert_eq!(decoded, plain, "{escaped}");
-        let compared = &requirements[..requirements.len().min(COMPARED)];
+        let compared = &requirements[..requirements.len().min(MAX_COMPARED)];
         let one_by_one = compared.iter().map(std::slice::from_ref);
         for some in one_by_one.chain([compared]) {
-            let expected = some.iter().all(|one| fits(one, &labels));
-            let fit = all_fit(some, |key| plain.get(key).map(Into::into));
-            assert_eq!(fit, expected, "{some:?} on {labels:?}");
+            let expected = some.iter().all(|it| matches(it, &labels));
+            let is_match = all_match(some, |key| plain.get(key).map(Into::into));
+            assert_eq!(is_match, expected, "{some:?} on {labels:?}");
         }
     }
 }
 
-/// The labels of an object, as the index decodes them.
+/// Returns the labels of an object, as the index decodes them.
 fn labels_of(json: &[u8]) -> Labels {
-    let decoded = DecodedObject::decode(json).expect("an object with metadata");
+    let decoded = DecodedObject::decode(json).expect("the JSON is an object with metadata");
     let texts = ObjectTexts {
         json: json.into(),
         facts: &decoded.facts,
@@ -60,7 +62,7 @@ fn labels_of(json: &[u8]) -> Labels {
         .collect()
 }
 
-/// Spellings of the same selector.
+/// The ways to write the same selector.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
     /// `a=b,c in (d,e)`
@@ -82,12 +84,12 @@ impl Spelling {
         all
     }
 
-    /// The terms of a selector.
+    /// Formats each requirement.
     pub fn terms(self, requirements: &[LabelRequirement]) -> Vec<String> {
-        requirements.iter().map(|one| self.one(one)).collect()
+        requirements.iter().map(|it| self.term(it)).collect()
     }
 
-    fn one(self, LabelRequirement { key, test }: &LabelRequirement) -> String {
+    fn term(self, LabelRequirement { key, test }: &LabelRequirement) -> String {
         let set = |operator: &str, word: &str, values: &std::collections::BTreeSet<String>| {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             match (self, values.as_slice()) {
@@ -109,12 +111,13 @@ impl Spelling {
     }
 }
 
-/// Labels that matter for the selector: with and without each key, with each of its values and with
-/// numbers around its own, alone and together with other labels.
+/// Returns example labels for a selector. For each requirement, there are examples without the
+/// label, with several values of the requirement, with numbers close to the number of a comparison,
+/// and with the labels of other requirements.
 fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
     let mut all = vec![Labels::new()];
-    let mut crowd = Labels::new();
-    for LabelRequirement { key, test } in requirements.iter().take(COMPARED) {
+    let mut many = Labels::new();
+    for LabelRequirement { key, test } in requirements.iter().take(MAX_COMPARED) {
         let mut values: Vec<String> = vec![String::new(), "0".to_owned(), "x\"\\é".to_owned()];
         match test {
             Test::In(some) | Test::NotIn(some) => values.extend(some.iter().take(4).cloned()),
@@ -128,15 +131,15 @@ fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
         }
         for value in values {
             all.push(Labels::from([(key.clone(), value.clone())]));
-            crowd.insert(format!("{key}x"), "other".to_owned());
-            crowd.insert(key.clone(), value);
+            many.insert(format!("{key}x"), "other".to_owned());
+            many.insert(key.clone(), value);
         }
-        all.push(crowd.clone());
+        all.push(many.clone());
     }
     all
 }
 
-/// The same JSON with each character of each string escaped.
+/// Returns the JSON of the labels, with an escape sequence for each character.
 fn escaped(labels: &Labels) -> String {
     let string = |text: &str| {
         let mut out = String::from("\"");
@@ -152,8 +155,9 @@ fn escaped(labels: &Labels) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// As in the Kubernetes documentation (Labels and Selectors).
-fn fits(LabelRequirement { key, test }: &LabelRequirement, labels: &Labels) -> bool {
+/// Returns true if the labels fulfil a requirement, according to the page "Labels and Selectors" in
+/// the Kubernetes documentation.
+fn matches(LabelRequirement { key, test }: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(key);
     let number = value.and_then(|value| value.parse::<i64>().ok());
     match test {

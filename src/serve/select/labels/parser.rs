@@ -1,13 +1,13 @@
-//! The parser of label selectors. Input: the text. Output: the requirements, or an error in the
-//! words of Kubernetes' own parser, because clients show it to users.
+//! Parses label selectors. Input: the text of a selector. Output: the requirements, or an error.
+//! Errors have the text of Kubernetes' parser, because clients show them to users.
 
 use super::{LabelRequirement, Test};
-use crate::serve::quoted::{Quoted, together};
+use crate::serve::quoted::{Quoted, join_errors};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 
-/// Number of errors that are reported for one requirement. Each takes some 300 bytes, and a set may
-/// have thousands of values.
+/// Largest number of errors in the message about one requirement. An error takes some 300 bytes,
+/// and a set may have thousands of invalid values.
 const MAX_REPORTED_ERRORS: usize = 10;
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
@@ -18,9 +18,9 @@ const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectorToken<'a> {
     End,
-    /// A key, a value, `in` or `notin`.
+    /// A key, a value, or one of the operators `in` and `notin`.
     Word(&'a str),
-    /// Punctuation: `, ( ) ! = == != < >`.
+    /// One of `, ( ) ! = == != < >`.
     Sign(&'a str),
 }
 
@@ -33,8 +33,9 @@ impl<'a> SelectorToken<'a> {
     }
 }
 
-/// Creates a parser for a selector.
+/// A parser of one label selector.
 pub struct Parser<'a> {
+    /// The text that has not been parsed yet.
     rest: &'a str,
 }
 
@@ -72,8 +73,8 @@ impl<'a> Parser<'a> {
         Parser { rest: self.rest }.next()
     }
 
-    /// The whole selector.
-    pub fn selector(&mut self) -> Result<Vec<LabelRequirement>, String> {
+    /// Parses the whole selector.
+    pub fn parse_selector(&mut self) -> Result<Vec<LabelRequirement>, String> {
         let mut requirements = Vec::new();
         match self.peek() {
             SelectorToken::End => return Ok(requirements),
@@ -83,7 +84,7 @@ impl<'a> Parser<'a> {
             }
         }
         loop {
-            let requirement = self.requirement();
+            let requirement = self.parse_requirement();
             requirements
                 .push(requirement.map_err(|why| format!("unable to parse requirement: {why}"))?);
             match self.next() {
@@ -97,7 +98,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn requirement(&mut self) -> Result<LabelRequirement, String> {
+    fn parse_requirement(&mut self) -> Result<LabelRequirement, String> {
         let mut token = self.next();
         let absent = token == SelectorToken::Sign("!");
         if absent {
@@ -107,13 +108,13 @@ impl<'a> Parser<'a> {
             return Err(unexpected(token, "identifier"));
         };
         if !is_key(key) {
-            let why = key_complaints(key).join("; ");
+            let why = key_errors(key).join("; ");
             return Err(format!("<nil>: Invalid value: {}: {why}", Quoted(key)));
         }
         let test = if absent {
             Test::DoesNotExist
         } else {
-            self.test(key)?
+            self.parse_test(key)?
         };
         Ok(LabelRequirement {
             key: key.to_owned(),
@@ -121,23 +122,30 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn test(&mut self, key: &str) -> Result<Test, String> {
+    fn parse_test(&mut self, key: &str) -> Result<Test, String> {
         if matches!(self.peek(), SelectorToken::End | SelectorToken::Sign(",")) {
             return Ok(Test::Exists);
         }
         match self.next() {
-            SelectorToken::Sign("=" | "==") => Ok(Test::In(checked(key, [self.value()?].into())?)),
-            SelectorToken::Sign("!=") => Ok(Test::NotIn(checked(key, [self.value()?].into())?)),
-            SelectorToken::Sign(">") => number(key, self.value()?).map(Test::Greater),
-            SelectorToken::Sign("<") => number(key, self.value()?).map(Test::Less),
-            SelectorToken::Word("in") => Ok(Test::In(checked(key, self.values()?)?)),
-            SelectorToken::Word("notin") => Ok(Test::NotIn(checked(key, self.values()?)?)),
+            SelectorToken::Sign("=" | "==") => {
+                Ok(Test::In(check_values(key, [self.parse_value()?].into())?))
+            }
+            SelectorToken::Sign("!=") => Ok(Test::NotIn(check_values(
+                key,
+                [self.parse_value()?].into(),
+            )?)),
+            SelectorToken::Sign(">") => parse_number(key, self.parse_value()?).map(Test::Greater),
+            SelectorToken::Sign("<") => parse_number(key, self.parse_value()?).map(Test::Less),
+            SelectorToken::Word("in") => Ok(Test::In(check_values(key, self.parse_values()?)?)),
+            SelectorToken::Word("notin") => {
+                Ok(Test::NotIn(check_values(key, self.parse_values()?)?))
+            }
             other => Err(unexpected(other, "in, notin, =, ==, !=, gt, lt")),
         }
     }
 
-    /// The value after `=`. It may be empty.
-    fn value(&mut self) -> Result<&'a str, String> {
+    /// Parses the value after an operator such as `=`. The value may be empty.
+    fn parse_value(&mut self) -> Result<&'a str, String> {
         match self.peek() {
             SelectorToken::End | SelectorToken::Sign(",") => Ok(""),
             SelectorToken::Word(value) => {
@@ -148,8 +156,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`. A value between commas may be empty.
-    fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
+    /// Parses a set of values, such as `(a,b)`. Values may be empty.
+    fn parse_values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let token = self.next();
         if token != SelectorToken::Sign("(") {
             return Err(format!("found '{}' expected: '('", token.text()));
@@ -184,49 +192,52 @@ fn unexpected(found: SelectorToken<'_>, expected: &str) -> String {
     format!("found '{}', expected: {expected}", found.text())
 }
 
-/// Returns the values if all of them are valid label values.
-fn checked(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String> {
-    let wrong = values
+/// Checks that all values are valid label values. Returns an error message about the invalid
+/// values.
+fn check_values(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String> {
+    let invalid = values
         .iter()
         .enumerate()
         .filter(|(_, value)| !is_value(value));
-    let complaints: Vec<String> = wrong
+    let errors: Vec<String> = invalid
         .take(MAX_REPORTED_ERRORS)
-        .map(|(place, value)| value_complaint(key, place, value))
+        .map(|(position, value)| value_error(key, position, value))
         .collect();
-    if complaints.is_empty() {
+    if errors.is_empty() {
         Ok(values.into_iter().map(str::to_owned).collect())
     } else {
-        Err(together(&complaints))
+        Err(join_errors(&errors))
     }
 }
 
-/// The number of a comparison. It must be a valid label value, so it is not negative.
-fn number(key: &str, value: &str) -> Result<i64, String> {
-    let mut complaints = Vec::new();
+/// Parses the number of a comparison. The number must be a valid label value, so it cannot be
+/// negative.
+fn parse_number(key: &str, value: &str) -> Result<i64, String> {
+    let mut errors = Vec::new();
     let number = value.parse();
     if number.is_err() {
-        complaints.push(format!(
+        errors.push(format!(
             "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
             Quoted(value)
         ));
     }
     if !is_value(value) {
-        complaints.push(value_complaint(key, 0, value));
+        errors.push(value_error(key, 0, value));
     }
     match number {
-        Ok(number) if complaints.is_empty() => Ok(number),
-        _ => Err(together(&complaints)),
+        Ok(number) if errors.is_empty() => Ok(number),
+        _ => Err(join_errors(&errors)),
     }
 }
 
-fn value_complaint(key: &str, place: usize, value: &str) -> String {
-    let mut complaints = Vec::new();
+/// Returns the error message about an invalid value. `position` is its position in the set.
+fn value_error(key: &str, position: usize, value: &str) -> String {
+    let mut errors = Vec::new();
     if value.len() > MAX_VALUE {
-        complaints.push(format!("must be no more than {MAX_VALUE} bytes"));
+        errors.push(format!("must be no more than {MAX_VALUE} bytes"));
     }
-    if !value.chars().all(is_name_char) || !ends_well(value) {
-        complaints.push(
+    if !value.chars().all(is_name_char) || !has_valid_ends(value) {
+        errors.push(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', \
              '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  \
              or 'my_value',  or '12345', regex used for validation is \
@@ -235,29 +246,30 @@ fn value_complaint(key: &str, place: usize, value: &str) -> String {
         );
     }
     format!(
-        "values[{place}][{key}]: Invalid value: {}: {}",
+        "values[{position}][{key}]: Invalid value: {}: {}",
         Quoted(value),
-        complaints.join("; ")
+        errors.join("; ")
     )
 }
 
-fn key_complaints(key: &str) -> Vec<String> {
+/// Returns the error messages about an invalid key.
+fn key_errors(key: &str) -> Vec<String> {
     let parts: Vec<&str> = key.splitn(3, '/').collect();
-    let mut complaints = Vec::new();
+    let mut errors = Vec::new();
     let name = match parts[..] {
         [name] => name,
         ["", name] => {
-            complaints.push("prefix part must be non-empty".to_owned());
+            errors.push("prefix part must be non-empty".to_owned());
             name
         }
         [prefix, name] => {
             if prefix.len() > MAX_PREFIX {
-                complaints.push(format!(
+                errors.push(format!(
                     "prefix part must be no more than {MAX_PREFIX} bytes"
                 ));
             }
             if !prefix.split('.').all(is_subdomain_label) {
-                complaints.push(
+                errors.push(
                     "prefix part a lowercase RFC 1123 subdomain must consist of lower case \
                      alphanumeric characters, '-' or '.', and must start and end with an \
                      alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -275,33 +287,33 @@ fn key_complaints(key: &str) -> Vec<String> {
         }
     };
     if name.is_empty() {
-        complaints.push("name part must be non-empty".to_owned());
+        errors.push("name part must be non-empty".to_owned());
     } else if name.len() > MAX_VALUE {
-        complaints.push(format!("name part must be no more than {MAX_VALUE} bytes"));
+        errors.push(format!("name part must be no more than {MAX_VALUE} bytes"));
     }
-    if name.is_empty() || !name.chars().all(is_name_char) || !ends_well(name) {
-        complaints.push(format!("name part {NAME_RULE}"));
+    if name.is_empty() || !name.chars().all(is_name_char) || !has_valid_ends(name) {
+        errors.push(format!("name part {NAME_RULE}"));
     }
-    complaints
+    errors
 }
 
-/// Longest prefix of a key, in bytes (RFC 1123).
+/// Largest length of the prefix of a key, in bytes (RFC 1123).
 const MAX_PREFIX: usize = 253;
 
-/// Returns true if it could be a part of a subdomain, of any length.
+/// Returns true if `label` has the form of one label of a domain name. The length is not checked.
 fn is_subdomain_label(label: &str) -> bool {
-    let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    label.starts_with(letters)
-        && label.ends_with(letters)
-        && label.chars().all(|c| letters(c) || c == '-')
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    label.starts_with(is_alphanumeric)
+        && label.ends_with(is_alphanumeric)
+        && label.chars().all(|c| is_alphanumeric(c) || c == '-')
 }
 
 fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Returns true if the first and the last character are letters or digits, or if it is empty.
-fn ends_well(text: &str) -> bool {
+/// Returns true if the text is empty, or if its first and its last character are letters or digits.
+fn has_valid_ends(text: &str) -> bool {
     text.is_empty()
         || (text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.ends_with(|c: char| c.is_ascii_alphanumeric()))

@@ -1,4 +1,4 @@
-//! Evaluates the rule sets of a book on one object.
+//! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 
 use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, RuleValues};
 use crate::Meter;
@@ -10,33 +10,34 @@ use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Longest message of an operation in characters. Every watch event contains the message, and a
-/// table shows a line of it.
+/// Maximum length of an operation's message, in characters. Longer messages are truncated. Every
+/// watch event contains the message, and a table shows only one line of the message.
 const MAX_MESSAGE: usize = 1024;
 
-/// Longest `instance` and `itemKey` in bytes. A UID has 36. A longer text does not identify
-/// anything.
+/// Maximum length of `instance` and `itemKey`, in bytes. They are identifiers such as UIDs, which
+/// have 36 bytes. A longer text is a failure of the rule.
 const MAX_IDENTITY: usize = 253;
 
-/// Largest number of elements for which one rule has operations.
+/// Maximum number of `forEach` elements on which one rule is evaluated.
 const MAX_ITEMS: usize = 1_000;
 
-/// Number of failures on one object that are reported in detail. All failures are counted.
+/// Maximum number of failures on one object that the evaluation contains. Further failures are only
+/// counted in the metrics.
 const MAX_FAILURES: usize = 100;
 
-/// The evaluation of one object.
+/// Evaluates rule sets on one object.
 pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) scope: EvaluationScope<'s>,
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
 }
 
-/// The labels of one rule set on one object. They are computed for the first rule that matches.
+/// The labels of one rule set for one object. None until the first rule matches.
 type RuleSetLabels = Option<Arc<Labels>>;
 
-/// The rule and the element of a result.
+/// The rule and the element that are being evaluated.
 #[derive(Clone, Copy)]
-struct RulePlace<'r> {
+struct CurrentRule<'r> {
     rule_set: &'r Arc<RuleSet>,
     order: usize,
     rule: &'r CompiledRule,
@@ -45,25 +46,26 @@ struct RulePlace<'r> {
 
 impl<'s> ObjectEvaluator<'_, 's> {
     /// Evaluates all rules of `rule_set`.
-    pub(super) fn rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
+    pub(super) fn evaluate_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
         let mut labels = None;
         for (order, rule) in rule_set.rules.iter().enumerate() {
-            let place = RulePlace {
+            let current = CurrentRule {
                 rule_set,
                 order,
                 rule,
                 item: None,
             };
             match &rule.for_each {
-                Some(each) => self.items(place, each, &mut labels),
-                None => self.rule(place, &mut labels),
+                Some(each) => self.evaluate_items(current, each, &mut labels),
+                None => self.evaluate_rule(current, &mut labels),
             }
         }
     }
 
-    /// Leaves the operations of `rule_set` as they are. Its status already contains the reason.
-    pub(super) fn pass_over(&mut self, rule_set: &'s Arc<RuleSet>) {
+    /// Reports all operations of a throttled rule set as unknown, without an evaluation. The status
+    /// of the rule set already contains the reason.
+    pub(super) fn skip_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         for rule in &rule_set.rules {
             self.meter
                 .evaluation_failed(&rule_set.name, &rule.operation);
@@ -77,70 +79,80 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Evaluates a rule on each element.
-    fn items(&mut self, place: RulePlace<'_>, each: &'s ForEach, labels: &mut RuleSetLabels) {
+    /// Evaluates a rule with `forEach` on each element.
+    fn evaluate_items(
+        &mut self,
+        current: CurrentRule<'_>,
+        each: &'s ForEach,
+        labels: &mut RuleSetLabels,
+    ) {
         let items: Vec<ListElement<'s>> = match each.list.items(&mut self.scope) {
             Ok(items) => items,
             Err(EvaluationFault::Missing(_)) => return,
             Err(failure) => {
-                self.fail_detection(place, "forEach", failure.into());
-                self.add_finding(place, None);
+                self.record_detection_failure(current, "forEach", failure.into());
+                self.add_finding(current, None);
                 return;
             }
         };
         let mut seen = HashSet::new();
-        for (at, item) in items.into_iter().enumerate() {
+        for (index, item) in items.into_iter().enumerate() {
             self.scope.set_item(Some(item));
             let key: Arc<str> = match each.key.key(&mut self.scope) {
                 Ok(key) => key.into(),
                 Err(EvaluationFault::Missing(_)) => continue,
                 Err(failure) => {
-                    self.fail_detection(place, "itemKey", failure.into());
+                    self.record_detection_failure(current, "itemKey", failure.into());
                     continue;
                 }
             };
             if key.is_empty() || key.len() > MAX_IDENTITY {
-                self.fail_detection(place, "itemKey", EvaluationError::KeyLength(key.len()));
+                self.record_detection_failure(
+                    current,
+                    "itemKey",
+                    EvaluationError::KeyLength(key.len()),
+                );
             } else if seen.len() == MAX_ITEMS {
-                self.fail_detection(place, "forEach", EvaluationError::TooManyElements);
+                self.record_detection_failure(current, "forEach", EvaluationError::TooManyElements);
                 break;
             } else if seen.insert(key.clone()) {
                 let item = Some(&key);
-                self.rule(RulePlace { item, ..place }, labels);
+                self.evaluate_rule(CurrentRule { item, ..current }, labels);
             } else {
-                self.fail_detection(place, "itemKey", EvaluationError::KeyTwice(at));
+                self.record_detection_failure(current, "itemKey", EvaluationError::KeyTwice(index));
             }
         }
         self.scope.set_item(None);
     }
 
-    /// Evaluates a rule on the object, or on the current element.
-    fn rule(&mut self, place: RulePlace<'_>, labels: &mut RuleSetLabels) {
-        let continue_while = place.rule.continue_while.as_ref();
-        let starts = self.is_true(place, "expression", Some(&place.rule.expression));
+    /// Evaluates a rule on the object, or on the current element of `forEach`.
+    fn evaluate_rule(&mut self, current: CurrentRule<'_>, labels: &mut RuleSetLabels) {
+        let continue_while = current.rule.continue_while.as_ref();
+        let starts = self.evaluate_predicate(current, "expression", Some(&current.rule.expression));
         let continues = match starts {
-            Some(false) => self.is_true(place, "continueWhile", continue_while),
+            Some(false) => self.evaluate_predicate(current, "continueWhile", continue_while),
             Some(true) | None => Some(false),
         };
         match (starts, continues) {
-            (Some(false), Some(false)) => self.outcome(place),
+            (Some(false), Some(false)) => self.evaluate_outcome(current),
             (Some(_), Some(continues)) => {
-                let labels = labels.get_or_insert_with(|| self.labels(place)).clone();
+                let labels = labels
+                    .get_or_insert_with(|| self.evaluate_labels(current))
+                    .clone();
                 let says = RuleValues {
                     continues,
-                    ..self.says(place, labels)
+                    ..self.evaluate_values(current, labels)
                 };
-                self.add_finding(place, Some(says));
+                self.add_finding(current, Some(says));
             }
-            (None, _) | (_, None) => self.add_finding(place, None),
+            (None, _) | (_, None) => self.add_finding(current, None),
         }
     }
 
-    /// Returns whether one of the expressions that decide whether the operation is in flight is
-    /// true. None if it failed.
-    fn is_true(
+    /// Evaluates `expression` or `continueWhile`. Returns None if the evaluation failed.
+    fn evaluate_predicate(
         &mut self,
-        place: RulePlace<'_>,
+        current: CurrentRule<'_>,
         field: &str,
         program: Option<&Program>,
     ) -> Option<bool> {
@@ -151,94 +163,103 @@ impl<'s> ObjectEvaluator<'_, 's> {
             Ok(answer) => Some(answer),
             Err(EvaluationFault::Missing(_)) => Some(false),
             Err(failure) => {
-                self.fail_detection(place, field, failure.into());
+                self.record_detection_failure(current, field, failure.into());
                 None
             }
         }
     }
 
-    fn add_finding(&mut self, place: RulePlace<'_>, says: Option<RuleValues>) {
+    fn add_finding(&mut self, current: CurrentRule<'_>, says: Option<RuleValues>) {
         self.evaluation.findings.push(Finding {
-            rule_set: place.rule_set.clone(),
-            operation: place.rule.operation.clone(),
-            item: place.item.cloned(),
+            rule_set: current.rule_set.clone(),
+            operation: current.rule.operation.clone(),
+            item: current.item.cloned(),
             says,
         });
     }
 
-    /// The values of the rule for an operation that it detects.
-    fn says(&mut self, place: RulePlace<'_>, labels: Arc<Labels>) -> RuleValues {
-        let details = &place.rule.details;
+    /// Evaluates the descriptive fields of a rule for an operation that the rule detects or
+    /// continues.
+    fn evaluate_values(&mut self, current: CurrentRule<'_>, labels: Arc<Labels>) -> RuleValues {
+        let details = &current.rule.details;
         let state = self
-            .text(place, "state", details.state.as_ref())
+            .evaluate_text(current, "state", details.state.as_ref())
             .and_then(|text| {
                 let state = rules::state(&text);
                 if state.is_none() {
-                    self.fail(place, "state", EvaluationError::State(characters(&text)));
+                    self.record_failure(
+                        current,
+                        "state",
+                        EvaluationError::State(count_characters(&text)),
+                    );
                 }
                 state
             });
         let reason = self
-            .text(place, "reason", details.reason.as_ref())
+            .evaluate_text(current, "reason", details.reason.as_ref())
             .filter(|text| !text.is_empty())
             .and_then(|text| {
-                let good = rules::is_reason(&text);
-                if !good {
-                    self.fail(place, "reason", EvaluationError::Reason(characters(&text)));
+                let is_valid = rules::is_reason(&text);
+                if !is_valid {
+                    self.record_failure(
+                        current,
+                        "reason",
+                        EvaluationError::Reason(count_characters(&text)),
+                    );
                 }
-                good.then(|| text.into())
+                is_valid.then(|| text.into())
             });
         RuleValues {
-            order: place.order,
+            order: current.order,
             continues: false,
             labels,
             state,
             reason,
-            message: self.message(place),
-            progress: self.progress(place),
+            message: self.evaluate_message(current),
+            progress: self.evaluate_progress(current),
             started: self
-                .ask(
-                    place,
+                .evaluate_field(
+                    current,
                     "startedAt",
                     details.started_at.as_ref(),
                     Program::time,
                 )
                 .flatten(),
-            instance: self.instance(place),
+            instance: self.evaluate_instance(current),
         }
     }
 
-    /// The outcome of the operation, if the rule yields one.
-    fn outcome(&mut self, place: RulePlace<'_>) {
+    /// Evaluates the `outcome` of a rule, and records the outcome unless it is empty.
+    fn evaluate_outcome(&mut self, current: CurrentRule<'_>) {
         let Some(text) = self
-            .text(place, "outcome", place.rule.details.outcome.as_ref())
+            .evaluate_text(current, "outcome", current.rule.details.outcome.as_ref())
             .filter(|text| !text.is_empty())
         else {
             return;
         };
         let Some(state) = rules::outcome(&text) else {
-            let error = EvaluationError::Outcome(characters(&text));
-            self.fail(place, "outcome", error);
+            let error = EvaluationError::Outcome(count_characters(&text));
+            self.record_failure(current, "outcome", error);
             return;
         };
-        let message = self.message(place);
+        let message = self.evaluate_message(current);
         self.evaluation.outcomes.push(DetectedOutcome {
-            rule_set: place.rule_set.clone(),
-            operation: place.rule.operation.clone(),
-            item: place.item.cloned(),
+            rule_set: current.rule_set.clone(),
+            operation: current.rule.operation.clone(),
+            item: current.item.cloned(),
             state,
             message,
         });
     }
 
-    fn progress(&mut self, place: RulePlace<'_>) -> Option<u8> {
-        let program = place.rule.details.progress.as_ref();
-        self.ask(place, "progress", program, Program::progress)
+    fn evaluate_progress(&mut self, current: CurrentRule<'_>) -> Option<u8> {
+        let program = current.rule.details.progress.as_ref();
+        self.evaluate_field(current, "progress", program, Program::progress)
             .flatten()
     }
 
-    fn message(&mut self, place: RulePlace<'_>) -> Arc<str> {
-        let text = self.text(place, "message", place.rule.details.message.as_ref());
+    fn evaluate_message(&mut self, current: CurrentRule<'_>) -> Arc<str> {
+        let text = self.evaluate_text(current, "message", current.rule.details.message.as_ref());
         match text {
             Some(text) => text
                 .trim()
@@ -250,30 +271,31 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    fn instance(&mut self, place: RulePlace<'_>) -> Option<Arc<str>> {
-        let text = self.text(place, "instance", place.rule.details.instance.as_ref())?;
+    fn evaluate_instance(&mut self, current: CurrentRule<'_>) -> Option<Arc<str>> {
+        let text =
+            self.evaluate_text(current, "instance", current.rule.details.instance.as_ref())?;
         if text.len() > MAX_IDENTITY {
             let error = EvaluationError::InstanceLength(text.len());
-            self.fail(place, "instance", error);
+            self.record_failure(current, "instance", error);
             return None;
         }
         (!text.is_empty()).then(|| text.into())
     }
 
-    fn text(
+    fn evaluate_text(
         &mut self,
-        place: RulePlace<'_>,
+        current: CurrentRule<'_>,
         field: &str,
         program: Option<&Program>,
     ) -> Option<String> {
-        // Most of them are literals, which cost no steps.
-        self.ask(place, field, program, Program::text)
+        self.evaluate_field(current, field, program, Program::text)
     }
 
-    /// The value of a descriptive field. None if it is not set or failed.
-    fn ask<T>(
+    /// Evaluates a descriptive field. Returns None if the rule does not set the field, if the
+    /// expression reads a missing field of the object, or if the evaluation failed.
+    fn evaluate_field<T>(
         &mut self,
-        place: RulePlace<'_>,
+        current: CurrentRule<'_>,
         field: &str,
         program: Option<&Program>,
         answer: impl FnOnce(&Program, &mut EvaluationScope<'s>) -> Result<T, EvaluationFault>,
@@ -282,29 +304,29 @@ impl<'s> ObjectEvaluator<'_, 's> {
             Ok(answer) => Some(answer),
             Err(EvaluationFault::Missing(_)) => None,
             Err(failure) => {
-                self.fail(place, field, failure.into());
+                self.record_failure(current, field, failure.into());
                 None
             }
         }
     }
 
-    /// The labels of the rule set: fixed labels, then computed labels with other keys. A computed
-    /// label that fails is left out, and the failure is counted.
-    fn labels(&mut self, place: RulePlace<'_>) -> Arc<Labels> {
-        if place.rule_set.label_expressions.is_empty() {
-            return place.rule_set.labels.clone();
+    /// Returns the fixed labels of the rule set, and the computed labels with other keys. A
+    /// computed label whose evaluation fails is left out, and the failure is counted.
+    fn evaluate_labels(&mut self, current: CurrentRule<'_>) -> Arc<Labels> {
+        if current.rule_set.label_expressions.is_empty() {
+            return current.rule_set.labels.clone();
         }
-        // They belong to the rule set and not to an element.
+        // Labels belong to the rule set, so their expressions cannot read the current element.
         let item = self.scope.set_item(None);
-        let fixed = &place.rule_set.labels;
-        let most = fixed.len() + place.rule_set.label_expressions.len();
+        let fixed = &current.rule_set.labels;
+        let most = fixed.len() + current.rule_set.label_expressions.len();
         let mut all = Labels::with_capacity(most);
         all.extend(
             fixed
                 .iter()
                 .map(|(key, value)| (key.clone(), value.clone())),
         );
-        for (key, program) in &place.rule_set.label_expressions {
+        for (key, program) in &current.rule_set.label_expressions {
             if all.contains_key(key) {
                 continue;
             }
@@ -314,7 +336,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 }
                 Err(failure) => {
                     let field = format!("labelExpressions[{key}]");
-                    self.note(place.rule_set, "", key, field, failure.into());
+                    self.report_failure(current.rule_set, "", key, field, failure.into());
                 }
             }
         }
@@ -322,29 +344,39 @@ impl<'s> ObjectEvaluator<'_, 's> {
         Arc::new(all)
     }
 
-    /// Records that an expression failed that decides whether the operation is in flight. The
-    /// detection on the object or the element is unknown now.
-    fn fail_detection(&mut self, place: RulePlace<'_>, field: &str, error: EvaluationError) {
+    /// Records a failure of an expression that decides whether the operation is in flight. So it is
+    /// unknown whether the operation is in flight.
+    fn record_detection_failure(
+        &mut self,
+        current: CurrentRule<'_>,
+        field: &str,
+        error: EvaluationError,
+    ) {
         self.evaluation
-            .add_unknown(place.rule_set, &place.rule.operation);
-        let operation = &place.rule.operation;
-        place.rule_set.activity.detection_failed(EvaluationFailure {
-            at: self.scope.now,
-            what: format!("rules[{operation}].{field}"),
-            error: error.clone(),
-        });
-        self.fail(place, field, error);
+            .add_unknown(current.rule_set, &current.rule.operation);
+        let operation = &current.rule.operation;
+        current
+            .rule_set
+            .activity
+            .detection_failed(EvaluationFailure {
+                at: self.scope.now,
+                what: format!("rules[{operation}].{field}"),
+                error: error.clone(),
+            });
+        self.record_failure(current, field, error);
     }
 
-    fn fail(&mut self, place: RulePlace<'_>, field: &str, error: EvaluationError) {
-        let operation = &place.rule.operation;
+    /// Records a failure of any expression of a rule.
+    fn record_failure(&mut self, current: CurrentRule<'_>, field: &str, error: EvaluationError) {
+        let operation = &current.rule.operation;
         let field = format!("rules[{operation}].{field}");
-        self.note(place.rule_set, operation, operation, field, error);
+        self.report_failure(current.rule_set, operation, operation, field, error);
     }
 
-    /// Counts a failure, stores it for the status, logs it and adds it to the evaluation. Only the
-    /// log names the subject.
-    fn note(
+    /// Counts a failure in the metrics, stores it for the status of the rule set, logs it and adds
+    /// it to the evaluation. Only the log names the object. `counted` is the operation or label for
+    /// the metrics.
+    fn report_failure(
         &mut self,
         rule_set: &RuleSet,
         operation: &str,
@@ -375,6 +407,6 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 }
 
-fn characters(text: &str) -> usize {
+fn count_characters(text: &str) -> usize {
     text.chars().count()
 }

@@ -1,6 +1,6 @@
-//! The evaluation of one object. Input: a [`RuleBook`] and the fields of the object. Output: an
-//! [`Evaluation`] with the detected operations, their values, and the failures. It has no side
-//! effects except counters of failures.
+//! Evaluates all rules of a [`RuleBook`] on one object. The resulting [`Evaluation`] contains the
+//! detected operations with their values, and the failures. The only side effects are metrics and
+//! the [`Activity`](crate::rules::Activity) of the rule sets.
 
 mod evaluator;
 mod rule_set_budget;
@@ -20,114 +20,121 @@ use kube::core::SelectorExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The result of all rules of one book for one object.
+/// The results of all rules of one rule book on one object.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// The identity of the object.
+    /// Identity of the object.
     pub subject: Subject,
-    /// Rules that matched or failed. All other rules did not match.
+    /// Results of the rules that detect or continue an operation, or that failed. A rule without an
+    /// entry does not match the object.
     pub findings: Vec<Finding>,
-    /// Outcomes of operations that are not detected.
+    /// Results of the `outcome` expressions. They are evaluated only if the rule neither detects
+    /// nor continues its operation.
     pub outcomes: Vec<DetectedOutcome>,
     /// Rule sets whose label selector does not match the object.
     pub unselected: Vec<Arc<RuleSet>>,
-    /// Failures.
+    /// Failed expressions. At most 100 of them are reported.
     pub failures: Vec<FieldFailure>,
-    /// Operations whose detection is unknown, with the rule set that could not be evaluated.
+    /// Rule set and name of each operation for which it is unknown whether the operation is in
+    /// flight, because an evaluation failed.
     pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
-    /// True if an expression read `now`, so that time alone can change the result.
+    /// True if an expression read `now`. Then the result can change although the object does not
+    /// change.
     pub read_now: bool,
 }
 
 impl Evaluation {
-    /// Returns true if a rule detects an operation. The operation starts if it is not in flight.
+    /// Returns true if at least one rule detects an operation. A detection can start an operation,
+    /// but a rule whose `continueWhile` alone is true cannot.
     pub fn detects(&self) -> bool {
         let mut says = self.findings.iter().filter_map(|it| it.says.as_ref());
         says.any(|says| !says.continues)
     }
 
-    /// Adds an operation to [`Evaluation::unknown`], if it is not there.
+    /// Adds an operation to [`Evaluation::unknown`], unless the list already contains the
+    /// operation.
     fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Arc<str>) {
-        let there = self
+        let is_known = self
             .unknown
             .iter()
             .any(|(own, known)| Arc::ptr_eq(own, rule_set) && known == operation);
-        if !there {
+        if !is_known {
             self.unknown.push((rule_set.clone(), operation.clone()));
         }
     }
 }
 
-/// The result of one rule for the object or for one element.
+/// The result of one rule on the object, or on one element of `forEach`.
 #[derive(Debug)]
 pub struct Finding {
-    /// The rule set of the rule.
+    /// Rule set that contains the rule.
     pub rule_set: Arc<RuleSet>,
-    /// The operation of the rule.
+    /// Name of the rule's operation.
     pub operation: Arc<str>,
-    /// The element, for a rule with `forEach`. None if `forEach` failed. Then the result is about
-    /// all elements.
+    /// Key of the element. None for a rule without `forEach`, and for a `forEach` that failed. In
+    /// the latter case, the result applies to all elements.
     pub item: Option<Arc<str>>,
-    /// The values of the operation. None if the rule failed.
+    /// Values of the operation. None if the rule failed.
     pub says: Option<RuleValues>,
 }
 
-/// The values that a rule yields for a detected operation.
+/// The values that a rule yields for an operation that the rule detects or continues.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleValues {
-    /// Index of the rule in its list.
+    /// Index of the rule in its rule set.
     pub order: usize,
-    /// True if only the rule's `continueWhile` is true. This continues an operation, and does not
-    /// start one.
+    /// True if only the rule's `continueWhile` is true. The rule then continues an operation in
+    /// flight, but does not start an operation.
     pub continues: bool,
-    /// Labels of the rule set, with the values computed from the subject.
+    /// Labels of the rule set, including the labels that are computed from the object.
     pub labels: Arc<Labels>,
-    /// The state. None stands for `Progressing`.
+    /// State of the operation. None stands for `Progressing`.
     pub state: Option<State>,
-    /// The reason in CamelCase. None stands for the operation's name.
+    /// Reason in CamelCase. None stands for the operation's name.
     pub reason: Option<Arc<str>>,
-    /// The message. It may be empty.
+    /// Message for people. It may be empty.
     pub message: Arc<str>,
-    /// The progress in percent.
+    /// Progress in percent.
     pub progress: Option<u8>,
-    /// The start.
+    /// Start time that the rule's `startedAt` yields.
     pub started: Option<Timestamp>,
-    /// The `instance` of the run.
+    /// Result of the rule's `instance`, which identifies one run of the operation.
     pub instance: Option<Arc<str>>,
 }
 
-/// The outcome of an operation that a rule reads from the object.
+/// The result of a rule's `outcome` expression. The object shows that the operation is over, and
+/// how the operation ended.
 #[derive(Debug)]
 pub struct DetectedOutcome {
-    /// The rule set of the rule.
+    /// Rule set that contains the rule.
     pub rule_set: Arc<RuleSet>,
-    /// The operation of the rule.
+    /// Name of the rule's operation.
     pub operation: Arc<str>,
-    /// The element, for a rule with `forEach`.
+    /// Key of the element. None for a rule without `forEach`.
     pub item: Option<Arc<str>>,
-    /// `Succeeded`, `Failed` or `Superseded`.
+    /// Final state: `Succeeded`, `Failed` or `Superseded`.
     pub state: State,
-    /// The message for the current object. It may be empty.
+    /// Result of the rule's `message`. It may be empty.
     pub message: Arc<str>,
 }
 
 /// An expression that failed on one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldFailure {
-    /// The rule set of the expression.
+    /// Name of the rule set that contains the expression.
     pub rule_set: Arc<str>,
-    /// The operation of the rule. Empty for a label.
+    /// Name of the rule's operation. Empty for the expression of a label.
     pub operation: Arc<str>,
-    /// The field, such as `rules[Migrating].message` or `labelExpressions[tier]`.
+    /// Field of the expression, such as `rules[Migrating].message` or `labelExpressions[tier]`.
     pub field: String,
-    /// The error.
+    /// Reason of the failure.
     pub error: EvaluationError,
 }
 
-/// Evaluates all rules of `book` that cover the object, without regard to earlier evaluations.
+/// Evaluates all rules of `book` that cover the object, with a fresh budget for each rule set.
 ///
-/// If a field is missing, the rule does not match. Any other failure is counted, stored for the
-/// status of the rule set, and reported as a finding without values.
+/// If an expression reads a missing field, the rule does not match. Any other failure is counted,
+/// stored for the status of the rule set, and returned in the evaluation.
 pub fn evaluate(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -137,14 +144,15 @@ pub fn evaluate(
     evaluate_within(book, doc, now, meter, &mut RuleSetBudgets::default())
 }
 
-/// As [`evaluate`], but with the budgets of earlier evaluations. A throttled rule set has no
-/// result. `allowances` belong to this book.
+/// Evaluates all rules of `book` that cover the object, like [`evaluate`]. The budgets of the rule
+/// sets depend on earlier evaluations with the same `budgets`: while a rule set is throttled, all
+/// its operations are unknown. The caller must keep separate `budgets` for each rule book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
     now: Timestamp,
     meter: &dyn Meter,
-    allowances: &mut RuleSetBudgets,
+    budgets: &mut RuleSetBudgets,
 ) -> Result<Evaluation, MissingName> {
     let metadata = doc.root().get("metadata").ok_or(MissingName)?;
     let namespace = metadata
@@ -152,10 +160,10 @@ pub(super) fn evaluate_within(
         .and_then(Node::as_str)
         .filter(|text| !text.is_empty());
     let covers = |rule_set: &&Arc<RuleSet>| rule_set.covers(namespace);
-    let asked = book.rule_sets.iter().filter(covers).count();
-    let mut steps = allowances.open(book.rule_sets.len(), asked, now);
+    let covering = book.rule_sets.iter().filter(covers).count();
+    let mut object_budget = budgets.begin_object(book.rule_sets.len(), covering, now);
     let mut budget = Budget { left: 0 };
-    let mut asking = ObjectEvaluator {
+    let mut evaluator = ObjectEvaluator {
         scope: EvaluationScope::new(doc, now, &mut budget),
         evaluation: Evaluation {
             subject: Subject::read(doc)?,
@@ -168,7 +176,7 @@ pub(super) fn evaluate_within(
         },
         meter,
     };
-    for (place, rule_set) in book.rule_sets.iter().enumerate() {
+    for (index, rule_set) in book.rule_sets.iter().enumerate() {
         if !rule_set.covers(namespace) {
             continue;
         }
@@ -176,22 +184,22 @@ pub(super) fn evaluate_within(
         if let Some(selector) = &rule_set.selector
             && !selector.matches(&labels_of(metadata))
         {
-            asking.evaluation.unselected.push(rule_set.clone());
+            evaluator.evaluation.unselected.push(rule_set.clone());
             continue;
         }
-        let Some(taken) = steps.take(place) else {
-            asking.pass_over(rule_set);
+        let Some(taken) = object_budget.take(index) else {
+            evaluator.skip_rule_set(rule_set);
             continue;
         };
-        asking.scope.budget.left = taken;
-        asking.rule_set(rule_set);
-        steps.settle(place, taken, asking.scope.budget.left);
+        evaluator.scope.budget.left = taken;
+        evaluator.evaluate_rule_set(rule_set);
+        object_budget.give_back(index, taken, evaluator.scope.budget.left);
     }
-    asking.evaluation.read_now = asking.scope.read_now;
-    Ok(asking.evaluation)
+    evaluator.evaluation.read_now = evaluator.scope.read_now;
+    Ok(evaluator.evaluation)
 }
 
-/// The labels of an object. Values that are not strings are left out.
+/// Returns the labels in `metadata`, except labels whose value is no string.
 fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
     metadata
         .get("labels")
@@ -201,7 +209,7 @@ fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The labels of the object in `json`. Empty if they cannot be read.
+/// Returns the labels of the object in `json`. Returns no labels if they cannot be decoded.
 pub(crate) fn labels_of_json(json: &[u8]) -> BTreeMap<String, String> {
     let mut projection = Projection::default();
     projection.add(LABELS_PATH);
@@ -210,8 +218,8 @@ pub(crate) fn labels_of_json(json: &[u8]) -> BTreeMap<String, String> {
     metadata.map(labels_of).unwrap_or_default()
 }
 
-/// The evaluation of an object that cannot be decoded: every rule failed.
-pub(super) fn undecided(
+/// Returns the evaluation of an object that cannot be decoded. It reports each rule as failed.
+pub(super) fn undecodable(
     book: &RuleBook,
     subject: Subject,
     error: &EvaluationError,
@@ -260,8 +268,8 @@ pub(super) fn undecided(
     }
 }
 
-/// The evaluation of an object that no longer matches the common selector of all rule sets of
-/// `book`.
+/// Returns the evaluation of an object whose labels no longer match. It reports all rule sets of
+/// `book` as unselected.
 pub(crate) fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
     Evaluation {
         subject,

@@ -1,109 +1,112 @@
-//! The evaluation budgets of rule sets. Input: the steps that each rule set used on earlier
-//! objects. Output: the budget of each rule set for the next object. So an expensive rule set is
-//! not evaluated completely, and does not affect other rule sets.
+//! Limits the evaluation steps of each rule set, so that an expensive rule set does not affect the
+//! other rule sets of the same rule book.
 //!
-//! All rule sets of a target share the steps of one object. The first rule set may use nearly all
-//! of them, except a share for each later rule set. A rule set that exhausts its budget on
-//! consecutive objects is throttled: it is evaluated only from time to time.
+//! All rule sets share the evaluation steps that are available for one object. A rule set may use
+//! all remaining steps, except a reserved share for each later rule set. A rule set that exhausts
+//! its budget on ten consecutive objects is throttled to one evaluation every ten seconds.
 
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
 
-/// The share of a rule set if there are few rule sets. A rule takes some ten steps, and one for
-/// each element that it reads.
+/// Maximum number of steps that are reserved for each later rule set. If there are many rule sets,
+/// fewer steps are reserved for each. A rule takes about ten steps, and one step for each list
+/// element that the rule reads.
 const MIN_SHARE: u64 = 2_000;
 
-/// Number of consecutive objects on which a rule set exhausts its budget before it is throttled.
-/// Some objects may be unusually large.
+/// Number of consecutive objects on which a rule set must exhaust its budget to be throttled. A
+/// single object can be unusually large.
 const MAX_EXHAUSTED: u8 = 10;
 
-/// Seconds between two evaluations of a throttled rule set. All rule sets together use at most 30
-/// ms for an object, and one of a hundred rule sets a hundredth of this.
+/// Time in seconds between two evaluations of a throttled rule set. All rule sets together take at
+/// most 30 ms for one object, so one evaluation in this time costs little.
 const RETRY_SECONDS: i64 = 10;
 
-/// The budgets of the rule sets of one book, by their index in the book.
+/// The evaluation budgets of the rule sets of one rule book. The index is the index of the rule set
+/// in the rule book.
 #[derive(Clone, Debug, Default)]
-pub struct RuleSetBudgets(Vec<RuleSetStanding>);
+pub struct RuleSetBudgets(Vec<RuleSetUsage>);
 
+/// The budget use of one rule set on earlier objects.
 #[derive(Clone, Copy, Debug, Default)]
-struct RuleSetStanding {
-    /// Number of consecutive objects on which the budget was exhausted.
-    strikes: u8,
-    /// The time of the last evaluation, in seconds since 1970.
+struct RuleSetUsage {
+    /// Number of consecutive objects on which the rule set exhausted its budget.
+    exhausted: u8,
+    /// Time of the next evaluation while the rule set is throttled, in seconds since 1970.
     retry: i64,
 }
 
-/// The remaining steps for one object.
+/// The remaining steps for the evaluations on one object.
 pub(super) struct ObjectBudget<'a> {
-    allowances: &'a mut RuleSetBudgets,
+    budgets: &'a mut RuleSetBudgets,
     now: i64,
     left: u64,
     share: u64,
-    /// Number of rule sets that have not been evaluated.
-    to_come: u64,
+    /// Number of rule sets that cover the object and have not been evaluated yet.
+    remaining: u64,
 }
 
 impl RuleSetBudgets {
-    /// Begins the next object. `rule_sets` is the number of rule sets in the book, and `asked` the
-    /// number of those that cover the object.
-    pub(super) fn open(
+    /// Begins the evaluations on the next object. `rule_sets` is the number of rule sets in the
+    /// rule book. `covering` is the number of rule sets that cover the object.
+    pub(super) fn begin_object(
         &mut self,
         rule_sets: usize,
-        asked: usize,
+        covering: usize,
         now: Timestamp,
     ) -> ObjectBudget<'_> {
-        self.0.resize(rule_sets, RuleSetStanding::default());
-        let to_come = u64::try_from(asked).unwrap_or(u64::MAX);
+        self.0.resize(rule_sets, RuleSetUsage::default());
+        let remaining = u64::try_from(covering).unwrap_or(u64::MAX);
         ObjectBudget {
-            allowances: self,
+            budgets: self,
             now: now.as_second(),
             left: STEPS_PER_OBJECT,
-            share: MIN_SHARE.min(STEPS_PER_OBJECT / to_come.max(1)),
-            to_come,
+            share: MIN_SHARE.min(STEPS_PER_OBJECT / remaining.max(1)),
+            remaining,
         }
     }
 }
 
 impl RuleSetBudgets {
-    /// Returns true if the rule set at `place` is throttled, because it exhausted its budget on ten
+    /// Returns true if the rule set at `index` is throttled, because it exhausted its budget on ten
     /// consecutive objects.
-    pub fn is_throttled(&self, place: usize) -> bool {
+    pub fn is_throttled(&self, index: usize) -> bool {
         self.0
-            .get(place)
-            .is_some_and(|standing| standing.strikes >= MAX_EXHAUSTED)
+            .get(index)
+            .is_some_and(|usage| usage.exhausted >= MAX_EXHAUSTED)
     }
 }
 
 impl ObjectBudget<'_> {
-    /// The budget of the rule set at `place`. None if it must not be evaluated.
-    pub(super) fn take(&mut self, place: usize) -> Option<u64> {
-        self.to_come = self.to_come.saturating_sub(1);
-        let others = self.to_come.saturating_mul(self.share);
-        let may = self.left.saturating_sub(others);
-        if let Some(standing) = self.allowances.0.get_mut(place)
-            && standing.strikes >= MAX_EXHAUSTED
+    /// Returns the number of steps that the rule set at `index` may use. Returns None if the rule
+    /// set is throttled and must not be evaluated now.
+    pub(super) fn take(&mut self, index: usize) -> Option<u64> {
+        self.remaining = self.remaining.saturating_sub(1);
+        let reserved = self.remaining.saturating_mul(self.share);
+        let allowed = self.left.saturating_sub(reserved);
+        if let Some(usage) = self.budgets.0.get_mut(index)
+            && usage.exhausted >= MAX_EXHAUSTED
         {
-            if self.now < standing.retry {
+            if self.now < usage.retry {
                 return None;
             }
-            standing.retry = self.now.saturating_add(RETRY_SECONDS);
+            usage.retry = self.now.saturating_add(RETRY_SECONDS);
         }
-        Some(may)
+        Some(allowed)
     }
 
-    /// Returns the steps of `taken` that the rule set did not use.
-    pub(super) fn settle(&mut self, place: usize, taken: u64, rest: u64) {
+    /// Gives back the steps that the rule set at `index` did not use: `rest` of the `taken` steps.
+    pub(super) fn give_back(&mut self, index: usize, taken: u64, rest: u64) {
         self.left = self.left.saturating_sub(taken.saturating_sub(rest));
-        let Some(standing) = self.allowances.0.get_mut(place) else {
+        let Some(usage) = self.budgets.0.get_mut(index) else {
             return;
         };
         if rest == 0 {
-            standing.strikes = standing.strikes.saturating_add(1).min(MAX_EXHAUSTED);
-            if standing.strikes == MAX_EXHAUSTED {
-                standing.retry = self.now.saturating_add(RETRY_SECONDS);
+            usage.exhausted = usage.exhausted.saturating_add(1).min(MAX_EXHAUSTED);
+            if usage.exhausted == MAX_EXHAUSTED {
+                usage.retry = self.now.saturating_add(RETRY_SECONDS);
             }
         } else {
-            standing.strikes = 0;
+            usage.exhausted = 0;
         }
     }
 }
@@ -113,78 +116,87 @@ mod tests {
     use super::*;
 
     fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).expect("it is in range")
+        Timestamp::from_second(second).expect("the test's time is in range")
     }
 
-    /// The budget of each rule set if the named ones exhaust theirs. 0 for a rule set that is not
-    /// evaluated.
-    fn round(
-        allowances: &mut RuleSetBudgets,
+    /// Evaluates one object. The rule sets in `greedy` use their whole budgets, and the others use
+    /// one step. Returns the budget of each rule set, or 0 for a throttled rule set.
+    fn evaluate_object(
+        budgets: &mut RuleSetBudgets,
         sets: usize,
         second: i64,
         greedy: &[usize],
     ) -> Vec<u64> {
-        let mut budget = allowances.open(sets, sets, at(second));
-        let ask = |place| {
-            let Some(taken) = budget.take(place) else {
+        let mut budget = budgets.begin_object(sets, sets, at(second));
+        let evaluate_rule_set = |index| {
+            let Some(taken) = budget.take(index) else {
                 return 0;
             };
-            let rest = if greedy.contains(&place) {
+            let rest = if greedy.contains(&index) {
                 0
             } else {
                 taken - 1
             };
-            budget.settle(place, taken, rest);
+            budget.give_back(index, taken, rest);
             taken
         };
-        (0..sets).map(ask).collect()
+        (0..sets).map(evaluate_rule_set).collect()
     }
 
     #[test]
     fn a_single_rule_set_may_use_the_whole_budget() {
-        let mut allowances = RuleSetBudgets::default();
-        assert_eq!(round(&mut allowances, 1, 0, &[]), [STEPS_PER_OBJECT]);
+        let mut budgets = RuleSetBudgets::default();
+        assert_eq!(evaluate_object(&mut budgets, 1, 0, &[]), [STEPS_PER_OBJECT]);
     }
 
     #[test]
-    fn the_last_rule_set_has_its_share_however_much_the_first_ones_use() {
-        let mut allowances = RuleSetBudgets::default();
-        let taken = round(&mut allowances, 3, 0, &[0, 1]);
+    fn each_rule_set_has_a_reserved_share_even_if_earlier_rule_sets_exhaust_their_budgets() {
+        let mut budgets = RuleSetBudgets::default();
+        let taken = evaluate_object(&mut budgets, 3, 0, &[0, 1]);
         assert_eq!(
             taken,
             [STEPS_PER_OBJECT - 2 * MIN_SHARE, MIN_SHARE, MIN_SHARE]
         );
         let all: Vec<usize> = (0..500).collect();
-        let taken = round(&mut RuleSetBudgets::default(), 500, 0, &all);
+        let taken = evaluate_object(&mut RuleSetBudgets::default(), 500, 0, &all);
         assert_eq!(taken.iter().sum::<u64>(), STEPS_PER_OBJECT);
         assert!(taken.iter().all(|taken| *taken >= STEPS_PER_OBJECT / 500));
     }
 
     #[test]
     fn a_rule_set_that_exhausts_its_budget_repeatedly_is_throttled() {
-        let mut allowances = RuleSetBudgets::default();
+        let mut budgets = RuleSetBudgets::default();
         let full = STEPS_PER_OBJECT - MIN_SHARE;
         for _ in 0..MAX_EXHAUSTED {
-            assert_eq!(round(&mut allowances, 2, 0, &[0])[0], full);
+            assert_eq!(evaluate_object(&mut budgets, 2, 0, &[0])[0], full);
         }
         for second in 0..RETRY_SECONDS {
-            let taken = round(&mut allowances, 2, second, &[0]);
+            let taken = evaluate_object(&mut budgets, 2, second, &[0]);
             assert_eq!(taken, [0, STEPS_PER_OBJECT], "{second}");
         }
-        // Still too expensive.
-        assert_eq!(round(&mut allowances, 2, RETRY_SECONDS, &[0])[0], full);
-        assert_eq!(round(&mut allowances, 2, RETRY_SECONDS, &[0])[0], 0);
-        // Cheap enough again.
-        assert_eq!(round(&mut allowances, 2, 2 * RETRY_SECONDS, &[])[0], full);
-        assert_eq!(round(&mut allowances, 2, 2 * RETRY_SECONDS, &[])[0], full);
+        // The rule set is still too expensive when it is evaluated again.
+        assert_eq!(
+            evaluate_object(&mut budgets, 2, RETRY_SECONDS, &[0])[0],
+            full
+        );
+        assert_eq!(evaluate_object(&mut budgets, 2, RETRY_SECONDS, &[0])[0], 0);
+        // The rule set is cheap enough when it is evaluated again.
+        assert_eq!(
+            evaluate_object(&mut budgets, 2, 2 * RETRY_SECONDS, &[])[0],
+            full
+        );
+        assert_eq!(
+            evaluate_object(&mut budgets, 2, 2 * RETRY_SECONDS, &[])[0],
+            full
+        );
     }
 
     #[test]
     fn occasional_large_objects_throttle_no_rule_set() {
-        let mut allowances = RuleSetBudgets::default();
+        let mut budgets = RuleSetBudgets::default();
         for turn in 0..5 * usize::from(MAX_EXHAUSTED) {
             let greedy: &[usize] = if turn % 5 == 4 { &[] } else { &[0] };
-            assert!(round(&mut allowances, 1, 0, greedy)[0] > 0, "{turn}");
+            assert!(evaluate_object(&mut budgets, 1, 0, greedy)[0] > 0, "{turn}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the evaluation of rules on objects.
+//! Tests which operations, values and failures the evaluation of rules on an object yields.
 
 use super::*;
 use crate::rules::{self, compile};
@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 mod quoting;
 
-/// A rule book of rule sets that are given as YAML specs without a target.
+/// Compiles a rule book. `specs` contains name and YAML of each rule set, without component and
+/// target.
 fn book(specs: &[(&str, &str)]) -> RuleBook {
     let sets = specs.iter().map(|(name, spec)| {
         let text =
             format!("component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n{spec}");
-        let spec = serde_saphyr::from_str(&text).expect("a spec");
-        Arc::new(compile(name, &spec).expect("valid rules"))
+        let spec = serde_saphyr::from_str(&text).expect("the YAML of the test is a valid spec");
+        Arc::new(compile(name, &spec).expect("the rules of the test compile"))
     });
     let target = Gvr {
         group: "g.io".into(),
@@ -24,23 +25,23 @@ fn book(specs: &[(&str, &str)]) -> RuleBook {
     RuleBook::new(1, target, "Thing".into(), true, sets.collect())
 }
 
-fn asked(book: &RuleBook, object: &Value) -> Evaluation {
+fn evaluate_object(book: &RuleBook, object: &Value) -> Evaluation {
     let mut object = object.clone();
     object["metadata"]["name"] = "a".into();
     object["metadata"]["namespace"] = "ns".into();
     let json = object.to_string();
-    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
-    let now = "2026-11-21T10:00:00Z".parse().expect("a time");
-    evaluate(book, &doc, now, &()).expect("it has a name")
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
+    let now = "2026-11-21T10:00:00Z".parse().expect("the time is valid");
+    evaluate(book, &doc, now, &()).expect("the object has a name")
 }
 
-fn one(rules: &str, object: &Value) -> Evaluation {
-    asked(&book(&[("set", &format!("rules:\n- {rules}"))]), object)
+fn evaluate_rule(rules: &str, object: &Value) -> Evaluation {
+    evaluate_object(&book(&[("set", &format!("rules:\n- {rules}"))]), object)
 }
 
-/// The values of the only finding.
-fn says(rules: &str, object: &Value) -> RuleValues {
-    let mut evaluation = one(rules, object);
+/// Evaluates one rule, and returns the values of its only finding.
+fn values_of(rules: &str, object: &Value) -> RuleValues {
+    let mut evaluation = evaluate_rule(rules, object);
     assert_eq!(evaluation.findings.len(), 1, "{evaluation:?}");
     evaluation
         .findings
@@ -49,40 +50,40 @@ fn says(rules: &str, object: &Value) -> RuleValues {
         .unwrap_or_else(|| panic!("{:?}", evaluation.failures))
 }
 
-fn fields(evaluation: &Evaluation) -> Vec<&str> {
+fn failed_fields(evaluation: &Evaluation) -> Vec<&str> {
     let failures = evaluation.failures.iter();
     failures.map(|failure| failure.field.as_str()).collect()
 }
 
 #[test]
-fn all_details_of_a_detection_are_returned() {
+fn all_descriptive_values_of_a_detection_are_returned() {
     let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
                 state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
     let object = json!({"moving": true, "text": " half way ", "why": "AtWork", "how": "Blocked",
         "done": "45.20%", "since": "2026-11-21T09:00:00Z", "run": "run-1"});
-    let says = says(rule, &object);
+    let says = values_of(rule, &object);
     assert_eq!(&*says.message, "half way");
     assert_eq!(says.reason.as_deref(), Some("AtWork"));
     assert_eq!(says.state, Some(State::Blocked));
     assert_eq!(says.progress, Some(45));
     assert_eq!(
         says.started,
-        Some("2026-11-21T09:00:00Z".parse().expect("a time"))
+        Some("2026-11-21T09:00:00Z".parse().expect("the time is valid"))
     );
     assert_eq!(says.instance.as_deref(), Some("run-1"));
 }
 
 #[test]
-fn a_missing_field_yields_no_detail_and_no_failure() {
+fn a_missing_field_yields_no_descriptive_value_and_no_failure() {
     let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
                 state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
-    let evaluation = one(rule, &json!({"moving": true}));
+    let evaluation = evaluate_rule(rule, &json!({"moving": true}));
     assert_eq!(evaluation.findings[0].says, Some(RuleValues::default()));
     assert!(evaluation.failures.is_empty());
 }
 
 #[test]
-fn a_failed_detail_is_reported_and_the_operation_stays() {
+fn a_failed_descriptive_field_is_reported_and_the_operation_is_still_detected() {
     for (field, text) in [
         ("message", "string(1 / 0)"),
         ("message", "object.number"),
@@ -93,43 +94,46 @@ fn a_failed_detail_is_reported_and_the_operation_stays() {
         ("startedAt", "object.word"),
         ("instance", "object.number"),
     ] {
-        // The compiler would refuse a literal.
+        // `dyn()` hides the type and value, because the compiler would refuse an invalid literal.
         let rule = format!(
             "{{operation: Moving, expression: object.moving, {field}: \"object.moving ? dyn({text}) : ''\"}}"
         );
-        let evaluation = one(&rule, &json!({"moving": true, "number": 7, "word": "Odd"}));
+        let evaluation = evaluate_rule(&rule, &json!({"moving": true, "number": 7, "word": "Odd"}));
         assert_eq!(
             evaluation.findings[0].says,
             Some(RuleValues::default()),
             "{field}: {text}"
         );
-        assert_eq!(fields(&evaluation), [format!("rules[Moving].{field}")]);
+        assert_eq!(
+            failed_fields(&evaluation),
+            [format!("rules[Moving].{field}")]
+        );
     }
 }
 
 #[test]
 fn a_long_message_is_truncated() {
     let rule = "{operation: Moving, expression: 'true', message: object.text}";
-    let says = says(rule, &json!({"text": "ü".repeat(5000)}));
+    let says = values_of(rule, &json!({"text": "ü".repeat(5000)}));
     assert_eq!(says.message.chars().count(), 1024);
 }
 
 #[test]
 fn a_failed_rule_yields_an_unknown_detection() {
-    let evaluation = one(
+    let evaluation = evaluate_rule(
         "{operation: Moving, expression: object.number && true}",
         &json!({"number": 7}),
     );
     assert!(evaluation.findings[0].says.is_none());
-    assert_eq!(fields(&evaluation), ["rules[Moving].expression"]);
+    assert_eq!(failed_fields(&evaluation), ["rules[Moving].expression"]);
 }
 
 #[test]
-fn continue_while_is_distinguished_from_active_when() {
+fn continue_while_is_distinguished_from_expression() {
     let rule = "{operation: Moving, expression: object.moving, continueWhile: object.left > 0, \
                 outcome: \"'Succeeded'\"}";
     let found = |object: Value| {
-        let evaluation = one(rule, &object);
+        let evaluation = evaluate_rule(rule, &object);
         let says = evaluation.findings.first().map(|it| it.says.clone());
         let continues = says.map(|says| says.map(|says| says.continues));
         (continues, evaluation.outcomes.len(), evaluation.detects())
@@ -139,10 +143,17 @@ fn continue_while_is_distinguished_from_active_when() {
     assert_eq!(found(json!({"moving": false, "left": 1})), continued);
     assert_eq!(found(json!({"left": 1})), continued);
     assert_eq!(found(json!({"moving": false, "left": 0})), (None, 1, false));
-    assert_eq!(found(json!({"moving": false})), (None, 1, false), "missing");
+    assert_eq!(
+        found(json!({"moving": false})),
+        (None, 1, false),
+        "a missing field must count as false"
+    );
     let failed = json!({"moving": false, "left": "text"});
     assert_eq!(found(failed.clone()), (Some(None), 0, false));
-    assert_eq!(fields(&one(rule, &failed)), ["rules[Moving].continueWhile"]);
+    assert_eq!(
+        failed_fields(&evaluate_rule(rule, &failed)),
+        ["rules[Moving].continueWhile"]
+    );
 }
 
 #[test]
@@ -150,7 +161,7 @@ fn the_outcome_is_evaluated_when_the_rule_does_not_match() {
     let rule = "{operation: Moving, expression: object.phase == 'Moving', message: object.text, \
                 outcome: \"object.phase == 'Done' ? 'Succeeded' : object.end\"}";
     let outcome = |object: Value| {
-        let evaluation = one(rule, &object);
+        let evaluation = evaluate_rule(rule, &object);
         assert!(evaluation.failures.len() <= 1);
         (
             evaluation
@@ -164,7 +175,11 @@ fn the_outcome_is_evaluated_when_the_rule_does_not_match() {
         outcome(json!({"phase": "Done", "text": "all moved"})),
         (Some((State::Succeeded, "all moved".to_owned())), 0)
     );
-    assert_eq!(outcome(json!({"phase": "Idle"})), (None, 0), "missing");
+    assert_eq!(
+        outcome(json!({"phase": "Idle"})),
+        (None, 0),
+        "a missing field must be no failure"
+    );
     assert_eq!(outcome(json!({"phase": "Idle", "end": ""})), (None, 0));
     assert_eq!(
         outcome(json!({"phase": "Idle", "end": "Failed"})),
@@ -173,9 +188,13 @@ fn the_outcome_is_evaluated_when_the_rule_does_not_match() {
     assert_eq!(
         outcome(json!({"phase": "Idle", "end": "Oddly"})),
         (None, 1),
-        "told"
+        "an invalid outcome must be reported"
     );
-    assert_eq!(outcome(json!({"phase": "Moving"})), (None, 0), "not asked");
+    assert_eq!(
+        outcome(json!({"phase": "Moving"})),
+        (None, 0),
+        "no outcome must be evaluated while the rule matches"
+    );
 }
 
 const PARTS: &str = "{operation: Copying, forEach: object.parts, itemKey: item.name, \
@@ -191,13 +210,22 @@ fn each_element_is_evaluated_separately() {
         {"name": "d"},
         {"phase": "Copying"},
     ]});
-    let evaluation = one(PARTS, &object);
+    let evaluation = evaluate_rule(PARTS, &object);
     let found: Vec<_> = evaluation
         .findings
         .iter()
         .map(|finding| {
-            let says = finding.says.as_ref().expect("an answer");
-            (finding.item.as_deref().expect("an item"), &*says.message)
+            let says = finding
+                .says
+                .as_ref()
+                .expect("the rule must detect the operation");
+            (
+                finding
+                    .item
+                    .as_deref()
+                    .expect("the finding must name the element"),
+                &*says.message,
+            )
         })
         .collect();
     assert_eq!(found, [("a", "part a"), ("c", "part c")]);
@@ -212,32 +240,35 @@ fn elements_with_duplicate_keys_are_reported() {
         {"name": "a", "phase": "Copying"}, {"name": "a", "phase": "Copying"},
         {"name": "", "phase": "Copying"}, {"name": [1], "phase": "Copying"},
     ]});
-    let evaluation = one(PARTS, &object);
+    let evaluation = evaluate_rule(PARTS, &object);
     assert_eq!(evaluation.findings.len(), 1);
-    assert_eq!(fields(&evaluation), ["rules[Copying].itemKey"; 3]);
+    assert_eq!(failed_fields(&evaluation), ["rules[Copying].itemKey"; 3]);
 }
 
 #[test]
 fn without_a_key_expression_string_elements_are_their_own_key() {
     let rule = "{operation: Copying, forEach: object.names, expression: 'true'}";
-    let evaluation = one(rule, &json!({"names": ["a", 7, {"b": 1}]}));
+    let evaluation = evaluate_rule(rule, &json!({"names": ["a", 7, {"b": 1}]}));
     let items: Vec<_> = evaluation
         .findings
         .iter()
         .map(|finding| finding.item.as_deref().unwrap_or_default())
         .collect();
     assert_eq!(items, ["a", "7"]);
-    assert_eq!(fields(&evaluation), ["rules[Copying].itemKey"]);
+    assert_eq!(failed_fields(&evaluation), ["rules[Copying].itemKey"]);
 }
 
 #[test]
-fn a_failed_items_expression_leaves_the_operations_of_all_elements_unchanged() {
-    let evaluation = one(PARTS, &json!({"parts": 7}));
+fn a_failed_for_each_yields_one_unknown_detection_for_all_elements() {
+    let evaluation = evaluate_rule(PARTS, &json!({"parts": 7}));
     assert_eq!(evaluation.findings.len(), 1);
     assert!(evaluation.findings[0].says.is_none());
     assert!(evaluation.findings[0].item.is_none());
-    assert_eq!(fields(&evaluation), ["rules[Copying].forEach"]);
-    assert!(one(PARTS, &json!({})).findings.is_empty(), "missing");
+    assert_eq!(failed_fields(&evaluation), ["rules[Copying].forEach"]);
+    assert!(
+        evaluate_rule(PARTS, &json!({})).findings.is_empty(),
+        "a missing list must have no elements"
+    );
 }
 
 #[test]
@@ -246,8 +277,11 @@ fn labels_belong_to_the_rule_set_and_static_labels_win() {
         "labels: {{tier: fixed}}\nlabelExpressions:\n- {{key: tier, expression: \"'computed'\"}}\n- {{key: zone, expression: object.zone}}\nrules:\n- {PARTS}"
     );
     let object = json!({"zone": "east", "parts": [{"name": "a", "phase": "Copying"}]});
-    let evaluation = asked(&book(&[("set", &spec)]), &object);
-    let says = evaluation.findings[0].says.as_ref().expect("an answer");
+    let evaluation = evaluate_object(&book(&[("set", &spec)]), &object);
+    let says = evaluation.findings[0]
+        .says
+        .as_ref()
+        .expect("the rule must detect the operation");
     let labels: Vec<_> = says.labels.iter().collect();
     assert_eq!(labels.len(), 2);
     assert_eq!(&*says.labels[&"tier".into()], "fixed");
@@ -255,7 +289,7 @@ fn labels_belong_to_the_rule_set_and_static_labels_win() {
 }
 
 #[test]
-fn each_rule_set_sees_its_own_variables() {
+fn each_rule_set_reads_its_own_variables() {
     let set = |value: &str| {
         format!(
             "variables:\n- {{name: wanted, expression: \"'{value}'\"}}\nrules:\n- {{operation: {value}, expression: object.phase == variables.wanted}}"
@@ -264,7 +298,7 @@ fn each_rule_set_sees_its_own_variables() {
     let (a, b) = (set("A"), set("B"));
     let book = book(&[("a", &a), ("b", &b)]);
     for phase in ["A", "B"] {
-        let evaluation = asked(&book, &json!({ "phase": phase }));
+        let evaluation = evaluate_object(&book, &json!({ "phase": phase }));
         assert_eq!(evaluation.findings.len(), 1);
         assert_eq!(&*evaluation.findings[0].operation, phase);
     }
@@ -278,7 +312,7 @@ fn a_rule_set_that_does_not_select_the_object_is_not_evaluated() {
     );
     let book = book(&[("all", rules), ("web", &selecting)]);
     let found = |labels: Value| {
-        let evaluation = asked(&book, &json!({"metadata": {"labels": labels}}));
+        let evaluation = evaluate_object(&book, &json!({"metadata": {"labels": labels}}));
         let names = |sets: Vec<&Arc<RuleSet>>| {
             sets.iter()
                 .map(|set| set.name.to_string())
@@ -301,12 +335,12 @@ fn a_rule_set_that_does_not_select_the_object_is_not_evaluated() {
 #[test]
 fn an_evaluation_that_reads_now_is_marked_time_dependent() {
     let rule = "{operation: Moving, expression: object.moving, message: string(now)}";
-    assert!(one(rule, &json!({"moving": true})).read_now);
-    assert!(!one(rule, &json!({"moving": false})).read_now);
+    assert!(evaluate_rule(rule, &json!({"moving": true})).read_now);
+    assert!(!evaluate_rule(rule, &json!({"moving": false})).read_now);
 }
 
 #[test]
-fn states_and_reasons_have_names() {
+fn valid_states_and_reasons_are_recognized() {
     assert_eq!(rules::state("Failing"), Some(State::Failing));
     assert_eq!(rules::outcome("Ended"), None);
     assert!(rules::is_reason("AtWork2"));
@@ -322,16 +356,16 @@ fn states_and_reasons_have_names() {
     }
 }
 
-/// An expression that costs more than the budget of an object.
+/// A rule set that exhausts the budget for one object.
 const BOUNDLESS: &str = "rules:
 - {operation: Endless, expression: 'object.l.all(a, object.l.all(b, object.l.all(c, object.l.all(d, a + b + c + d > 0))))'}";
 
 #[test]
 fn a_rule_set_that_exhausts_its_budget_does_not_affect_the_others() {
-    let good = "rules:\n- {operation: Moving, expression: object.moving}";
-    let book = book(&[("a", BOUNDLESS), ("b", BOUNDLESS), ("c", good)]);
+    let cheap = "rules:\n- {operation: Moving, expression: object.moving}";
+    let book = book(&[("a", BOUNDLESS), ("b", BOUNDLESS), ("c", cheap)]);
     let list: Vec<u32> = (1..200).collect();
-    let evaluation = asked(&book, &json!({"moving": true, "l": list}));
+    let evaluation = evaluate_object(&book, &json!({"moving": true, "l": list}));
     let found = |finding: &Finding| (finding.operation.to_string(), finding.says.is_some());
     let found: Vec<_> = evaluation.findings.iter().map(found).collect();
     let expected = [("Endless", false), ("Endless", false), ("Moving", true)];
@@ -348,17 +382,17 @@ fn a_rule_set_that_exhausts_its_budget_does_not_affect_the_others() {
 
 #[test]
 fn the_detections_of_a_throttled_rule_set_are_unknown() {
-    let good = "rules:\n- {operation: Moving, expression: object.moving}";
-    let book = book(&[("a", BOUNDLESS), ("b", good)]);
+    let cheap = "rules:\n- {operation: Moving, expression: object.moving}";
+    let book = book(&[("a", BOUNDLESS), ("b", cheap)]);
     let list: Vec<u32> = (1..200).collect();
     let object = json!({"metadata": {"name": "a"}, "moving": true, "l": list}).to_string();
-    let doc = Doc::parse(object.as_bytes(), &book.projection).expect("a document");
-    let now = "2026-11-21T10:00:00Z".parse().expect("a time");
-    let mut allowances = RuleSetBudgets::default();
+    let doc = Doc::parse(object.as_bytes(), &book.projection).expect("the object is valid JSON");
+    let now = "2026-11-21T10:00:00Z".parse().expect("the time is valid");
+    let mut budgets = RuleSetBudgets::default();
     let mut failed = Vec::new();
     for _ in 0..20 {
-        let evaluation = evaluate_within(&book, &doc, now, &(), &mut allowances);
-        let evaluation = evaluation.expect("it has a name");
+        let evaluation = evaluate_within(&book, &doc, now, &(), &mut budgets);
+        let evaluation = evaluation.expect("the object has a name");
         let says: Vec<_> = evaluation
             .findings
             .iter()

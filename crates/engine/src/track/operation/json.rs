@@ -1,6 +1,7 @@
-//! The JSON of an operation. Input: borrowed texts. Output: the bytes of the `InFlightOperation`
-//! that clients read. Serializing the type `InFlightOperation` itself takes twice the time, because
-//! it owns its texts. The tests of the tracker compare the bytes of both ways.
+//! Encodes an operation as the JSON of an `InFlightOperation`, and records the positions of its
+//! texts in the JSON. The types in this module borrow their texts. Serializing the type
+//! `InFlightOperation` itself would take twice the time, because its texts would have to be copied.
+//! The tests of the tracker compare the JSON of both types.
 
 use crate::rules::Labels;
 use crate::track::facts::{TEXT_COUNT, TextField, TextSpan};
@@ -13,24 +14,24 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Initial capacity in bytes. The JSON of most operations is smaller.
+/// Initial capacity of the buffer for the JSON, in bytes. The JSON of most operations is smaller.
 const TYPICAL_JSON_BYTES: usize = 2048;
 
-/// The JSON of an operation that is being written, with the places of its texts.
+/// Collects the JSON of an operation while it is serialized, and the positions of its texts.
 #[derive(Default)]
 pub struct JsonRecorder(RefCell<Recording>);
 
-/// The result of a [`JsonRecorder`].
+/// The JSON and the positions that a [`JsonRecorder`] has recorded.
 #[derive(Default)]
 pub struct Recording {
     pub json: Vec<u8>,
-    /// The place of the JSON of `metadata`.
+    /// Position of the value of `metadata`.
     pub metadata: Range<usize>,
     pub texts: [TextSpan; TEXT_COUNT],
     pub labels: Vec<(TextSpan, TextSpan)>,
 }
 
-/// The meaning of a recorded text.
+/// The field or label to which a recorded text belongs.
 #[derive(Clone, Copy)]
 enum RecordedPart {
     Text(TextField),
@@ -38,8 +39,9 @@ enum RecordedPart {
     LabelValue,
 }
 
-/// A text whose place in the JSON is recorded. serde_json writes the comma and the key of a member
-/// before it serializes the value. So the value starts at the current end of the JSON.
+/// A text whose position in the JSON is recorded while it is serialized. serde_json writes the
+/// comma and the key of a member before it serializes the value. So the value starts at the current
+/// end of the JSON.
 pub struct RecordedText<'a, T = &'a str> {
     recorder: &'a JsonRecorder,
     part: RecordedPart,
@@ -47,12 +49,13 @@ pub struct RecordedText<'a, T = &'a str> {
 }
 
 impl JsonRecorder {
-    /// A value of `field` that is written as a JSON string.
+    /// Wraps the value of `field`, so that its position is recorded. `text` must serialize as a
+    /// JSON string.
     pub fn text<T>(&self, field: TextField, text: T) -> RecordedText<'_, T> {
-        self.recorded(RecordedPart::Text(field), text)
+        self.record(RecordedPart::Text(field), text)
     }
 
-    fn recorded<T>(&self, part: RecordedPart, text: T) -> RecordedText<'_, T> {
+    fn record<T>(&self, part: RecordedPart, text: T) -> RecordedText<'_, T> {
         RecordedText {
             recorder: self,
             part,
@@ -60,7 +63,7 @@ impl JsonRecorder {
         }
     }
 
-    /// Returns the JSON and the places.
+    /// Returns the JSON and the recorded positions.
     pub fn finish(self) -> Recording {
         self.0.into_inner()
     }
@@ -105,7 +108,7 @@ impl<T: Serialize> Serialize for RecordedText<'_, T> {
     }
 }
 
-/// Labels whose places are recorded.
+/// Labels whose positions in the JSON are recorded.
 pub struct RecordedLabels<'a> {
     pub recorder: &'a JsonRecorder,
     pub labels: &'a Labels,
@@ -114,14 +117,14 @@ pub struct RecordedLabels<'a> {
 impl Serialize for RecordedLabels<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.labels.iter().map(|(key, value)| {
-            let key = self.recorder.recorded(RecordedPart::LabelKey, &**key);
-            let value = self.recorder.recorded(RecordedPart::LabelValue, &**value);
+            let key = self.recorder.record(RecordedPart::LabelKey, &**key);
+            let value = self.recorder.record(RecordedPart::LabelValue, &**value);
             (key, value)
         }))
     }
 }
 
-/// `metadata`. Its members have the order of Kubernetes' types.
+/// The field `metadata`. Its members have the same order as in Kubernetes' types.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataJson<'a> {
@@ -135,7 +138,7 @@ pub struct MetadataJson<'a> {
     pub uid: &'a str,
 }
 
-/// The subject as the owner of the operation.
+/// The owner reference to the subject, which is the object that the operation is about.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerJson<'a> {
@@ -147,7 +150,7 @@ pub struct OwnerJson<'a> {
     pub uid: &'a str,
 }
 
-/// `spec`.
+/// The field `spec`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SpecJson<'a> {
@@ -159,7 +162,7 @@ pub struct SpecJson<'a> {
     pub item: Option<RecordedText<'a>>,
 }
 
-/// `spec.subject`.
+/// The field `spec.subject`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectJson<'a> {
@@ -174,7 +177,7 @@ pub struct SubjectJson<'a> {
     pub owner_references: &'a [OwnerReference],
 }
 
-/// `status`.
+/// The field `status`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusJson<'a> {
@@ -200,7 +203,7 @@ pub struct StatusJson<'a> {
     pub neighbour_field: &'a str,
 }
 
-/// One of `status.conditions`.
+/// An element of `status.conditions`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionJson<'a> {
@@ -213,8 +216,8 @@ pub struct ConditionJson<'a> {
     pub r#type: &'a str,
 }
 
-/// Writes the whole object. The texts of the parts must come from [`JsonRecorder::text`] of
-/// `recorder`.
+/// Writes the whole object to `recorder`. The recorded texts in `metadata`, `spec` and `status`
+/// must belong to the same recorder.
 pub fn encode(
     recorder: &JsonRecorder,
     metadata: &MetadataJson<'_>,
@@ -245,7 +248,7 @@ pub fn encode(
 }
 
 fn append(recorder: &JsonRecorder, part: &impl Serialize) {
-    serde_json::to_writer(recorder, part).expect("maps with string keys always encode");
+    serde_json::to_writer(recorder, part).expect("maps with string keys can always be encoded");
 }
 
 fn texts<S: Serializer>(texts: &[Arc<str>], serializer: S) -> Result<S::Ok, S::Error> {

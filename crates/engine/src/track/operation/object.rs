@@ -1,4 +1,4 @@
-//! Builds the object of an operation.
+//! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
 use super::json::{
     self, ConditionJson, JsonRecorder, MetadataJson, OwnerJson, RecordedLabels, Recording,
@@ -16,9 +16,9 @@ use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
 impl Operation {
-    /// The object of the operation in flight.
+    /// Encodes the operation in flight.
     pub fn active(&self, view: &SubjectView) -> EncodedOperation {
-        let says = &self.speaker.says;
+        let says = &self.primary.says;
         let state = if self.detections.is_empty() {
             State::Settling
         } else {
@@ -36,10 +36,10 @@ impl Operation {
         self.encode(view, state, texts, says.progress, None)
     }
 
-    /// The object of the completed operation.
+    /// Encodes the operation as completed. `now` is the time of its end.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> EncodedOperation {
-        let (state, last) = (end.state(), self.speaker.says.progress);
-        // A succeeded operation has 100 %. Any other end keeps the last known progress.
+        let (state, last) = (end.state(), self.primary.says.progress);
+        // An operation that succeeded has 100 %. Otherwise the last known progress stays.
         let progress = match state {
             State::Succeeded => last.map(|_| 100),
             _ => last,
@@ -48,7 +48,8 @@ impl Operation {
         self.encode(view, state, texts, progress, Some(now))
     }
 
-    /// The object with its reason and message. `completed` is the time of its end.
+    /// Encodes the operation with this state, reason, message and progress. `completed` is the time
+    /// of its end, and None for an operation in flight.
     pub(super) fn encode(
         &self,
         view: &SubjectView,
@@ -58,7 +59,7 @@ impl Operation {
         completed: Option<Timestamp>,
     ) -> EncodedOperation {
         let subject = &view.subject;
-        let (what, rule_set) = (&self.what, &self.speaker.rule_set);
+        let (what, rule_set) = (&self.what, &self.primary.rule_set);
         let phase = completed.map_or(Phase::Active, |_| Phase::Completed);
         let until = completed.map(|_| self.detected_until(completed));
         let labels = self.labels(view);
@@ -143,9 +144,11 @@ impl Operation {
         }
     }
 
-    /// The time at which it stopped being detected: the start of the settling, or the end. It is
-    /// not before the start, which is one second late if the previous run started in the same
-    /// second. It is not after the end, which another watch may have reported.
+    /// Returns the time since which the operation has no longer been detected, or its end if it is
+    /// still detected then.
+    ///
+    /// The time is never before the start, which can be delayed by one second because of the
+    /// previous run. It is never after the end, which another watch can report.
     pub fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
         let until = match (self.detected, completed) {
             (Detected::False, Some(completed)) => self.detected_since.min(completed),
@@ -200,11 +203,12 @@ impl Operation {
         ]
     }
 
-    /// The labels: computed labels, then fixed labels, then those of the server. Later ones win.
+    /// Returns the labels of the rule set and the labels of the server. If both have a key, the
+    /// value of the server is used.
     fn labels(&self, view: &SubjectView) -> Labels {
-        let (subject, rule_set) = (&view.subject, &self.speaker.rule_set);
-        // A vector that grows by doubling would keep up to twice the memory.
-        let own = &self.speaker.says.labels;
+        let (subject, rule_set) = (&view.subject, &self.primary.rule_set);
+        // The exact capacity saves memory, because the map would otherwise double its capacity.
+        let own = &self.primary.says.labels;
         let of_server = labels::SERVER_SUFFIXES.len();
         let absent = if subject.owners.is_empty() {
             OWNER_LABELS
@@ -242,28 +246,28 @@ impl Operation {
     }
 }
 
-/// Number of the server's labels that name the owner of the subject.
+/// Number of labels for the owner of the subject. They are absent if the subject has no owner.
 const OWNER_LABELS: usize = 5;
 
-/// A time as JSON has it: in whole seconds.
+/// Rounds a time down to whole seconds, as in JSON.
 fn whole_second(time: Timestamp) -> Timestamp {
     let before = i64::from(time.subsec_nanosecond() < 0);
     Timestamp::from_second(time.as_second() - before).unwrap_or(time)
 }
 
-/// The keys of the server's labels, allocated once.
+/// Keys of the labels that the server sets. All operations share them.
 static LABEL_KEYS: LazyLock<[Arc<str>; labels::SERVER_SUFFIXES.len()]> = LazyLock::new(|| {
     labels::SERVER_SUFFIXES.map(|suffix| [labels::PREFIX, suffix].concat().into())
 });
 
 fn label_key(suffix: &str) -> Arc<str> {
-    let place = labels::SERVER_SUFFIXES
+    let index = labels::SERVER_SUFFIXES
         .iter()
         .position(|own| *own == suffix);
-    LABEL_KEYS[place.expect("the server sets no other labels")].clone()
+    LABEL_KEYS[index.expect("SERVER_SUFFIXES contains all labels that the server sets")].clone()
 }
 
-/// A text as the value of a label. Most texts are valid values and are shared.
+/// Converts a text to the value of a label. A valid value is shared and not copied.
 fn label_value(text: &Arc<str>) -> Arc<str> {
     if labels::is_value(text) {
         return text.clone();
@@ -271,7 +275,8 @@ fn label_value(text: &Arc<str>) -> Arc<str> {
     labels::to_value(text).into()
 }
 
-/// The operation's name as a condition reason, which allows fewer characters than a label value.
+/// Converts the name of an operation to a valid condition reason. A reason allows fewer characters
+/// than a label value.
 pub(super) fn operation_reason(operation: &str) -> String {
     let mut reason: String = operation
         .chars()

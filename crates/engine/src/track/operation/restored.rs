@@ -1,6 +1,7 @@
-//! Restored operations: those from before a restart or a takeover. Input: an object of the index,
-//! which a server encoded, or a custom resource, which a user may have edited. Output: the
-//! operation. Until the rule book arrives, only the names of its rule sets are known.
+//! Restores operations after a restart or a change of the leader. An operation is decoded from an
+//! object of the index, which another server encoded, or from a custom resource, which a user may
+//! have edited. Until the rule book arrives, the rule sets of a restored operation are known only
+//! by name.
 
 use super::object::operation_reason;
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
@@ -18,63 +19,67 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Largest difference by which the time in a custom resource may be ahead of the clock. Such a time
-/// counts as now. A later time is refused.
+/// Maximum time by which a time in a custom resource may be ahead of the clock. Such a time is
+/// replaced by the current time. A custom resource with a later time is refused.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
-/// Longest name in a custom resource in bytes: that of a Kubernetes object, of `itemKey` and of
-/// `instance`.
+/// Maximum length of names, of `itemKey` and of `instance` in a custom resource, in bytes.
 const MAX_NAME: usize = 253;
 
-/// Longest message in a custom resource, in characters. Rules have the same limit.
+/// Maximum length of the message in a custom resource, in characters. Messages of rules have the
+/// same limit.
 const MAX_MESSAGE: usize = 1024;
 
-/// Labels of one custom resource, and names of its rule sets. A rule set has at most 64 labels.
+/// Maximum number of labels of a custom resource, and maximum number of rule sets in its
+/// `detectedBy`. A rule set has at most 64 labels.
 const MAX_MEMBERS: usize = 128;
 
-/// Owners of one subject. The server reads as many of a subject that it watches.
+/// Maximum number of owner references of one subject. The server reads the same number from objects
+/// that it watches.
 const MAX_OWNERS: usize = 16;
 
-/// Target of subjects and detections whose rule book has not arrived. No resource has an empty
-/// name, so it equals no watched target.
-pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
+/// Stands for the target of restored subjects and detections whose rule book has not arrived. It is
+/// different from every real target, because its resource name is empty.
+pub static UNKNOWN_TARGET: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
-/// Why a custom resource is not restored.
+/// The reason why a custom resource is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRestored {
-    /// A field has a value that the server never writes.
-    #[error("{0} is not what the server writes")]
+    /// The field with this path has a value that the server never writes.
+    #[error("{0} has a value that the server never writes")]
     Field(&'static str),
-    /// Name and UID do not follow from the subject and the start.
-    #[error("its name and UID are not those of an operation on this subject since this time")]
+    /// Name and UID are not the ones that follow from the subject, the operation and its start.
+    #[error("name and UID do not match the subject, the operation and its start")]
     Identity,
 }
 
-/// An operation from before a restart or a takeover.
+/// A restored operation.
 #[derive(Debug)]
 pub struct Restored {
-    /// The identity of its subject.
+    /// Identity of the subject, which is the object that the operation is about.
     pub identity: Arc<str>,
-    /// The subject, as it was.
+    /// Fields of the subject that the operation shows.
     pub view: SubjectView,
-    /// The operation.
+    /// State of the operation for the tracker.
     pub operation: Operation,
-    /// The time of its end. None while it is in flight.
+    /// Time of the end. None for an operation in flight.
     pub ended: Option<Timestamp>,
-    /// The object of a completed custom resource, with only the fields that the server writes.
+    /// Encoded operation for the index. None unless the operation comes from a completed custom
+    /// resource.
     pub completed: Option<EncodedOperation>,
 }
 
 impl Restored {
-    /// Reads an object of the index. A server of this release or of a neighbouring release encoded
-    /// it. So the values of fields are not checked, and unknown fields are ignored. None if it is
-    /// not an operation, or if its subject has no UID.
+    /// Decodes an object of the index. The values are not checked, because a server encoded the
+    /// object. Fields of a newer release are ignored. Returns None if the object cannot be decoded,
+    /// or if its subject has no UID.
     pub fn from_index(json: &[u8], now: Instant) -> Option<Self> {
         Self::build(serde_json::from_slice(json).ok()?, now)
     }
 
-    /// Reads a custom resource. Each field is checked. Name and UID must be those that the server
-    /// computes from the subject, the operation and its start.
+    /// Decodes a custom resource. Each field is checked, because users can edit custom resources.
+    /// Name and UID must be the ones that the server computes from the subject, the operation and
+    /// its start.
     pub fn from_custom_resource(
         mut object: InFlightOperation,
         cluster_namespace: &Arc<str>,
@@ -87,7 +92,7 @@ impl Restored {
         let (view, operation) = (&restored.view, &mut restored.operation);
         let (what, second) = (&operation.what, operation.start.as_second());
         let (key, uid) =
-            Operation::names(&restored.identity, view, cluster_namespace, what, second);
+            Operation::key_and_uid(&restored.identity, view, cluster_namespace, what, second);
         if operation.key.name != key.name || operation.uid != uid {
             return Err(NotRestored::Identity);
         }
@@ -103,20 +108,21 @@ impl Restored {
         Ok(restored)
     }
 
-    /// The operation of `object`. None if a required field is missing.
+    /// Converts `object`. Returns None if a required field is missing.
     fn build(object: InFlightOperation, now: Instant) -> Option<Self> {
         let start = object.metadata.creation_timestamp.as_ref()?.0;
         let uid = Uuid::parse_str(object.metadata.uid.as_deref()?).ok()?;
         let namespace = object.metadata.namespace.as_deref()?;
         let key = Key::new(namespace, object.metadata.name.as_deref()?);
         let status = &object.status;
-        let speaker = Arc::new(speaker(&object));
+        let primary = Arc::new(primary(&object));
         let (mut detected, mut detected_since) = detected(status, start);
         let ended = match (status.phase, &status.completed) {
             (Phase::Active, _) => None,
             (Phase::Completed, Some(completed)) => {
                 (detected, detected_since) = (Detected::False, completed.0);
-                // The detection stopped before the end, by the debounce period.
+                // `completed` is the time of the last detection. The operation itself completed
+                // after the debounce period, which is the time in the condition.
                 let end = condition(status, "Completed");
                 let end = end.map_or(completed.0, |own| own.last_transition_time.0);
                 Some(end.max(completed.0))
@@ -128,9 +134,9 @@ impl Restored {
         let mut detections = LiteMap::new();
         if ended.is_none() && status.state != State::Settling {
             detections.extend(detected_by.iter().map(|name| {
-                let mut detection = speaker.clone();
-                if *name != speaker.rule_set.name {
-                    let rule_set = known_by_name(name, &speaker.rule_set.component);
+                let mut detection = primary.clone();
+                if *name != primary.rule_set.name {
+                    let rule_set = known_by_name(name, &primary.rule_set.component);
                     Arc::make_mut(&mut detection).rule_set = rule_set;
                 }
                 (name.clone(), detection)
@@ -146,13 +152,13 @@ impl Restored {
             start,
             start_source: status.start_time_source,
             detections,
-            settling: None,
-            left: false,
-            instance: speaker.says.instance.clone(),
-            // The state that was shown. The first evaluation replaces it.
-            state: speaker.state(),
-            yielded: Yielded::first(&speaker, Observed::now(now)),
-            speaker,
+            debounce_end: None,
+            left_selection: false,
+            instance: primary.says.instance.clone(),
+            // The shown state stays until the first evaluation.
+            state: primary.state(),
+            yielded: Yielded::first(&primary, Observed::now(now)),
+            primary,
             detected_by,
             last_detected: status.last_detected.0,
             detected,
@@ -169,7 +175,7 @@ impl Restored {
     }
 }
 
-/// Returns true if the server could have written this custom resource, according to its fields.
+/// Returns an error if a field has a value that the server never writes.
 fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> {
     let (metadata, spec, status) = (&object.metadata, &object.spec, &object.status);
     let subject = &spec.subject;
@@ -242,8 +248,8 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     wrong.map_or(Ok(()), |(field, _)| Err(NotRestored::Field(field)))
 }
 
-/// Replaces times that are ahead of the clock by the current time, and removes fields that are not
-/// restored.
+/// Replaces times that are ahead of the clock by the current time, and replaces other values that
+/// cannot be restored as they are.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
     let start = object.metadata.creation_timestamp.as_ref();
     let earliest = start.map_or(now, |start| start.0.min(now));
@@ -268,51 +274,51 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
 }
 
 impl Detection {
-    /// Returns true if it was restored and its rule set is not known yet.
-    pub fn is_unclaimed(&self) -> bool {
+    /// Returns true for a restored detection whose rule set is known only by name.
+    pub fn is_unbound(&self) -> bool {
         self.target.resource.is_empty()
     }
 }
 
 impl Operation {
-    /// Replaces rule sets that are known only by name with the rule sets of `book` that have a rule
-    /// for the operation.
-    pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
+    /// Replaces rule sets that are known only by name with the rule sets of `book`, if they have a
+    /// rule for the operation.
+    pub fn bind_rules(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let operation = self.what.operation.clone();
         let rules_of = || book.rules_of(&operation, namespace);
         let of_name = |name: &str| rules_of().find(|(own, _)| *own.name == *name);
-        let claim = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
-            if let Some((rule_set, order)) = found.filter(|_| detection.is_unclaimed()) {
-                let claimed = Arc::make_mut(detection);
-                (claimed.target, claimed.rule_set) = (target.clone(), rule_set.clone());
-                claimed.says.order = order;
+        let bind = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
+            if let Some((rule_set, order)) = found.filter(|_| detection.is_unbound()) {
+                let bound = Arc::make_mut(detection);
+                (bound.target, bound.rule_set) = (target.clone(), rule_set.clone());
+                bound.says.order = order;
             }
         };
         for (name, detection) in &mut self.detections {
-            claim(detection, of_name(name));
+            bind(detection, of_name(name));
         }
-        let speaks = of_name(&self.speaker.rule_set.name).or_else(|| rules_of().next());
-        claim(&mut self.speaker, speaks);
+        let primary = of_name(&self.primary.rule_set.name).or_else(|| rules_of().next());
+        bind(&mut self.primary, primary);
     }
 
-    /// Removes detections by rule sets that are known only by name, except those whose book may
-    /// still arrive (`undecided`). Returns true if no such detection is left, and none of them
-    /// described the operation.
-    pub fn drop_unclaimed(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
+    /// Removes the detections of rule sets that are known only by name, except rule sets whose rule
+    /// book may still arrive (`undecided`). Returns true if no rule book for this operation may
+    /// still arrive.
+    pub fn drop_unbound(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
         self.detections
-            .retain(|name, detection| !detection.is_unclaimed() || undecided(name));
-        let mut known = self.detections.values().chain([&self.speaker]);
-        known.all(|it| !it.is_unclaimed() || !undecided(&it.rule_set.name))
+            .retain(|name, detection| !detection.is_unbound() || undecided(name));
+        let mut known = self.detections.values().chain([&self.primary]);
+        known.all(|it| !it.is_unbound() || !undecided(&it.rule_set.name))
     }
 
-    /// Records the time since which it has not been detected.
-    pub fn undetected(&mut self, since: Timestamp) {
+    /// Records that no rule has detected the operation since `since`.
+    pub fn record_undetected(&mut self, since: Timestamp) {
         (self.detected, self.detected_since) = (Detected::False, since);
         self.last_detected = since;
     }
 }
 
-/// A rule set of which only the name is known.
+/// Creates a rule set of which only the name and component are known.
 fn known_by_name(name: &str, component: &Arc<str>) -> Arc<RuleSet> {
     Arc::new(RuleSet {
         name: name.into(),
@@ -337,15 +343,15 @@ fn view(object: InFlightOperation) -> SubjectView {
     }
 }
 
-/// The rule set that described the operation, with the values of its rule.
-fn speaker(object: &InFlightOperation) -> Detection {
+/// Restores the detection whose values the operation shows.
+fn primary(object: &InFlightOperation) -> Detection {
     let (spec, status) = (&object.spec, &object.status);
     let reason = Some(status.reason.as_str());
     let labels: Labels = authors_labels(object)
         .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
         .collect();
     Detection {
-        target: UNCLAIMED.clone(),
+        target: UNKNOWN_TARGET.clone(),
         rule_set: known_by_name(&spec.rule_set, &spec.component.as_str().into()),
         says: RuleValues {
             order: 0,
@@ -366,7 +372,8 @@ fn speaker(object: &InFlightOperation) -> Detection {
     }
 }
 
-/// The labels of the rule set: all labels except those of the server.
+/// Returns the labels that the rule set gave to the operation: all labels except the labels that
+/// the server sets.
 fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&String, &String)> {
     let all = object.metadata.labels.iter().flatten();
     all.filter(|(key, _)| {
@@ -375,7 +382,8 @@ fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&String, 
     })
 }
 
-/// The status of `Detected`, and the time since which it has been the same.
+/// Returns the status of the condition `Detected`, and the time since which the condition has had
+/// this status.
 fn detected(status: &Status, start: Timestamp) -> (Detected, Timestamp) {
     let condition = condition(status, "Detected");
     let detected = match condition.map(|condition| condition.status.as_str()) {

@@ -1,22 +1,23 @@
-//! The state of an operation. Input: the state that its rule yields at each evaluation. Output: the
-//! shown state, which changes when the new state has lasted for the rule's `stateAfter`.
+//! Delays changes of an operation's state. A new state that a rule yields is shown only when the
+//! rule has yielded it for the rule's `stateAfter`.
 
 use super::{Detection, Operation};
 use crate::rules::CompiledRule;
 use ifo_api::live::State;
 use std::time::{Duration, Instant};
 
-/// The time of an evaluation on the steady clock.
+/// The times of an evaluation on the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed {
-    /// The time of the evaluation.
+    /// Time of the evaluation.
     pub now: Instant,
-    /// The time of the object's last change. If it is not known, this is `now`.
+    /// Time of the object's last change, or the time of the evaluation if the last change is
+    /// unknown.
     pub unchanged: Instant,
 }
 
 impl Observed {
-    /// An evaluation of an object whose last change is not known.
+    /// Creates the times for an evaluation of an object whose last change is unknown.
     pub fn now(now: Instant) -> Self {
         Self {
             now,
@@ -24,14 +25,15 @@ impl Observed {
         }
     }
 
-    /// The time since which the rule has yielded the same value. If the rule reads the time, it can
-    /// change without a change of the object.
+    /// Returns the time since which the rule has yielded its result. This is the last change of the
+    /// object. But if the rule reads `now`, its result can change without a change of the object,
+    /// so this is the time of the evaluation.
     pub fn since(self, reads_now: bool) -> Instant {
         if reads_now { self.now } else { self.unchanged }
     }
 }
 
-/// A state that a rule yields, and the time since which it has yielded it without a break.
+/// A state that a rule yields, and the time since which the rule has yielded this state.
 #[derive(Clone, Copy, Debug)]
 pub struct Yielded {
     state: State,
@@ -39,45 +41,46 @@ pub struct Yielded {
 }
 
 impl Yielded {
-    /// The first state that the rule of `speaker` yields. The speaker is the detection that
-    /// describes the operation.
-    pub fn first(speaker: &Detection, observed: Observed) -> Self {
+    /// Creates the value for the first evaluation. `primary` is the detection whose values the
+    /// operation shows.
+    pub fn first(primary: &Detection, observed: Observed) -> Self {
         Self {
-            state: speaker.state(),
-            since: observed.since(speaker.rule().is_some_and(CompiledRule::state_reads_now)),
+            state: primary.state(),
+            since: observed.since(primary.rule().is_some_and(CompiledRule::state_reads_now)),
         }
     }
 
-    /// Records the state that the rule of `speaker` yields.
-    pub fn update(&mut self, speaker: &Detection, observed: Observed) {
-        if speaker.state() != self.state {
-            *self = Self::first(speaker, observed);
+    /// Records the state of a further evaluation. The time stays if the state is the same.
+    pub fn update(&mut self, primary: &Detection, observed: Observed) {
+        if primary.state() != self.state {
+            *self = Self::first(primary, observed);
         }
     }
 }
 
 impl Detection {
-    /// The state that its rule yields.
+    /// Returns the state that the rule yields.
     pub(super) fn state(&self) -> State {
         self.says.state.unwrap_or(State::Progressing)
     }
 }
 
 impl Operation {
-    /// The time at which the yielded state will have lasted for `stateAfter`, if it is not shown
-    /// yet.
+    /// Returns the time at which the yielded state must be shown. Returns None if the yielded state
+    /// is already shown.
     pub fn state_due(&self) -> Option<Instant> {
         (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after())
     }
 
     fn state_after(&self) -> Duration {
-        self.speaker
+        self.primary
             .rule()
             .map_or(Duration::ZERO, |rule| rule.state_after)
     }
 
-    /// Shows the yielded state if it has lasted for long enough. During a gap of the feed, the
-    /// shown state stays, because the server cannot know whether the state lasted.
+    /// Shows the yielded state if the rule has yielded it for `stateAfter`. While the watch is
+    /// interrupted (`gap`), the shown state stays, because the rule may have yielded another state
+    /// in the meantime.
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();
@@ -87,13 +90,13 @@ impl Operation {
         }
     }
 
-    /// Records the yielded state. While no rule detects the operation, the shown state stays, and a
-    /// state that waits for its `stateAfter` is dropped.
-    pub(super) fn settle_state(&mut self, gap: bool, observed: Observed) {
+    /// Records the state that the rule yields. If no rule detects the operation, the shown state
+    /// stays, and a state that was waiting for `stateAfter` is dropped.
+    pub(super) fn record_state(&mut self, gap: bool, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;
         } else {
-            self.yielded.update(&self.speaker, observed);
+            self.yielded.update(&self.primary, observed);
         }
         self.update_state(observed.now, gap);
     }

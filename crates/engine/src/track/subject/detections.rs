@@ -1,4 +1,5 @@
-//! The results of an evaluation for each operation of a subject.
+//! Groups the results of one evaluation by operation and rule set, and applies them to the earlier
+//! detections of each operation.
 
 use crate::detect::Finding;
 use crate::rules::RuleBook;
@@ -8,17 +9,18 @@ use ifo_api::Gvr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The detections of each operation by rule set. The detection is None if the rule failed.
+/// The results of one evaluation by operation and rule set.
 #[derive(Default)]
 pub(super) struct DetectionsByRuleSet {
+    /// Detections by operation and rule set. A detection is None if the rule failed.
     pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
-    /// Operation and rule set of rules whose `forEach` failed.
+    /// Operation and rule set of each rule whose `forEach` failed.
     failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 impl DetectionsByRuleSet {
     pub(super) fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
-        let mut answers = Self::default();
+        let mut results = Self::default();
         for finding in findings {
             let Finding {
                 rule_set,
@@ -27,7 +29,7 @@ impl DetectionsByRuleSet {
                 says,
             } = finding;
             if says.is_none() && item.is_none() {
-                answers
+                results
                     .failed_lists
                     .insert((operation.clone(), rule_set.name.clone()));
             }
@@ -39,33 +41,36 @@ impl DetectionsByRuleSet {
                     says,
                 })
             });
-            answers
+            results
                 .found
                 .entry(OperationName { operation, item })
                 .or_default()
                 .insert(name, detection);
         }
-        answers
+        results
     }
 
-    /// Updates the detections of one operation. A rule of this book without a detection means "not
-    /// detected". A failed rule keeps its previous detection. Rules of other targets were not
-    /// evaluated.
+    /// Updates the `detections` of the operation `what`, and removes the results of this operation
+    /// from `found`:
+    ///
+    /// - If a rule of `book` has no result, its detection is removed.
+    /// - If a rule failed, its previous detection stays.
+    /// - Detections of other targets stay, because their rules were not evaluated.
     pub(super) fn apply(
         &mut self,
         book: &RuleBook,
         what: &OperationName,
         detections: &mut Detections,
     ) {
-        let answers = self.found.remove(what).unwrap_or_default();
+        let results = self.found.remove(what).unwrap_or_default();
         detections.retain(|rule_set, detection| {
             *detection.target != book.target
-                || answers.contains_key(rule_set)
+                || results.contains_key(rule_set)
                 || self
                     .failed_lists
                     .contains(&(what.operation.clone(), rule_set.clone()))
         });
-        for (rule_set, detection) in answers {
+        for (rule_set, detection) in results {
             if let Some(detection) = detection {
                 detections.insert(rule_set, detection);
             }

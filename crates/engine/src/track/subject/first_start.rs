@@ -1,19 +1,22 @@
-//! The start of an operation that is detected for the first time. Input: the time of the subject's
-//! managed fields, and the time of day. Output: the start and its source.
+//! Computes the start time of an operation that is detected for the first time. The time comes from
+//! the object's `managedFields` if possible, and otherwise from the clock.
 
 use crate::detect::Subject;
 use crate::track::operation::OperationStart;
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
 
-/// The greatest age of a change that counts as the start of what is detected by it. Events
-/// arrive faster. A later event was held up by a gap, or its change has no managed fields, as a
-/// deletion; then the operation starts now.
+/// Maximum age of an object's newest time in `managedFields` that is used as the start of an
+/// operation. Events usually arrive within this time. An older time does not belong to the change
+/// that started the operation: either the event was delayed by an interruption of the watch, or the
+/// change has no entry in `managedFields`, such as a deletion. The operation then starts now.
 const MAX_CHANGE_AGE: SignedDuration = SignedDuration::from_secs(10);
 
-/// When the operation started. All replicas and restarts that see the same event derive the same
-/// start from it, and so the same name of the operation. `initial` stands for an object of the
-/// first list, whose operation may have started long ago.
+/// Returns the start of an operation that an evaluation of `subject` detects. `initial` is true if
+/// the first list of a watch contained the object. The operation may then have started long ago.
+///
+/// All replicas that receive the same event derive the same start, even after a restart. So they
+/// give the operation the same name, because the name contains the start.
 pub(super) fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> OperationStart {
     match subject.managed {
         Some(managed) if initial => OperationStart {

@@ -1,21 +1,23 @@
-//! A subject with restored operations, until it is evaluated and its rule books arrive.
+//! Tracks the restored operations of an object after a restart or a change of the leader. At first,
+//! the rule sets of these operations are known only by name, and the object has not been evaluated.
 
 use super::{SubjectStep, Tracked};
 use crate::ClockReading;
 use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
-use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
+use crate::track::operation::{Observed, Operation, SubjectView, UNKNOWN_TARGET};
 use ifo_api::Gvr;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Precision of the times in managedFields.
+/// Precision of the times in `managedFields`.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// An evaluation of a listed object that last changed at `changed`, according to its managedFields.
+/// Returns the times for an evaluation of a listed object. `changed` is the time of the object's
+/// last change according to its `managedFields`.
 pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
-    // Kubernetes removes fractions of a second.
+    // Kubernetes rounds times down to seconds, so the change was up to one second later.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
     Observed {
         now: now.steady,
@@ -24,56 +26,57 @@ pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed 
 }
 
 impl Tracked {
-    /// A subject from before a restart or a takeover.
-    pub(in crate::track) fn remembered(identity: Arc<str>, view: SubjectView) -> Self {
+    /// Creates a subject for restored operations. Its target and rules are not known yet.
+    pub(in crate::track) fn from_earlier_leader(identity: Arc<str>, view: SubjectView) -> Self {
         Self {
-            unseen: true,
-            unclaimed: true,
-            ..Self::new(identity, view, UNCLAIMED.clone())
+            is_unevaluated: true,
+            has_unbound_rule_sets: true,
+            ..Self::new(identity, view, UNKNOWN_TARGET.clone())
         }
     }
 
-    /// Restores an operation in flight.
+    /// Adds a restored operation in flight.
     pub(in crate::track) fn restore(&mut self, operation: Operation) {
         let what = operation.what.clone();
         self.operations.insert(what, Box::new(operation));
     }
 
-    /// Returns true if the rules for this subject are not known yet. Then no feed reports it.
-    pub(in crate::track) fn is_unclaimed(&self) -> bool {
+    /// Returns true if no rule book for this subject has arrived yet. Then no watch reports the
+    /// subject.
+    pub(in crate::track) fn has_no_target(&self) -> bool {
         self.target.resource.is_empty()
     }
 
-    /// Returns true if `book`, of `target`, has rules for the subject, and the subject has rule
-    /// sets that are known only by name.
-    pub(in crate::track) fn may_be_claimed(&self, target: &Arc<Gvr>, book: &RuleBook) -> bool {
+    /// Returns true if the subject has rule sets that are known only by name, and the rule book
+    /// `book` of `target` can contain them.
+    pub(in crate::track) fn may_bind(&self, target: &Arc<Gvr>, book: &RuleBook) -> bool {
         let is_kind = || {
             *self.view.kind == *book.kind && *self.view.api_version == *book.target.api_version()
         };
-        self.unclaimed && (self.target == *target || self.is_unclaimed() && is_kind())
+        self.has_unbound_rule_sets && (self.target == *target || self.has_no_target() && is_kind())
     }
 
-    /// Replaces rule sets that are known only by name with those of `book`. The first book also
-    /// continues the debounce periods, each for the rest of its time.
-    pub(in crate::track) fn claim(
+    /// Replaces rule sets that are known only by name with the rule sets of `book`. If this is the
+    /// first rule book for the subject, debounce periods continue from the last detections.
+    pub(in crate::track) fn bind_rules(
         &mut self,
         target: &Arc<Gvr>,
         book: &RuleBook,
         debounce: Duration,
         now: ClockReading,
     ) {
-        let first = self.is_unclaimed();
+        let first = self.has_no_target();
         self.target = target.clone();
         for (_, operation) in &mut self.operations {
-            operation.claim(book, target, self.view.subject.namespace.as_deref());
+            operation.bind_rules(book, target, self.view.subject.namespace.as_deref());
             if first && operation.detections.is_empty() {
-                operation.settle(operation.last_detected, debounce, now);
+                operation.start_debounce(operation.last_detected, debounce, now);
             }
         }
     }
 
-    /// Called when all books have arrived, except those of undecided rule sets. Operations without
-    /// a rule complete, unless an undecided rule set may have a rule for them.
+    /// Completes the operations that no rule can detect, because all rule books have arrived. An
+    /// operation stays if the rule book of one of its rule sets can still arrive (`undecided`).
     pub(in crate::track) fn all_booked(
         &mut self,
         bookless: &RuleSetsWithoutBook,
@@ -81,14 +84,14 @@ impl Tracked {
     ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(&self.target);
-        let mut unclaimed = false;
+        let mut has_unbound = false;
         let over = |operation: &mut Operation| {
-            let is_known = operation.drop_unclaimed(|name| bookless.undecided.contains(name));
-            unclaimed |= !is_known;
+            let is_known = operation.drop_unbound(|name| bookless.undecided.contains(name));
+            has_unbound |= !is_known;
             let name = &operation.what.operation;
-            let ruled = || book.is_some_and(|book| book.has_rule(name, namespace.as_deref()));
-            let is_over = is_known && operation.detections.is_empty() && !ruled();
-            let rule_set = &*operation.speaker.rule_set.name;
+            let has_rule = || book.is_some_and(|book| book.has_rule(name, namespace.as_deref()));
+            let is_over = is_known && operation.detections.is_empty() && !has_rule();
+            let rule_set = &*operation.primary.rule_set.name;
             let is_unserved = bookless.unserved.contains(rule_set);
             is_over.then_some(if is_unserved {
                 End::TargetRemoved
@@ -97,27 +100,30 @@ impl Tracked {
             })
         };
         self.complete_each(over, step.now.wall, step);
-        self.unclaimed = unclaimed;
+        self.has_unbound_rule_sets = has_unbound;
         self.refresh(step);
     }
 
-    /// Called at the first evaluation after a restart or a takeover. The subject last changed at
-    /// `changed`. An operation that is not detected has not been detected since then at the latest,
-    /// so its debounce period counts from then. This does not apply to rules that read the time.
+    /// Starts the debounce periods of restored operations that the first evaluation does not
+    /// detect.
+    ///
+    /// The subject last changed at `changed`. Since then, its operations have not been detected, so
+    /// the debounce periods count from that time. This does not apply to rules that read `now`,
+    /// because their results can change without a change of the subject.
     pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectStep<'_>) {
         let now = step.now;
-        // Kubernetes removes fractions of a second.
+        // Kubernetes rounds times down to seconds, so the change was up to one second later.
         let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
         for (_, operation) in &mut self.operations {
-            let rule = operation.speaker.rule();
+            let rule = operation.primary.rule();
             if operation.detections.is_empty()
-                && operation.settling.is_none()
+                && operation.debounce_end.is_none()
                 && !rule.is_none_or(CompiledRule::detection_reads_now)
             {
                 let since = changed.clamp(operation.last_detected.min(now.wall), now.wall);
-                operation.settle(since, step.ledger.settings.debounce, now);
-                operation.undetected(since);
-                step.ledger.show(operation, &self.view);
+                operation.start_debounce(since, step.shared.settings.debounce, now);
+                operation.record_undetected(since);
+                step.shared.show(operation, &self.view);
             }
         }
     }

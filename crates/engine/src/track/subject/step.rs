@@ -1,38 +1,40 @@
-//! One step of a subject. Input: the ledger, the rules and the time. Output: the data that each
-//! change of an operation in this step needs.
+//! The context in which the tracker applies one event to an object and its operations: the time,
+//! the rules, and the state that all objects share.
 
 use crate::ClockReading;
 use crate::track::operation::{Observed, OperationStart};
 use crate::track::shared_state::SharedState;
 use crate::track::tracker::Books;
 
-/// One step of a subject: an evaluation, a timer, new rules, or a change of its feeds.
+/// The context for one event: an evaluation, an expired timer, new rules, or an interruption of a
+/// watch.
 pub struct SubjectStep<'a> {
-    pub ledger: &'a mut SharedState,
+    pub shared: &'a mut SharedState,
     pub books: &'a Books,
     pub now: ClockReading,
-    /// True if a feed that watches the subject has a gap.
+    /// True if a watch of the object is interrupted.
     pub gap: bool,
+    /// Times of the evaluation, from which waiting times count.
     pub(super) observed: Observed,
-    /// The time for operations that stop being detected or are superseded in this step, and for
-    /// superseded operations that start again.
-    pub(super) again: OperationStart,
+    /// Time at which operations change in this step. Operations that are no longer detected or are
+    /// superseded end then. Superseded operations that are still detected start again then.
+    pub(super) transition: OperationStart,
 }
 
 impl<'a> SubjectStep<'a> {
     pub fn new(
-        ledger: &'a mut SharedState,
+        shared: &'a mut SharedState,
         books: &'a Books,
         now: ClockReading,
         gap: bool,
     ) -> Self {
         Self {
-            ledger,
+            shared,
             books,
             now,
             gap,
             observed: Observed::now(now.steady),
-            again: OperationStart::detected(now.wall),
+            transition: OperationStart::detected(now.wall),
         }
     }
 }

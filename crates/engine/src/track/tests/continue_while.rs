@@ -1,11 +1,12 @@
 //! Tests of `continueWhile`, which keeps an operation in flight but does not start it.
 
-use super::language::world_of;
+use super::language::world_with_rule_set;
 use super::*;
 use serde_json::json;
 
-/// A scale starts with the change of a number, and continues until all pods are ready. A later
-/// crash of a pod looks like the end of a scale.
+/// A rule for scaling. The operation starts when the wanted number of pods changes, and continues
+/// until all pods are ready. A pod that crashes later must not start the operation, although not
+/// all pods are ready then.
 const SCALING: &str = "rules:\n- operation: Scaling\n  expression: object.changed\n  \
     continueWhile: object.ready < object.wanted\n  \
     message: \"'%d of %d'.format([object.ready, object.wanted])\"\n  \
@@ -13,23 +14,26 @@ const SCALING: &str = "rules:\n- operation: Scaling\n  expression: object.change
     outcome: \"object.ready == object.wanted ? 'Succeeded' : ''\"\n";
 
 impl World {
-    fn scale(&mut self, changed: bool, ready: u64) {
-        self.is(json!({"changed": changed, "ready": ready, "wanted": 3}));
+    fn apply_scale(&mut self, changed: bool, ready: u64) {
+        self.apply_object(json!({"changed": changed, "ready": ready, "wanted": 3}));
     }
 }
 
 #[test]
-fn an_operation_stays_active_while_continue_while_holds() {
-    let mut world = world_of(SCALING);
-    world.scale(true, 1);
-    assert_eq!(world.one().status.state, State::Progressing);
-    world.scale(false, 2);
-    let operation = world.one();
+fn an_operation_stays_active_while_continue_while_is_true() {
+    let mut world = world_with_rule_set(SCALING);
+    world.apply_scale(true, 1);
+    assert_eq!(world.only_operation().status.state, State::Progressing);
+    world.apply_scale(false, 2);
+    let operation = world.only_operation();
     assert_eq!(operation.status.state, State::Progressing);
     assert_eq!(operation.status.message, "2 of 3");
-    world.scale(false, 3);
-    assert!(world.shown().is_empty(), "it is over");
-    let seen = world.seen();
+    world.apply_scale(false, 3);
+    assert!(
+        world.shown().is_empty(),
+        "the operation must complete when all pods are ready"
+    );
+    let seen = world.take_changes();
     assert!(
         seen.iter().any(|change| change.contains("Succeeded")),
         "{seen:?}"
@@ -38,43 +42,46 @@ fn an_operation_stays_active_while_continue_while_holds() {
 
 #[test]
 fn continue_while_alone_starts_no_operation() {
-    let mut world = world_of(SCALING);
-    world.scale(false, 2);
+    let mut world = world_with_rule_set(SCALING);
+    world.apply_scale(false, 2);
     assert!(world.shown().is_empty());
-    world.scale(true, 2);
-    world.scale(false, 3);
-    world.scale(false, 2);
-    assert!(world.shown().is_empty(), "a pod that crashes is no scale");
+    world.apply_scale(true, 2);
+    world.apply_scale(false, 3);
+    world.apply_scale(false, 2);
+    assert!(
+        world.shown().is_empty(),
+        "a crash of a pod must not start the operation"
+    );
 }
 
 #[test]
-fn continue_while_reactivates_a_settling_operation() {
-    let mut world = world_of(SCALING);
-    world.scale(true, 1);
-    // Neither true nor ended: the counters are missing for a moment.
-    world.is(json!({"changed": false}));
-    assert_eq!(world.one().status.state, State::Settling);
-    world.scale(false, 2);
-    assert_eq!(world.one().status.state, State::Progressing);
+fn continue_while_cancels_the_debounce_period() {
+    let mut world = world_with_rule_set(SCALING);
+    world.apply_scale(true, 1);
+    // The counters are missing, so `continueWhile` is false and there is no outcome.
+    world.apply_object(json!({"changed": false}));
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    world.apply_scale(false, 2);
+    assert_eq!(world.only_operation().status.state, State::Progressing);
 }
 
 #[test]
 fn continue_while_continues_an_operation_that_waits_for_appear_after() {
-    let mut world = world_of(&format!("{SCALING}  appearAfter: 10s\n"));
-    world.scale(true, 1);
-    world.scale(false, 2);
+    let mut world = world_with_rule_set(&format!("{SCALING}  appearAfter: 10s\n"));
+    world.apply_scale(true, 1);
+    world.apply_scale(false, 2);
     assert!(world.shown().is_empty());
-    world.after(Duration::from_secs(10));
-    assert_eq!(world.one().status.message, "2 of 3");
+    world.advance(Duration::from_secs(10));
+    assert_eq!(world.only_operation().status.message, "2 of 3");
 }
 
 #[test]
-fn a_new_run_may_begin_while_only_continue_while_holds() {
-    let mut world = world_of(SCALING);
-    world.is(json!({"changed": true, "ready": 1, "wanted": 3, "run": "a"}));
-    world.is(json!({"changed": false, "ready": 1, "wanted": 3, "run": "b"}));
-    assert_eq!(world.one().status.instance.as_deref(), Some("b"));
-    let seen = world.seen();
+fn a_new_run_starts_if_the_instance_changes_while_only_continue_while_is_true() {
+    let mut world = world_with_rule_set(SCALING);
+    world.apply_object(json!({"changed": true, "ready": 1, "wanted": 3, "run": "a"}));
+    world.apply_object(json!({"changed": false, "ready": 1, "wanted": 3, "run": "b"}));
+    assert_eq!(world.only_operation().status.instance.as_deref(), Some("b"));
+    let seen = world.take_changes();
     assert!(
         seen.iter().any(|change| change.contains("Ended")),
         "{seen:?}"

@@ -1,4 +1,5 @@
-//! Tests of the values that rules yield, from the object to the shown operation.
+//! Tests of the fields of a rule, such as `outcome`, `instance` and `supersedes`. Each test
+//! evaluates a rule on objects, and checks the resulting operations.
 
 use super::*;
 use crate::detect;
@@ -6,59 +7,61 @@ use ifo_api::live::StartTimeSource::{Detected, Expression};
 use ifo_cel::Doc;
 use serde_json::{Value, json};
 
-/// A world with one rule set, given as a YAML spec without component and target.
-pub(super) fn world_of(spec: &str) -> World {
+/// Creates a world with one rule set. `spec` is its YAML without component and target.
+pub(super) fn world_with_rule_set(spec: &str) -> World {
     let mut world = world();
-    world.spec(spec);
-    world.feed(FeedEvent::Reset);
-    world.feed(FeedEvent::Synced { missing: None });
+    world.set_rule_set(spec);
+    world.send_event(FeedEvent::Reset);
+    world.send_event(FeedEvent::Synced { missing: None });
     world
 }
 
 impl World {
-    pub(super) fn spec(&mut self, spec: &str) {
-        self.specs(&[("rules", spec)]);
+    pub(super) fn set_rule_set(&mut self, spec: &str) {
+        self.set_rule_sets(&[("rules", spec)]);
     }
 
-    /// Rule sets by name.
-    pub(super) fn specs(&mut self, specs: &[(&str, &str)]) {
+    /// Replaces the rule sets. `specs` contains name and YAML of each.
+    pub(super) fn set_rule_sets(&mut self, specs: &[(&str, &str)]) {
         let set = |(name, spec): &(&str, &str)| {
             let text = format!(
                 "component: kubevirt\ntarget: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
             );
-            let spec = serde_saphyr::from_str(&text).expect("a spec");
-            Arc::new(compile(name, &spec).expect("valid rules"))
+            let spec = serde_saphyr::from_str(&text).expect("the YAML of the test is a valid spec");
+            Arc::new(compile(name, &spec).expect("the rules of the test compile"))
         };
         let sets = specs.iter().map(set).collect();
         self.generation += 1;
         let target = (*self.target).clone();
         let kind = "VirtualMachine".to_owned();
         self.book = Arc::new(RuleBook::new(self.generation, target, kind, true, sets));
-        self.message(Message::Rules {
+        self.send(Message::Rules {
             target: self.target.clone(),
             book: Some(self.book.clone()),
             removed: false,
         });
     }
 
-    /// The subject changes to `object`.
-    pub(super) fn is(&mut self, object: Value) {
+    /// Evaluates the rules on `object`, which becomes the new state of the VM.
+    pub(super) fn apply_object(&mut self, object: Value) {
         let mut object = object;
         object["metadata"]["name"] = "vm".into();
         object["metadata"]["namespace"] = "ns".into();
         object["metadata"]["uid"] = "uid-vm".into();
         let json = object.to_string();
-        let doc = Doc::parse(json.as_bytes(), &self.book.initial_projection).expect("a document");
-        let evaluation = detect::evaluate(&self.book, &doc, self.now.wall, &()).expect("a name");
+        let doc = Doc::parse(json.as_bytes(), &self.book.initial_projection)
+            .expect("the object is valid JSON");
+        let evaluation =
+            detect::evaluate(&self.book, &doc, self.now.wall, &()).expect("the object has a name");
         assert!(evaluation.failures.is_empty(), "{evaluation:?}");
-        self.feed(FeedEvent::Evaluated {
+        self.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
     }
 
-    fn phase(&mut self, phase: &str) {
-        self.is(json!({ "phase": phase }));
+    fn apply_phase(&mut self, phase: &str) {
+        self.apply_object(json!({ "phase": phase }));
     }
 }
 
@@ -66,23 +69,27 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn each_change_of_message_reason_state_or_progress_is_a_visible_change() {
-    let mut world = world_of(
+    let mut world = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.moving, message: object.text, reason: object.why, state: object.how, progress: object.done}",
     );
     let object = |text: &str, why: &str, how: &str, done: u8| json!({"moving": true, "text": text, "why": why, "how": how, "done": done});
-    world.is(object("a", "A", "Progressing", 1));
-    world.is(object("a", "A", "Progressing", 1));
-    assert_eq!(world.seen().len(), 1, "nothing changed");
+    world.apply_object(object("a", "A", "Progressing", 1));
+    world.apply_object(object("a", "A", "Progressing", 1));
+    assert_eq!(
+        world.take_changes().len(),
+        1,
+        "the second evaluation must not change anything"
+    );
     for next in [
         object("b", "A", "Progressing", 1),
         object("b", "B", "Progressing", 1),
         object("b", "B", "Failing", 1),
         object("b", "B", "Failing", 2),
     ] {
-        world.is(next);
-        assert_eq!(world.seen().len(), 1);
+        world.apply_object(next);
+        assert_eq!(world.take_changes().len(), 1);
     }
-    let shown = world.one();
+    let shown = world.only_operation();
     assert_eq!(shown.status.message, "b");
     assert_eq!(shown.status.reason, "B");
     assert_eq!(shown.status.state, State::Failing);
@@ -91,9 +98,9 @@ fn each_change_of_message_reason_state_or_progress_is_a_visible_change() {
         condition(&shown, "Progressing"),
         ("True".into(), "B".into())
     );
-    // The last values stay while it settles.
-    world.is(json!({"moving": false}));
-    let shown = world.one();
+    // The last values stay during the debounce period.
+    world.apply_object(json!({"moving": false}));
+    let shown = world.only_operation();
     assert_eq!(shown.status.state, State::Settling);
     assert_eq!(shown.status.message, "b");
 }
@@ -105,16 +112,19 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
         ("Broken", "Failed", "Failed"),
         ("Dropped", "Superseded", "Superseded"),
     ] {
-        let mut world = world_of(
+        let mut world = world_with_rule_set(
             "rules:\n- {operation: Moving, expression: object.phase == 'Moving', \
              outcome: \"{'Done': 'Succeeded', 'Broken': 'Failed', 'Dropped': 'Superseded'}[object.phase]\"}",
         );
-        world.phase(phase);
-        assert!(world.seen().is_empty(), "it was never under way");
-        world.phase("Moving");
-        world.phase(phase);
+        world.apply_phase(phase);
+        assert!(
+            world.take_changes().is_empty(),
+            "an outcome must not create an operation"
+        );
+        world.apply_phase("Moving");
+        world.apply_phase(phase);
         assert_eq!(
-            world.seen(),
+            world.take_changes(),
             [
                 "+Moving Progressing Moving".to_owned(),
                 format!("~Moving {state} {reason}"),
@@ -132,68 +142,68 @@ fn success_sets_progress_to_100_and_failure_keeps_it() {
             retain: Some(RETENTION),
             cluster_namespace: "ifo-system".into(),
         });
-        world.spec(
+        world.set_rule_set(
             "rules:\n- {operation: Moving, expression: object.phase == 'Moving', progress: object.done, \
              outcome: \"{'Done': 'Succeeded', 'Broken': 'Failed'}[object.phase]\"}",
         );
-        world.is(json!({"phase": "Moving", "done": 40}));
-        world.phase(phase);
-        assert_eq!(world.one().status.progress, Some(progress));
+        world.apply_object(json!({"phase": "Moving", "done": 40}));
+        world.apply_phase(phase);
+        assert_eq!(world.only_operation().status.progress, Some(progress));
     }
 }
 
 #[test]
-fn a_late_outcome_completes_a_settling_operation() {
-    let mut world = world_of(
+fn an_outcome_during_the_debounce_period_completes_the_operation() {
+    let mut world = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', outcome: \"object.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
-    world.phase("Moving");
-    world.phase("Unknown");
-    world.after(SECOND);
-    assert_eq!(world.one().status.state, State::Settling);
-    world.phase("Done");
+    world.apply_phase("Moving");
+    world.apply_phase("Unknown");
+    world.advance(SECOND);
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    world.apply_phase("Done");
     assert!(world.shown().is_empty());
     assert_eq!(
-        world.seen().last().map(String::as_str),
+        world.take_changes().last().map(String::as_str),
         Some("-Moving Succeeded Succeeded")
     );
 }
 
 #[test]
-fn a_new_run_is_a_new_operation() {
-    let mut world = world_of(
+fn another_instance_starts_a_new_operation() {
+    let mut world = world_with_rule_set(
         "rules:\n- {operation: Migrating, expression: object.moving, instance: object.run}",
     );
     let run = |run: &str| json!({"moving": true, "run": run});
-    world.is(json!({"moving": true}));
-    let first = world.one();
-    world.is(run("a"));
+    world.apply_object(json!({"moving": true}));
+    let first = world.only_operation();
+    world.apply_object(run("a"));
     assert_eq!(
-        world.one().metadata.uid,
+        world.only_operation().metadata.uid,
         first.metadata.uid,
-        "now it is known which"
+        "a first `instance` must not start a new run"
     );
-    world.after(SECOND);
-    world.is(json!({"moving": true}));
+    world.advance(SECOND);
+    world.apply_object(json!({"moving": true}));
     assert_eq!(
-        world.one().metadata.uid,
+        world.only_operation().metadata.uid,
         first.metadata.uid,
-        "not told is not another"
+        "a missing `instance` must not start a new run"
     );
-    world.is(run("b"));
-    let second = world.one();
+    world.apply_object(run("b"));
+    let second = world.only_operation();
     assert_ne!(second.metadata.uid, first.metadata.uid);
     assert_eq!(
         second.metadata.creation_timestamp.map(|t| t.0),
         Some(world.now.wall)
     );
-    // Also if it is detected again within the debounce period.
-    world.is(json!({"moving": false}));
-    world.after(SECOND);
-    world.is(run("c"));
-    assert_ne!(world.one().metadata.uid, second.metadata.uid);
+    // A new run also starts if the operation is detected again within the debounce period.
+    world.apply_object(json!({"moving": false}));
+    world.advance(SECOND);
+    world.apply_object(run("c"));
+    assert_ne!(world.only_operation().metadata.uid, second.metadata.uid);
     let ends: Vec<_> = world
-        .seen()
+        .take_changes()
         .into_iter()
         .filter(|seen| seen.starts_with('-'))
         .collect();
@@ -201,13 +211,18 @@ fn a_new_run_is_a_new_operation() {
 }
 
 #[test]
-fn the_start_of_the_rule_is_used_unless_it_is_in_the_future() {
+fn started_at_is_used_unless_it_is_in_the_future() {
     let start = |since: &str| {
-        let mut world =
-            world_of("rules:\n- {operation: Moving, expression: 'true', startedAt: object.since}");
-        world.is(json!({ "since": since }));
-        let shown = world.one();
-        let at = shown.metadata.creation_timestamp.expect("a start").0;
+        let mut world = world_with_rule_set(
+            "rules:\n- {operation: Moving, expression: 'true', startedAt: object.since}",
+        );
+        world.apply_object(json!({ "since": since }));
+        let shown = world.only_operation();
+        let at = shown
+            .metadata
+            .creation_timestamp
+            .expect("an operation has a start")
+            .0;
         (at.to_string(), shown.status.start_time_source)
     };
     assert_eq!(
@@ -222,24 +237,24 @@ fn the_start_of_the_rule_is_used_unless_it_is_in_the_future() {
 }
 
 #[test]
-fn a_successor_with_the_same_start_has_another_name() {
-    let mut world = world_of(
+fn another_run_with_the_same_started_at_gets_another_name() {
+    let mut world = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.moving, startedAt: \"'2026-11-21T09:30:00Z'\", debounce: 10s}",
     );
-    world.is(json!({"moving": true}));
-    let first = world.one();
-    world.is(json!({"moving": false}));
-    world.after(11 * SECOND);
+    world.apply_object(json!({"moving": true}));
+    let first = world.only_operation();
+    world.apply_object(json!({"moving": false}));
+    world.advance(11 * SECOND);
     assert!(world.shown().is_empty());
-    world.after(60 * SECOND);
-    world.is(json!({"moving": true}));
-    let second = world.one();
+    world.advance(60 * SECOND);
+    world.apply_object(json!({"moving": true}));
+    let second = world.only_operation();
     assert_ne!(first.metadata.name, second.metadata.name);
     assert_eq!(
         second
             .metadata
             .creation_timestamp
-            .expect("a start")
+            .expect("an operation has a start")
             .0
             .to_string(),
         "2026-11-21T09:30:01Z"
@@ -248,12 +263,12 @@ fn a_successor_with_the_same_start_has_another_name() {
 
 #[test]
 fn the_debounce_of_the_rule_applies() {
-    let mut world = world_of(
+    let mut world = world_with_rule_set(
         "rules:\n- {operation: Long, expression: object.on, debounce: 2m}\n- {operation: Usual, expression: object.on}\n- {operation: None, expression: object.on, debounce: 0s}",
     );
-    world.is(json!({"on": true}));
+    world.apply_object(json!({"on": true}));
     assert_eq!(world.shown().len(), 3);
-    world.is(json!({"on": false}));
+    world.apply_object(json!({"on": false}));
     let names = |world: &World| -> Vec<String> {
         world
             .shown()
@@ -262,56 +277,70 @@ fn the_debounce_of_the_rule_applies() {
             .collect()
     };
     assert_eq!(names(&world), ["Long", "Usual"]);
-    world.after(DEBOUNCE);
+    world.advance(DEBOUNCE);
     assert_eq!(names(&world), ["Long"]);
-    world.after(90 * SECOND);
+    world.advance(90 * SECOND);
     assert!(world.shown().is_empty());
 }
 
 #[test]
 fn an_operation_appears_after_uninterrupted_detection_for_appear_after() {
-    let mut world =
-        world_of("rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}");
+    let mut world = world_with_rule_set(
+        "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}",
+    );
     let began = world.now.wall;
-    world.is(json!({"stuck": true}));
-    world.after(9 * SECOND);
-    world.is(json!({"stuck": false}));
-    world.is(json!({"stuck": true}));
-    world.after(9 * SECOND);
-    assert!(world.shown().is_empty(), "there was a break");
-    world.after(SECOND);
-    let start = world.one().metadata.creation_timestamp.expect("a start").0;
-    assert_eq!(start, began + 9 * SECOND, "when it was first detected");
+    world.apply_object(json!({"stuck": true}));
+    world.advance(9 * SECOND);
+    world.apply_object(json!({"stuck": false}));
+    world.apply_object(json!({"stuck": true}));
+    world.advance(9 * SECOND);
+    assert!(
+        world.shown().is_empty(),
+        "an interrupted detection must restart `appearAfter`"
+    );
+    world.advance(SECOND);
+    let start = world
+        .only_operation()
+        .metadata
+        .creation_timestamp
+        .expect("an operation has a start")
+        .0;
+    assert_eq!(
+        start,
+        began + 9 * SECOND,
+        "the start must be the beginning of the uninterrupted detection"
+    );
 }
 
 #[test]
-fn an_operation_that_waits_for_appear_after_does_not_appear_during_a_gap() {
-    let mut world =
-        world_of("rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}");
-    world.is(json!({"stuck": true}));
-    world.feed(FeedEvent::Lost);
-    world.after(20 * SECOND);
+fn an_operation_that_waits_for_appear_after_does_not_appear_while_the_watch_is_interrupted() {
+    let mut world = world_with_rule_set(
+        "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}",
+    );
+    world.apply_object(json!({"stuck": true}));
+    world.send_event(FeedEvent::Lost);
+    world.advance(20 * SECOND);
     assert!(world.shown().is_empty());
-    world.feed(FeedEvent::Reset);
-    world.is(json!({"stuck": true}));
-    world.feed(FeedEvent::Synced { missing: None });
+    world.send_event(FeedEvent::Reset);
+    world.apply_object(json!({"stuck": true}));
+    world.send_event(FeedEvent::Synced { missing: None });
     assert_eq!(world.shown().len(), 1);
 }
 
 #[test]
-fn a_waiting_operation_is_dropped_with_its_subject_or_rule() {
+fn an_operation_that_waits_for_appear_after_is_dropped_with_its_subject_or_rule() {
     let rules = "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}";
-    let mut world = world_of(rules);
-    world.is(json!({"stuck": true}));
-    world.feed(FeedEvent::Deleted {
+    let mut world = world_with_rule_set(rules);
+    world.apply_object(json!({"stuck": true}));
+    world.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
-    world.after(20 * SECOND);
+    world.advance(20 * SECOND);
     assert!(world.shown().is_empty());
-    world.is(json!({"stuck": true}));
-    world.spec("rules:\n- {operation: Other, expression: 'false'}");
-    world.after(20 * SECOND);
+    world.apply_object(json!({"stuck": true}));
+    world.set_rule_set("rules:\n- {operation: Other, expression: 'false'}");
+    world.advance(20 * SECOND);
     assert!(world.shown().is_empty());
 }
 
@@ -322,13 +351,13 @@ const STOPPING: &str = "rules:\n\
 
 #[test]
 fn a_superseded_migration_does_not_restart_while_the_vm_stops() {
-    let mut world = world_of(STOPPING);
+    let mut world = world_with_rule_set(STOPPING);
     for phase in ["Migrating", "Stopping", "Migrating", "Stopped"] {
-        world.phase(phase);
-        world.after(SECOND / 2);
+        world.apply_phase(phase);
+        world.advance(SECOND / 2);
     }
     assert_eq!(
-        world.seen(),
+        world.take_changes(),
         [
             "+Migrating Progressing Migrating",
             "~Migrating Superseded Superseded",
@@ -342,55 +371,55 @@ fn a_superseded_migration_does_not_restart_while_the_vm_stops() {
 }
 
 #[test]
-fn a_superseded_operation_restarts_if_still_detected_when_its_successor_completes() {
-    let mut world = world_of(STOPPING);
-    world.phase("Stopping");
-    world.phase("Migrating");
-    world.after(DEBOUNCE);
-    assert_eq!(world.one().spec.operation, "Migrating");
+fn a_superseded_operation_that_is_still_detected_starts_again_when_the_other_operation_completes() {
+    let mut world = world_with_rule_set(STOPPING);
+    world.apply_phase("Stopping");
+    world.apply_phase("Migrating");
+    world.advance(DEBOUNCE);
+    assert_eq!(world.only_operation().spec.operation, "Migrating");
 }
 
 #[test]
-fn successive_phases_end_each_other_without_debounce() {
-    let mut world = world_of(
+fn operations_that_supersede_each_other_complete_without_debounce() {
+    let mut world = world_with_rule_set(
         "rules:\n- {operation: Pending, expression: object.phase == 'Pending', supersedes: [Running]}\n- {operation: Running, expression: object.phase == 'Running', supersedes: [Pending]}",
     );
-    world.phase("Pending");
-    world.phase("Running");
-    assert_eq!(world.one().spec.operation, "Running");
-    world.phase("Pending");
-    assert_eq!(world.one().spec.operation, "Pending");
-    let ended = world.seen();
+    world.apply_phase("Pending");
+    world.apply_phase("Running");
+    assert_eq!(world.only_operation().spec.operation, "Running");
+    world.apply_phase("Pending");
+    assert_eq!(world.only_operation().spec.operation, "Pending");
+    let ended = world.take_changes();
     assert!(ended.contains(&"~Pending Superseded Superseded".to_owned()));
 }
 
 #[test]
-fn the_message_of_a_superseded_operation_names_its_successor() {
+fn the_message_of_a_superseded_operation_names_the_other_operation() {
     let mut settings_world = world_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     });
-    settings_world.spec(STOPPING);
-    settings_world.phase("Migrating");
-    settings_world.phase("Stopping");
+    settings_world.set_rule_set(STOPPING);
+    settings_world.apply_phase("Migrating");
+    settings_world.apply_phase("Stopping");
     let shown = settings_world.shown();
     let ended = shown
         .iter()
         .find(|object| object.spec.operation == "Migrating")
-        .expect("it is retained");
+        .expect("the operation must be retained");
     assert_eq!(ended.status.phase, Phase::Completed);
     assert_eq!(ended.status.message, "Superseded by Stopping.");
 }
 
 #[test]
 fn each_element_has_its_own_operation() {
-    let mut world = world_of(
+    let mut world = world_with_rule_set(
         "rules:\n- {operation: Copying, forEach: object.parts, itemKey: item.name, expression: \"item.phase == 'Copying'\", progress: item.done, \
          outcome: \"item.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
     let parts = |a: &str, b: &str| json!({"parts": [{"name": "a", "phase": a, "done": 5}, {"name": "b", "phase": b, "done": 6}]});
-    world.is(parts("Copying", "Copying"));
+    world.apply_object(parts("Copying", "Copying"));
     let shown = world.shown();
     let items: Vec<_> = shown
         .iter()
@@ -401,61 +430,67 @@ fn each_element_has_its_own_operation() {
         "{items:?}"
     );
     assert_ne!(shown[0].metadata.name, shown[1].metadata.name);
-    world.is(parts("Copying", "Done"));
-    assert_eq!(world.one().spec.item.as_deref(), Some("a"));
-    // An element that was removed from the list settles as usual.
-    world.is(json!({"parts": []}));
-    assert_eq!(world.one().status.state, State::Settling);
-    world.is(parts("Copying", "Done"));
-    world.after(DEBOUNCE);
-    assert_eq!(world.one().status.state, State::Progressing);
+    world.apply_object(parts("Copying", "Done"));
+    assert_eq!(world.only_operation().spec.item.as_deref(), Some("a"));
+    // If an element is removed from the list, the debounce period of its operation starts.
+    world.apply_object(json!({"parts": []}));
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    world.apply_object(parts("Copying", "Done"));
+    world.advance(DEBOUNCE);
+    assert_eq!(world.only_operation().status.state, State::Progressing);
 }
 
 #[test]
-fn a_subject_that_leaves_the_selection_ends_as_if_no_longer_detected() {
-    let mut world = world_of(
+fn operations_of_a_subject_whose_labels_no_longer_match_complete_after_the_debounce_period() {
+    let mut world = world_with_rule_set(
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );
     let labelled = |tier: &str| json!({"metadata": {"labels": {"tier": tier}}});
-    world.is(labelled("web"));
-    world.is(labelled("db"));
-    assert_eq!(world.one().status.state, State::Settling);
-    world.is(labelled("web"));
-    assert_eq!(world.one().status.state, State::Progressing, "it came back");
-    world.is(labelled("db"));
-    world.after(DEBOUNCE);
+    world.apply_object(labelled("web"));
+    world.apply_object(labelled("db"));
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    world.apply_object(labelled("web"));
     assert_eq!(
-        world.seen().last().map(String::as_str),
+        world.only_operation().status.state,
+        State::Progressing,
+        "the operation must continue when the labels match again"
+    );
+    world.apply_object(labelled("db"));
+    world.advance(DEBOUNCE);
+    assert_eq!(
+        world.take_changes().last().map(String::as_str),
         Some("-Moving Ended SelectorLeft")
     );
 }
 
 #[test]
 fn an_object_missing_from_a_selected_list_is_looked_up_before_its_operations_end() {
-    let mut world = world_of(
+    let mut world = world_with_rule_set(
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );
-    world.is(json!({"metadata": {"labels": {"tier": "web"}}}));
-    world.feed(FeedEvent::Reset);
-    let (missing, mut asked) = tokio::sync::oneshot::channel();
-    world.feed(FeedEvent::Synced {
-        missing: Some(missing),
+    world.apply_object(json!({"metadata": {"labels": {"tier": "web"}}}));
+    world.send_event(FeedEvent::Reset);
+    let (sender, mut answer) = tokio::sync::oneshot::channel();
+    world.send_event(FeedEvent::Synced {
+        missing: Some(sender),
     });
-    let asked = asked.try_recv().expect("it is asked about");
-    assert_eq!(asked.len(), 1);
+    let missing = answer
+        .try_recv()
+        .expect("the tracker must send the missing subjects");
+    assert_eq!(missing.len(), 1);
     assert_eq!(
-        world.one().status.state,
+        world.only_operation().status.state,
         State::Progressing,
-        "nothing is known yet"
+        "the operation must stay until the object has been looked up"
     );
-    let evaluation = detect::unselected(&world.book, asked[0].clone());
-    world.feed(FeedEvent::Evaluated {
+    let evaluation = detect::unselected(&world.book, missing[0].clone());
+    world.send_event(FeedEvent::Evaluated {
         evaluation: Box::new(evaluation),
         read: Instant::now(),
     });
-    world.after(DEBOUNCE);
+    world.advance(DEBOUNCE);
     assert_eq!(
-        world.seen().last().map(String::as_str),
+        world.take_changes().last().map(String::as_str),
         Some("-Moving Ended SelectorLeft")
     );
 }

@@ -1,4 +1,5 @@
-//! Tests of the life of operations, with a clock that the tests set.
+//! Tests of the tracker: when operations start, change and complete. The tests set the clock, and
+//! compare the changes that clients would receive.
 
 mod continue_while;
 mod language;
@@ -26,12 +27,14 @@ const RETENTION: Retention = Retention {
     most: 10_000,
 };
 
+/// A tracker with a clock, and with the operations that clients would see.
 struct World {
     tracker: Tracker,
+    /// Operations in the index, as JSON.
     objects: BTreeMap<Key, Vec<u8>>,
     /// Number of changes so far.
     version: usize,
-    /// The changes since the last call of [`World::seen`].
+    /// Changes since the last call of [`World::take_changes`].
     changes: Vec<(char, Vec<u8>)>,
     now: ClockReading,
     target: Arc<Gvr>,
@@ -39,6 +42,7 @@ struct World {
     generation: u64,
 }
 
+/// Creates a world with a rule set whose first list is complete and empty.
 fn world() -> World {
     world_with(TrackerSettings {
         debounce: DEBOUNCE,
@@ -48,15 +52,15 @@ fn world() -> World {
 }
 
 fn world_with(settings: TrackerSettings) -> World {
-    let mut world = fresh(settings);
-    world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
-    world.feed(FeedEvent::Reset);
-    world.feed(FeedEvent::Synced { missing: None });
+    let mut world = world_without_rules(settings);
+    world.set_rules(&[("vm-rules", &["Migrating", "Stopping"])]);
+    world.send_event(FeedEvent::Reset);
+    world.send_event(FeedEvent::Synced { missing: None });
     world
 }
 
-/// A world without rules.
-fn fresh(settings: TrackerSettings) -> World {
+/// Creates a world without rules.
+fn world_without_rules(settings: TrackerSettings) -> World {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
         version: "v1".into(),
@@ -68,7 +72,7 @@ fn fresh(settings: TrackerSettings) -> World {
         version: 0,
         changes: Vec::new(),
         now: ClockReading {
-            wall: "2026-11-21T10:00:00Z".parse().expect("a time"),
+            wall: "2026-11-21T10:00:00Z".parse().expect("the time is valid"),
             steady: Instant::now(),
         },
         book: book(&target, 0, &[]),
@@ -100,7 +104,7 @@ fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<Rul
             labels: BTreeMap::new(),
             label_expressions: Vec::new(),
         };
-        Arc::new(compile(name, &spec).expect("valid rules"))
+        Arc::new(compile(name, &spec).expect("the rules of the test compile"))
     });
     Arc::new(RuleBook::new(
         generation,
@@ -122,7 +126,7 @@ fn subject(name: &str) -> Subject {
 }
 
 impl World {
-    fn rules(&mut self, sets: &[(&str, &[&str])]) {
+    fn set_rules(&mut self, sets: &[(&str, &[&str])]) {
         self.generation += 1;
         self.book = book(&self.target, self.generation, sets);
         let message = Message::Rules {
@@ -130,18 +134,18 @@ impl World {
             book: Some(self.book.clone()),
             removed: false,
         };
-        self.message(message);
+        self.send(message);
     }
 
-    fn no_rules(&mut self, removed: bool) {
-        self.message(Message::Rules {
+    fn remove_rules(&mut self, removed: bool) {
+        self.send(Message::Rules {
             target: self.target.clone(),
             book: None,
             removed,
         });
     }
 
-    fn message(&mut self, message: Message) {
+    fn send(&mut self, message: Message) {
         self.tracker.advance(message, self.now);
         self.flush();
     }
@@ -153,7 +157,8 @@ impl World {
         }
     }
 
-    /// Applies a change as a watcher receives it. An unchanged object is not a change.
+    /// Applies a write to `objects`, and records the change that a watching client receives. A
+    /// write that does not change the object is ignored.
     fn apply(&mut self, change: Write) {
         let seen = match change {
             Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
@@ -163,7 +168,8 @@ impl World {
                     metadata,
                     facts,
                 } = operation;
-                // A follower gets the JSON, and must decode the same facts from it.
+                // A follower decodes the facts from the JSON. They must be the same as on the
+                // leader.
                 let decoded = DecodedObject::decode(&json).unwrap();
                 assert_eq!((decoded.facts, decoded.metadata), (facts, metadata.clone()));
                 let object: Value = serde_json::from_slice(&json).unwrap();
@@ -187,21 +193,21 @@ impl World {
         self.changes.push(seen);
     }
 
-    fn feed(&mut self, event: FeedEvent) {
+    fn send_event(&mut self, event: FeedEvent) {
         let source = Source {
             target: self.target.clone(),
             namespace: None,
         };
-        self.message(Message::Feed {
+        self.send(Message::Feed {
             source,
             generation: self.generation,
             event,
         });
     }
 
-    /// `what` are operations of the first rule set, or `set:operation`. With `!` in front, the rule
-    /// failed.
-    fn sees(&mut self, subject: Subject, what: &[&str]) {
+    /// Evaluates `subject`. `what` contains the detected operations: `operation` for the first rule
+    /// set, or `rule set:operation`. A leading `!` stands for a rule that failed.
+    fn evaluate(&mut self, subject: Subject, what: &[&str]) {
         let findings = what.iter().map(|what| {
             let (failed, what) = what
                 .strip_prefix('!')
@@ -212,7 +218,7 @@ impl World {
                         .rule_sets
                         .iter()
                         .find(|own| &*own.name == set)
-                        .expect("a rule set"),
+                        .expect("the test names an existing rule set"),
                     operation,
                 ),
                 None => (&self.book.rule_sets[0], what),
@@ -225,11 +231,11 @@ impl World {
             }
         });
         let findings = findings.collect();
-        self.finds(subject, findings);
+        self.evaluate_with(subject, findings);
     }
 
-    /// The rules yield these values for the subject.
-    fn finds(&mut self, subject: Subject, findings: Vec<Finding>) {
+    /// Evaluates `subject` with these results of the rules.
+    fn evaluate_with(&mut self, subject: Subject, findings: Vec<Finding>) {
         let evaluation = Evaluation {
             subject,
             findings,
@@ -239,23 +245,23 @@ impl World {
             unknown: Vec::new(),
             read_now: false,
         };
-        self.feed(FeedEvent::Evaluated {
+        self.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
     }
 
-    fn vm(&mut self, what: &[&str]) {
-        self.sees(subject("vm"), what);
+    fn evaluate_vm(&mut self, what: &[&str]) {
+        self.evaluate(subject("vm"), what);
     }
 
-    /// A namespace is deleted, and possibly created again.
-    fn gone(&mut self, name: &str, again: Option<Timestamp>) {
+    /// Deletes a namespace. `again` is the creation time of a new namespace with the same name.
+    fn delete_namespace(&mut self, name: &str, again: Option<Timestamp>) {
         let name = name.into();
-        self.message(Message::NamespaceGone { name, again });
+        self.send(Message::NamespaceGone { name, again });
     }
 
-    fn after(&mut self, duration: Duration) {
+    fn advance(&mut self, duration: Duration) {
         self.now.wall += duration;
         self.now.steady += duration;
         self.flush();
@@ -264,20 +270,22 @@ impl World {
     fn shown(&self) -> Vec<InFlightOperation> {
         let objects = self.objects.values();
         objects
-            .map(|json| serde_json::from_slice(json).expect("an operation"))
+            .map(|json| serde_json::from_slice(json).expect("the JSON is an operation"))
             .collect()
     }
 
-    fn one(&self) -> InFlightOperation {
+    fn only_operation(&self) -> InFlightOperation {
         let mut shown = self.shown();
         assert_eq!(shown.len(), 1, "{shown:#?}");
         shown.remove(0)
     }
 
-    /// The changes since the last call, as `+` added, `~` modified, `-` deleted, with the state.
-    fn seen(&mut self) -> Vec<String> {
+    /// Returns the changes since the last call. A change is `+` (added), `~` (modified) or `-`
+    /// (deleted), followed by operation, state and reason.
+    fn take_changes(&mut self) -> Vec<String> {
         let describe = |(sign, json): (char, Vec<u8>)| {
-            let object: InFlightOperation = serde_json::from_slice(&json).expect("an operation");
+            let object: InFlightOperation =
+                serde_json::from_slice(&json).expect("the JSON is an operation");
             format!(
                 "{sign}{} {:?} {}",
                 object.spec.operation, object.status.state, object.status.reason
@@ -293,15 +301,15 @@ fn condition(object: &InFlightOperation, type_: &str) -> (String, String) {
         .conditions
         .iter()
         .find(|condition| condition.type_ == type_)
-        .expect("it is there");
+        .expect("an operation has each condition");
     (condition.status.clone(), condition.reason.clone())
 }
 
 #[test]
 fn detected_operation_is_shown_with_its_subject() {
     let mut world = world();
-    world.vm(&["Migrating"]);
-    let object = world.one();
+    world.evaluate_vm(&["Migrating"]);
+    let object = world.only_operation();
     assert!(
         object
             .metadata
@@ -320,7 +328,10 @@ fn detected_operation_is_shown_with_its_subject() {
     assert_eq!(condition(&object, "Progressing").0, "True");
     assert_eq!(condition(&object, "Detected").0, "True");
     assert_eq!(condition(&object, "Completed").0, "False");
-    let owner = &object.metadata.owner_references.expect("an owner")[0];
+    let owner = &object
+        .metadata
+        .owner_references
+        .expect("an operation has an owner reference")[0];
     assert_eq!(
         (
             owner.name.as_str(),
@@ -329,28 +340,28 @@ fn detected_operation_is_shown_with_its_subject() {
         ),
         ("vm", Some(true), Some(false))
     );
-    let labels = object.metadata.labels.expect("labels");
+    let labels = object.metadata.labels.expect("an operation has labels");
     assert_eq!(labels["ifo.kubevirt.io/operation"], "Migrating");
     assert_eq!(labels["ifo.kubevirt.io/subject-uid"], "uid-vm");
 }
 
 #[test]
-fn operation_survives_flap_within_debounce() {
+fn an_operation_that_is_detected_again_within_the_debounce_period_continues() {
     let mut world = world();
-    world.vm(&["Migrating"]);
-    let before = world.one();
-    world.after(Duration::from_secs(5));
-    world.vm(&[]);
-    let settling = world.one();
+    world.evaluate_vm(&["Migrating"]);
+    let before = world.only_operation();
+    world.advance(Duration::from_secs(5));
+    world.evaluate_vm(&[]);
+    let settling = world.only_operation();
     assert_eq!(settling.status.state, State::Settling);
     assert_eq!(
         condition(&settling, "Detected"),
         ("False".into(), "Settling".into())
     );
-    world.after(DEBOUNCE.checked_sub(Duration::from_secs(1)).unwrap());
-    world.vm(&["Migrating"]);
-    world.after(DEBOUNCE * 2);
-    let after = world.one();
+    world.advance(DEBOUNCE.checked_sub(Duration::from_secs(1)).unwrap());
+    world.evaluate_vm(&["Migrating"]);
+    world.advance(DEBOUNCE * 2);
+    let after = world.only_operation();
     assert_eq!(after.metadata.uid, before.metadata.uid);
     assert_eq!(
         after.metadata.creation_timestamp,
@@ -362,14 +373,14 @@ fn operation_survives_flap_within_debounce() {
 #[test]
 fn operation_completes_after_the_debounce_and_is_then_deleted() {
     let mut world = world();
-    world.vm(&["Migrating"]);
-    world.after(Duration::from_secs(5));
+    world.evaluate_vm(&["Migrating"]);
+    world.advance(Duration::from_secs(5));
     let stopped = world.now.wall;
-    world.vm(&[]);
-    world.after(DEBOUNCE);
+    world.evaluate_vm(&[]);
+    world.advance(DEBOUNCE);
     assert!(world.shown().is_empty());
     assert_eq!(
-        world.seen(),
+        world.take_changes(),
         [
             "+Migrating Progressing Migrating",
             "~Migrating Settling Migrating",
@@ -381,19 +392,19 @@ fn operation_completes_after_the_debounce_and_is_then_deleted() {
 }
 
 #[test]
-fn completed_time_is_when_detection_stopped() {
+fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
     let settings = TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
-    world.vm(&["Migrating"]);
-    world.after(Duration::from_secs(5));
+    world.evaluate_vm(&["Migrating"]);
+    world.advance(Duration::from_secs(5));
     let stopped = world.now.wall;
-    world.vm(&[]);
-    world.after(DEBOUNCE * 2);
-    let object = world.one();
+    world.evaluate_vm(&[]);
+    world.advance(DEBOUNCE * 2);
+    let object = world.only_operation();
     assert_eq!(object.status.phase, Phase::Completed);
     assert_eq!(
         object.status.completed.as_ref().map(|time| time.0),
@@ -404,32 +415,32 @@ fn completed_time_is_when_detection_stopped() {
         ("True".into(), "NotDetected".into())
     );
     assert_eq!(condition(&object, "Progressing").0, "False");
-    world.gone("other", None);
+    world.delete_namespace("other", None);
     assert_eq!(world.shown().len(), 1);
-    world.gone("ns", None);
+    world.delete_namespace("ns", None);
     assert!(
         world.shown().is_empty(),
-        "a namespace made again must not show what was in the old one"
+        "the retained operations of a deleted namespace must be deleted"
     );
 }
 
 #[test]
-fn retained_operations_are_bounded_by_age() {
+fn retained_operations_are_deleted_after_the_retention_time() {
     let settings = TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
-    world.vm(&["Migrating"]);
-    world.vm(&[]);
-    assert_eq!(world.one().status.phase, Phase::Completed);
-    world.after(Duration::from_hours(24));
+    world.evaluate_vm(&["Migrating"]);
+    world.evaluate_vm(&[]);
+    assert_eq!(world.only_operation().status.phase, Phase::Completed);
+    world.advance(Duration::from_hours(24));
     assert!(world.shown().is_empty());
 }
 
 #[test]
-fn retained_operations_are_bounded_by_count_oldest_out_first() {
+fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
     let mut world = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention {
@@ -439,63 +450,67 @@ fn retained_operations_are_bounded_by_count_oldest_out_first() {
         cluster_namespace: "ifo-system".into(),
     });
     for name in ["a", "b", "c", "d"] {
-        world.sees(subject(name), &["Migrating"]);
-        world.after(Duration::from_secs(1));
-        world.sees(subject(name), &[]);
+        world.evaluate(subject(name), &["Migrating"]);
+        world.advance(Duration::from_secs(1));
+        world.evaluate(subject(name), &[]);
     }
     let subjects = |world: &World| -> Vec<String> {
         let shown = world.shown();
         shown.into_iter().map(|it| it.spec.subject.name).collect()
     };
     assert_eq!(subjects(&world), ["c", "d"]);
-    let deleted = world.seen();
+    let deleted = world.take_changes();
     let deleted = deleted.iter().filter(|it| it.starts_with('-'));
-    assert_eq!(deleted.count(), 2, "each that goes is told of");
-    // Each has its own age.
-    world.after(Duration::from_hours(24) - Duration::from_secs(1));
+    assert_eq!(
+        deleted.count(),
+        2,
+        "clients must receive the deletion of each operation beyond the maximum"
+    );
+    // The retention of each operation counts from its own end.
+    world.advance(Duration::from_hours(24) - Duration::from_secs(1));
     assert_eq!(subjects(&world), ["d"]);
 }
 
 #[test]
-fn an_event_without_visible_changes_makes_no_change() {
+fn an_evaluation_without_visible_changes_writes_nothing() {
     let mut world = world();
-    world.vm(&["Migrating"]);
-    world.seen();
+    world.evaluate_vm(&["Migrating"]);
+    world.take_changes();
     let version = world.version;
     for generation in 8..20 {
-        world.after(Duration::from_secs(1));
+        world.advance(Duration::from_secs(1));
         let subject = Subject {
             generation: Some(generation),
             ..subject("vm")
         };
-        world.sees(subject, &["Migrating"]);
+        world.evaluate(subject, &["Migrating"]);
     }
     assert_eq!(world.version, version);
-    assert!(world.seen().is_empty());
-    // The next visible change has the newest generation.
-    world.sees(
+    assert!(world.take_changes().is_empty());
+    // The next visible change contains the newest generation.
+    world.evaluate(
         Subject {
             generation: Some(20),
             ..subject("vm")
         },
         &[],
     );
-    assert_eq!(world.one().status.subject_generation, Some(20));
+    assert_eq!(world.only_operation().status.subject_generation, Some(20));
 }
 
 #[test]
 fn deleted_subject_ends_its_operations_at_once() {
     let mut world = world();
-    world.vm(&["Migrating", "Stopping"]);
-    world.seen();
-    world.feed(FeedEvent::Deleted {
+    world.evaluate_vm(&["Migrating", "Stopping"]);
+    world.take_changes();
+    world.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
     assert!(world.shown().is_empty());
     assert_eq!(
         world
-            .seen()
+            .take_changes()
             .iter()
             .filter(|line| line.contains("Ended SubjectDeleted"))
             .count(),
@@ -506,14 +521,14 @@ fn deleted_subject_ends_its_operations_at_once() {
 #[test]
 fn subject_missing_from_a_relist_counts_as_deleted() {
     let mut world = world();
-    world.sees(subject("a"), &["Migrating"]);
-    world.sees(subject("b"), &["Migrating"]);
-    world.sees(subject("c"), &["Migrating"]);
-    world.feed(FeedEvent::Lost);
-    world.feed(FeedEvent::Reset);
-    world.sees(subject("b"), &["Migrating"]);
-    world.sees(subject("c"), &[]);
-    world.feed(FeedEvent::Synced { missing: None });
+    world.evaluate(subject("a"), &["Migrating"]);
+    world.evaluate(subject("b"), &["Migrating"]);
+    world.evaluate(subject("c"), &["Migrating"]);
+    world.send_event(FeedEvent::Lost);
+    world.send_event(FeedEvent::Reset);
+    world.evaluate(subject("b"), &["Migrating"]);
+    world.evaluate(subject("c"), &[]);
+    world.send_event(FeedEvent::Synced { missing: None });
     let names: Vec<_> = world
         .shown()
         .into_iter()
@@ -529,115 +544,115 @@ fn subject_missing_from_a_relist_counts_as_deleted() {
 }
 
 #[test]
-fn a_gap_sets_unknown_and_ends_no_operation_until_the_feed_recovers() {
+fn during_an_interruption_of_the_watch_detected_is_unknown_and_no_operation_completes() {
     let mut world = world();
-    world.sees(subject("a"), &["Migrating"]);
-    world.sees(subject("b"), &["Migrating"]);
-    world.sees(subject("b"), &[]);
-    world.feed(FeedEvent::Lost);
+    world.evaluate(subject("a"), &["Migrating"]);
+    world.evaluate(subject("b"), &["Migrating"]);
+    world.evaluate(subject("b"), &[]);
+    world.send_event(FeedEvent::Lost);
     for object in world.shown() {
         assert_eq!(
             condition(&object, "Detected"),
             ("Unknown".into(), "WatchGap".into())
         );
     }
-    world.after(DEBOUNCE * 10);
+    world.advance(DEBOUNCE * 10);
     assert_eq!(
         world.shown().len(),
         2,
-        "a debounce that runs out in a gap waits"
+        "an operation must not complete during an interruption of the watch"
     );
-    world.feed(FeedEvent::Synced { missing: None });
-    let object = world.one();
+    world.send_event(FeedEvent::Synced { missing: None });
+    let object = world.only_operation();
     assert_eq!(object.spec.subject.name, "a");
     assert_eq!(condition(&object, "Detected").0, "True");
 }
 
 #[test]
-fn failed_rule_leaves_its_operation_as_it_was() {
+fn a_failed_rule_does_not_change_its_operation() {
     let mut world = world();
-    world.vm(&["Migrating", "Stopping"]);
-    world.vm(&["!Migrating"]);
-    world.after(DEBOUNCE);
-    assert_eq!(world.one().spec.operation, "Migrating");
-    world.vm(&["!Stopping", "Migrating"]);
+    world.evaluate_vm(&["Migrating", "Stopping"]);
+    world.evaluate_vm(&["!Migrating"]);
+    world.advance(DEBOUNCE);
+    assert_eq!(world.only_operation().spec.operation, "Migrating");
+    world.evaluate_vm(&["!Stopping", "Migrating"]);
     assert_eq!(
-        world.one().spec.operation,
+        world.only_operation().spec.operation,
         "Migrating",
-        "a failure starts nothing"
+        "a failed rule must not start an operation"
     );
 }
 
 #[test]
 fn operation_of_a_cluster_scoped_subject_is_shown_in_the_servers_namespace() {
     let mut world = world();
-    world.sees(
+    world.evaluate(
         Subject {
             namespace: None,
             ..subject("version")
         },
         &["Migrating"],
     );
-    let object = world.one();
+    let object = world.only_operation();
     assert_eq!(object.metadata.namespace.as_deref(), Some("ifo-system"));
     assert_eq!(object.spec.subject.namespace, None);
 }
 
 #[test]
-fn several_rule_sets_share_one_operation_and_the_first_by_name_gives_its_details() {
+fn if_several_rule_sets_detect_an_operation_it_shows_the_values_of_the_first_by_name() {
     let mut world = world();
-    world.rules(&[
+    world.set_rules(&[
         ("b-rules", &["Migrating"]),
         ("a-rules", &["Migrating"]),
         ("c-rules", &["Migrating"]),
     ]);
-    world.feed(FeedEvent::Synced { missing: None });
-    world.vm(&["b-rules:Migrating", "c-rules:Migrating"]);
-    assert_eq!(world.one().spec.rule_set, "b-rules");
-    world.vm(&["a-rules:Migrating", "b-rules:Migrating"]);
-    let object = world.one();
+    world.send_event(FeedEvent::Synced { missing: None });
+    world.evaluate_vm(&["b-rules:Migrating", "c-rules:Migrating"]);
+    assert_eq!(world.only_operation().spec.rule_set, "b-rules");
+    world.evaluate_vm(&["a-rules:Migrating", "b-rules:Migrating"]);
+    let object = world.only_operation();
     assert_eq!(
         object.spec.rule_set, "b-rules",
-        "the first speaker stays while it detects"
+        "the operation must show the values of the same rule set while it detects the operation"
     );
     assert_eq!(object.status.detected_by, ["a-rules", "b-rules"]);
-    world.vm(&["a-rules:Migrating", "c-rules:Migrating"]);
-    assert_eq!(world.one().spec.rule_set, "a-rules");
+    world.evaluate_vm(&["a-rules:Migrating", "c-rules:Migrating"]);
+    assert_eq!(world.only_operation().spec.rule_set, "a-rules");
 }
 
 #[test]
 fn removed_rule_ends_only_its_own_operation() {
     let mut world = world();
-    world.vm(&["Migrating", "Stopping"]);
-    world.seen();
-    world.rules(&[("vm-rules", &["Stopping"])]);
-    assert_eq!(world.one().spec.operation, "Stopping");
+    world.evaluate_vm(&["Migrating", "Stopping"]);
+    world.take_changes();
+    world.set_rules(&[("vm-rules", &["Stopping"])]);
+    assert_eq!(world.only_operation().spec.operation, "Stopping");
     assert!(
         world
-            .seen()
+            .take_changes()
             .contains(&"~Migrating Ended RuleRemoved".to_owned())
     );
-    world.no_rules(false);
+    world.remove_rules(false);
     assert!(world.shown().is_empty());
 }
 
 #[test]
 fn removed_target_ends_its_operations() {
     let mut world = world();
-    world.vm(&["Migrating"]);
-    world.no_rules(true);
+    world.evaluate_vm(&["Migrating"]);
+    world.remove_rules(true);
     assert!(
         world
-            .seen()
+            .take_changes()
             .contains(&"~Migrating Ended TargetRemoved".to_owned())
     );
 }
 
 #[test]
-fn result_of_older_rules_is_dropped() {
+fn the_result_of_replaced_rules_is_ignored() {
     let mut world = world();
     let old = world.generation;
-    world.rules(&[("vm-rules", &["Stopping"])]);
+    world.set_rules(&[("vm-rules", &["Stopping"])]);
     let finding = Finding {
         rule_set: world.book.rule_sets[0].clone(),
         operation: "Migrating".into(),
@@ -661,7 +676,7 @@ fn result_of_older_rules_is_dropped() {
         target: world.target.clone(),
         namespace: None,
     };
-    world.message(Message::Feed {
+    world.send(Message::Feed {
         source,
         generation: old,
         event,
@@ -670,15 +685,15 @@ fn result_of_older_rules_is_dropped() {
 }
 
 #[test]
-fn successor_within_the_same_second_is_another_object() {
+fn a_second_run_within_the_same_second_is_another_object() {
     let mut world = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     });
-    world.vm(&["Migrating"]);
-    world.vm(&[]);
-    world.vm(&["Migrating"]);
+    world.evaluate_vm(&["Migrating"]);
+    world.evaluate_vm(&[]);
+    world.evaluate_vm(&["Migrating"]);
     let shown = world.shown();
     let starts: BTreeSet<_> = shown
         .iter()
@@ -687,7 +702,7 @@ fn successor_within_the_same_second_is_another_object() {
                 .metadata
                 .creation_timestamp
                 .clone()
-                .expect("a start")
+                .expect("an operation has a start")
                 .0
         })
         .collect();
@@ -697,7 +712,7 @@ fn successor_within_the_same_second_is_another_object() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Sees(u8, u8),
+    Evaluates(u8, u8),
     Deletes(u8),
     Waits(u8),
     Lost,
@@ -708,7 +723,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (0..3_u8, 0..4_u8).prop_map(|(vm, what)| Step::Sees(vm, what)),
+        6 => (0..3_u8, 0..4_u8).prop_map(|(vm, what)| Step::Evaluates(vm, what)),
         1 => (0..3_u8).prop_map(Step::Deletes),
         3 => (0..40_u8).prop_map(Step::Waits),
         1 => Just(Step::Lost),
@@ -731,8 +746,8 @@ fn operations(what: u8) -> Vec<&'static str> {
 }
 
 proptest! {
-    /// For any order of events: in the end, the shown operations are those that were last detected,
-    /// and no other state remains.
+    /// After any order of events, the operations that were last detected are shown, and no other
+    /// operations. No timer is left.
     #[test]
     fn no_completion_is_lost_in_any_order_of_events(steps in steps()) {
         let mut world = world();
@@ -740,39 +755,39 @@ proptest! {
         let mut rules = 3;
         for step in steps {
             match step {
-                Step::Sees(vm, what) => {
+                Step::Evaluates(vm, what) => {
                     let what = what & rules;
                     last.insert(vm, what);
-                    if rules != 0 { world.sees(subject(&vm.to_string()), &operations(what)); }
+                    if rules != 0 { world.evaluate(subject(&vm.to_string()), &operations(what)); }
                 }
                 Step::Deletes(vm) => {
                     last.remove(&vm);
-                    world.feed(FeedEvent::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
+                    world.send_event(FeedEvent::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
                 }
-                Step::Waits(seconds) => world.after(Duration::from_secs(seconds.into())),
-                Step::Lost => world.feed(FeedEvent::Lost),
-                Step::Synced => world.feed(FeedEvent::Synced { missing: None }),
+                Step::Waits(seconds) => world.advance(Duration::from_secs(seconds.into())),
+                Step::Lost => world.send_event(FeedEvent::Lost),
+                Step::Synced => world.send_event(FeedEvent::Synced { missing: None }),
                 Step::Relist(state) => {
                     last.clear();
-                    world.feed(FeedEvent::Reset);
+                    world.send_event(FeedEvent::Reset);
                     for (vm, what) in state {
                         let what = what & rules;
                         last.insert(vm, what);
-                        if rules != 0 { world.sees(subject(&vm.to_string()), &operations(what)); }
+                        if rules != 0 { world.evaluate(subject(&vm.to_string()), &operations(what)); }
                     }
-                    world.feed(FeedEvent::Synced { missing: None });
+                    world.send_event(FeedEvent::Synced { missing: None });
                 }
                 Step::Rules(new) => {
                     rules = new;
-                    if new == 0 { world.no_rules(false) } else { world.rules(&[("vm-rules", &operations(new))]) }
+                    if new == 0 { world.remove_rules(false) } else { world.set_rules(&[("vm-rules", &operations(new))]) }
                     last.clear();
-                    world.feed(FeedEvent::Reset);
-                    world.feed(FeedEvent::Synced { missing: None });
+                    world.send_event(FeedEvent::Reset);
+                    world.send_event(FeedEvent::Synced { missing: None });
                 }
             }
         }
-        world.feed(FeedEvent::Synced { missing: None });
-        world.after(DEBOUNCE);
+        world.send_event(FeedEvent::Synced { missing: None });
+        world.advance(DEBOUNCE);
         let shown: BTreeSet<_> = world
             .shown()
             .into_iter()
@@ -783,6 +798,6 @@ proptest! {
             .flat_map(|(vm, what)| operations(*what & rules).into_iter().map(|operation| (vm.to_string(), operation.to_owned())))
             .collect();
         prop_assert_eq!(shown, expected);
-        prop_assert!(world.tracker.next_deadline().is_none(), "no timer is left over");
+        prop_assert!(world.tracker.next_deadline().is_none(), "a timer is left over");
     }
 }

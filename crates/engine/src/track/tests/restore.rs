@@ -1,5 +1,5 @@
-//! Tests of restarts in persistence mode. A new tracker continues from custom resources, which any
-//! user may have edited.
+//! Tests of restarts in persistence mode. A new tracker restores operations from custom resources,
+//! which users may have edited.
 
 use super::*;
 use crate::rules::RuleSetsWithoutBook;
@@ -16,8 +16,8 @@ pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
     }
 }
 
-/// A state without operations, in which `ns` and the namespaces of these have existed from the
-/// start.
+/// Returns an initial state without operations. Its existing namespaces are `ns` and the namespaces
+/// of the subjects of `operations`. All were created in 1970.
 pub(super) fn initial_state<'a>(
     world: &World,
     operations: impl Iterator<Item = &'a InFlightOperation>,
@@ -27,12 +27,13 @@ pub(super) fn initial_state<'a>(
         .chain(["ns".to_owned()])
         .map(|name| (name, Timestamp::UNIX_EPOCH))
         .collect();
-    let cluster_namespace = &world.tracker.ledger.settings.cluster_namespace;
+    let cluster_namespace = &world.tracker.shared.settings.cluster_namespace;
     InitialState::new(cluster_namespace.clone(), Some(namespaces))
 }
 
 impl World {
-    /// A server that starts `away` later, with a custom resource for each operation of this one.
+    /// Restarts the server. The new server starts `away` later, and has a custom resource for each
+    /// operation of this server.
     fn restarted(&self, away: Duration) -> World {
         self.restarted_with(settings(None), away, self.shown())
     }
@@ -43,47 +44,50 @@ impl World {
         away: Duration,
         operations: Vec<InFlightOperation>,
     ) -> World {
-        let mut world = fresh(settings);
+        let mut world = world_without_rules(settings);
         world.now.wall = self.now.wall + away;
         let mut state = initial_state(&world, operations.iter());
         for operation in operations {
             assert!(state.add_custom_resource(operation, world.now));
         }
-        world.message(Message::Resume(Box::new(state)));
+        world.send(Message::Resume(Box::new(state)));
         world
     }
 
-    pub(super) fn booked(&mut self, undecided: &[&str], unserved: &[&str]) {
+    /// Reports that all rule books have been sent, except for the `undecided` and `unserved` rule
+    /// sets.
+    pub(super) fn complete_rule_books(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        self.message(Message::Booked(Arc::new(RuleSetsWithoutBook {
+        self.send(Message::Booked(Arc::new(RuleSetsWithoutBook {
             undecided: names(undecided),
             unserved: names(unserved),
         })));
     }
 
-    pub(super) fn synced(&mut self) {
-        self.feed(FeedEvent::Synced { missing: None });
+    pub(super) fn complete_list(&mut self) {
+        self.send_event(FeedEvent::Synced { missing: None });
     }
 
-    /// The same as [`World::vm`], as part of the first list.
-    pub(super) fn lists(&mut self, what: &[&str]) {
-        self.rules(&RULES);
-        self.feed(FeedEvent::Reset);
-        self.vm(what);
-        self.synced();
-        self.booked(&[], &[]);
+    /// Sends the rules, and a first list with the VM on which the rules detect the operations
+    /// `what`.
+    pub(super) fn complete_first_list(&mut self, what: &[&str]) {
+        self.set_rules(&RULES);
+        self.send_event(FeedEvent::Reset);
+        self.evaluate_vm(what);
+        self.complete_list();
+        self.complete_rule_books(&[], &[]);
     }
 }
 
-/// A world with one operation in flight for ten seconds.
+/// Creates a world with one operation that has been in flight for ten seconds.
 pub(super) fn migrating() -> World {
     let mut world = world();
-    world.vm(&["Migrating"]);
-    world.after(Duration::from_secs(10));
+    world.evaluate_vm(&["Migrating"]);
+    world.advance(Duration::from_secs(10));
     world
 }
 
-/// The fields that must be the same before and after.
+/// Returns the fields that a restart must not change.
 pub(super) fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt::Debug + use<> {
     let metadata = object.metadata.clone();
     (
@@ -98,21 +102,27 @@ pub(super) fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt:
 fn a_restored_operation_continues_unchanged() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
-    let restored = world.one();
-    assert_eq!(identity(&restored), identity(&before.one()));
+    let restored = world.only_operation();
+    assert_eq!(identity(&restored), identity(&before.only_operation()));
     assert_eq!(restored.status.start_time_source, StartTimeSource::Restored);
-    let mut expected = before.one();
+    let mut expected = before.only_operation();
     expected.status.start_time_source = StartTimeSource::Restored;
     expected.metadata.resource_version = restored.metadata.resource_version.clone();
-    assert_eq!(restored, expected, "nothing else differs");
-    let version = world.version;
-    world.lists(&["Migrating"]);
-    assert_eq!(world.version, version, "seen again, nothing changes");
-    // The restored operation behaves like any other.
-    world.vm(&[]);
-    world.after(DEBOUNCE);
     assert_eq!(
-        world.seen(),
+        restored, expected,
+        "only the source of the start may change"
+    );
+    let version = world.version;
+    world.complete_first_list(&["Migrating"]);
+    assert_eq!(
+        world.version, version,
+        "the first evaluation must not change the operation"
+    );
+    // A restored operation completes like any other operation.
+    world.evaluate_vm(&[]);
+    world.advance(DEBOUNCE);
+    assert_eq!(
+        world.take_changes(),
         [
             "+Migrating Progressing Migrating",
             "~Migrating Settling Migrating",
@@ -132,11 +142,11 @@ fn all_values_of_the_rules_are_restored() {
         reason: Some("NoNode".into()),
         message: "Waits for a node".into(),
         progress: Some(40),
-        started: Some("2026-11-21T09:00:00Z".parse().expect("a time")),
+        started: Some("2026-11-21T09:00:00Z".parse().expect("the time is valid")),
         instance: Some("run-1".into()),
         ..RuleValues::default()
     };
-    let told = |world: &mut World, says: RuleValues| {
+    let evaluate_rule = |world: &mut World, says: RuleValues| {
         let evaluation = Evaluation {
             subject: subject("vm"),
             findings: vec![Finding {
@@ -151,165 +161,175 @@ fn all_values_of_the_rules_are_restored() {
             unknown: Vec::new(),
             read_now: false,
         };
-        world.feed(FeedEvent::Evaluated {
+        world.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
     };
-    told(&mut before, says.clone());
+    evaluate_rule(&mut before, says.clone());
     let mut world = before.restarted(Duration::from_secs(5));
     let version = world.version;
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
-    told(&mut world, says.clone());
-    assert_eq!(world.version, version, "{:#?}", world.one());
-    let object = world.one();
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
+    evaluate_rule(&mut world, says.clone());
+    assert_eq!(world.version, version, "{:#?}", world.only_operation());
+    let object = world.only_operation();
     assert_eq!(
         object.status.start_time_source,
         StartTimeSource::Expression,
-        "the rule would say the same again"
+        "a start from `startedAt` must keep its source"
     );
-    // Another run that started while no server was running is a different operation.
+    // If another run started while no server was running, the restored run is replaced.
     let mut world = before.restarted(Duration::from_secs(5));
-    world.seen();
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
+    world.take_changes();
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
     let next = RuleValues {
         instance: Some("run-2".into()),
         started: None,
         ..says
     };
-    told(&mut world, next);
+    evaluate_rule(&mut world, next);
     assert_eq!(
-        world.seen(),
+        world.take_changes(),
         [
             "~Migrating Ended Replaced",
             "-Migrating Ended Replaced",
             "+Migrating Blocked NoNode",
         ]
     );
-    assert_ne!(world.one().metadata.uid, object.metadata.uid);
+    assert_ne!(world.only_operation().metadata.uid, object.metadata.uid);
 }
 
 #[test]
-fn a_restored_operation_that_is_not_detected_settles_before_it_completes() {
+fn a_restored_operation_that_is_not_detected_completes_after_the_debounce_period() {
     let mut world = migrating().restarted(Duration::from_hours(1));
     let back = world.now.wall;
-    world.lists(&[]);
-    assert_eq!(world.one().status.state, State::Settling);
-    world.after(DEBOUNCE / 2);
-    assert_eq!(world.one().status.state, State::Settling);
-    world.after(DEBOUNCE);
+    world.complete_first_list(&[]);
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    world.advance(DEBOUNCE / 2);
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    world.advance(DEBOUNCE);
     assert!(world.shown().is_empty());
-    let seen = world.seen();
+    let seen = world.take_changes();
     assert_eq!(seen[2], "~Migrating Ended NotDetected", "{seen:?}");
     assert!(world.now.wall > back);
 }
 
 #[test]
-fn a_restored_debounce_continues_from_its_start() {
+fn a_restored_debounce_period_continues_for_the_rest_of_its_time() {
     let mut before = migrating();
-    before.vm(&[]);
-    before.after(Duration::from_secs(20));
+    before.evaluate_vm(&[]);
+    before.advance(Duration::from_secs(20));
     let mut world = before.restarted(Duration::from_secs(4));
-    assert_eq!(world.one().status.state, State::Settling);
-    world.lists(&[]);
-    world.after(Duration::from_secs(5));
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    world.complete_first_list(&[]);
+    world.advance(Duration::from_secs(5));
     assert_eq!(world.shown().len(), 1, "29 s of 30 s");
-    world.after(Duration::from_secs(1));
+    world.advance(Duration::from_secs(1));
     assert!(world.shown().is_empty());
-    // The end is withdrawn as usual.
+    // If the first evaluation detects the operation again, the debounce period is cancelled.
     let mut world = before.restarted(Duration::from_secs(4));
-    world.lists(&["Migrating"]);
-    world.after(DEBOUNCE * 2);
-    assert_eq!(world.one().status.state, State::Progressing);
-    assert_eq!(identity(&world.one()), identity(&before.one()));
+    world.complete_first_list(&["Migrating"]);
+    world.advance(DEBOUNCE * 2);
+    assert_eq!(world.only_operation().status.state, State::Progressing);
+    assert_eq!(
+        identity(&world.only_operation()),
+        identity(&before.only_operation())
+    );
 }
 
 #[test]
-fn an_unrecorded_debounce_starts_at_the_last_change_of_the_subject() {
+fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subject() {
     let before = migrating();
-    // Five seconds before the restart it had ended, according to managedFields.
+    // The debounce period counts from the time in `managedFields`.
     let back = before.now.wall + Duration::from_secs(5);
     let changed = |at: Timestamp| {
         let mut world = before.restarted(Duration::from_secs(5));
-        world.rules(&RULES);
-        world.feed(FeedEvent::Reset);
+        world.set_rules(&RULES);
+        world.send_event(FeedEvent::Reset);
         let subject = Subject {
             managed: Some(at),
             ..subject("vm")
         };
-        world.sees(subject, &[]);
-        world.synced();
-        world.booked(&[], &[]);
+        world.evaluate(subject, &[]);
+        world.complete_list();
+        world.complete_rule_books(&[], &[]);
         world
     };
     let mut world = changed(before.now.wall);
-    let object = world.one();
+    let object = world.only_operation();
     assert_eq!(object.status.state, State::Settling);
     let since = before.now.wall + Duration::from_secs(1);
     assert_eq!(condition(&object, "Detected").0, "False");
     assert_eq!(object.status.last_detected.0, since);
-    world.after(Duration::from_secs(25));
+    world.advance(Duration::from_secs(25));
     assert_eq!(world.shown().len(), 1, "29 s of 30 s");
-    // One more restart, after which a custom resource was written, changes nothing.
+    // A second restart does not change the end of the debounce period.
     let mut again = world.restarted(Duration::ZERO);
-    again.lists(&[]);
+    again.complete_first_list(&[]);
     assert_eq!(again.shown().len(), 1);
     for mut world in [world, again] {
-        world.after(Duration::from_secs(1));
+        world.advance(Duration::from_secs(1));
         assert!(world.shown().is_empty());
     }
-    // A time long ago is ignored, because the operation was detected later. A time in the future is
-    // ignored, too.
+    // If the time in `managedFields` is before the last detection, the debounce period counts from
+    // the last detection. If the time is in the future, it counts from now.
     let hours = Duration::from_hours(9);
     for (at, early) in [(back - hours, 15), (back + hours, 0)] {
         let mut world = changed(at);
         let left = DEBOUNCE.saturating_sub(Duration::from_secs(early + 1));
-        world.after(left);
+        world.advance(left);
         assert_eq!(world.shown().len(), 1, "{at}");
-        world.after(Duration::from_secs(1));
+        world.advance(Duration::from_secs(1));
         assert!(world.shown().is_empty(), "{at}");
     }
 }
 
 #[test]
-fn an_expired_debounce_waits_until_the_subject_is_observed() {
+fn after_an_expired_debounce_period_an_operation_stays_until_its_subject_is_evaluated() {
     let mut before = migrating();
-    before.vm(&[]);
+    before.evaluate_vm(&[]);
     let mut world = before.restarted(Duration::from_hours(1));
-    world.after(Duration::from_secs(1));
-    world.rules(&RULES);
-    world.after(Duration::from_secs(1));
-    world.feed(FeedEvent::Reset);
-    world.after(Duration::from_secs(1));
-    assert_eq!(world.one().status.state, State::Settling);
+    world.advance(Duration::from_secs(1));
+    world.set_rules(&RULES);
+    world.advance(Duration::from_secs(1));
+    world.send_event(FeedEvent::Reset);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.only_operation().status.state, State::Settling);
     let mut detected = before.restarted(Duration::from_hours(1));
-    detected.after(Duration::from_secs(1));
-    detected.lists(&["Migrating"]);
-    assert_eq!(identity(&detected.one()), identity(&before.one()));
-    world.vm(&[]);
+    detected.advance(Duration::from_secs(1));
+    detected.complete_first_list(&["Migrating"]);
+    assert_eq!(
+        identity(&detected.only_operation()),
+        identity(&before.only_operation())
+    );
+    world.evaluate_vm(&[]);
     assert!(world.shown().is_empty());
 }
 
 #[test]
 fn restored_operations_of_a_deleted_subject_complete() {
     let mut world = migrating().restarted(Duration::from_secs(5));
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
-    world.sees(subject("other"), &[]);
-    assert_eq!(world.shown().len(), 1, "the list is not over");
-    world.synced();
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
+    world.evaluate(subject("other"), &[]);
+    assert_eq!(
+        world.shown().len(),
+        1,
+        "the operation must stay until the list is complete"
+    );
+    world.complete_list();
     assert!(world.shown().is_empty());
     assert!(
         world
-            .seen()
+            .take_changes()
             .contains(&"~Migrating Ended SubjectDeleted".into())
     );
-    // An operation whose subject is deleted before the list has also ended.
+    // The operation also completes if the subject is deleted before the list is complete.
     let mut world = migrating().restarted(Duration::from_secs(5));
-    world.rules(&RULES);
-    world.feed(FeedEvent::Deleted {
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
@@ -318,138 +338,147 @@ fn restored_operations_of_a_deleted_subject_complete() {
 
 #[test]
 fn restored_operations_of_a_removed_rule_complete_once_all_rules_are_known() {
-    // The rule is removed, but its rule set exists.
+    // The rule was removed, but the rule set still exists.
     let mut world = migrating().restarted(Duration::from_secs(5));
-    world.rules(&[("vm-rules", &["Stopping"])]);
+    world.set_rules(&[("vm-rules", &["Stopping"])]);
     assert_eq!(world.shown().len(), 1);
-    world.booked(&[], &[]);
+    world.complete_rule_books(&[], &[]);
     assert!(world.shown().is_empty());
     assert!(
         world
-            .seen()
+            .take_changes()
             .contains(&"~Migrating Ended RuleRemoved".into())
     );
-    // All rules of the target are removed.
+    // All rules of the target were removed.
     let mut world = migrating().restarted(Duration::from_secs(5));
-    world.booked(&[], &[]);
+    world.complete_rule_books(&[], &[]);
     assert!(
         world
-            .seen()
+            .take_changes()
             .contains(&"~Migrating Ended RuleRemoved".into())
     );
-    // The resource is removed.
+    // The target is no longer served.
     let mut world = migrating().restarted(Duration::from_secs(5));
-    world.booked(&[], &["vm-rules"]);
+    world.complete_rule_books(&[], &["vm-rules"]);
     assert!(
         world
-            .seen()
+            .take_changes()
             .contains(&"~Migrating Ended TargetRemoved".into())
     );
     assert!(world.shown().is_empty());
 }
 
 #[test]
-fn a_renamed_rule_set_takes_over_restored_operations() {
+fn a_renamed_rule_set_continues_restored_operations() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
-    world.rules(&[("new", &["Migrating"])]);
-    world.feed(FeedEvent::Reset);
-    world.booked(&[], &[]);
+    world.set_rules(&[("new", &["Migrating"])]);
+    world.send_event(FeedEvent::Reset);
+    world.complete_rule_books(&[], &[]);
     assert_eq!(world.shown().len(), 1);
-    world.vm(&["new:Migrating"]);
-    world.synced();
-    let object = world.one();
-    assert_eq!(identity(&object), identity(&before.one()));
+    world.evaluate_vm(&["new:Migrating"]);
+    world.complete_list();
+    let object = world.only_operation();
+    assert_eq!(identity(&object), identity(&before.only_operation()));
     assert_eq!(object.status.detected_by, ["new"]);
     assert_eq!(object.status.state, State::Progressing);
 }
 
 #[test]
-fn restored_operations_of_an_undecided_target_stay_with_detected_unknown() {
+fn restored_operations_stay_with_detected_unknown_until_discovery_knows_their_target() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
-    world.booked(&["vm-rules"], &[]);
-    let object = world.one();
+    world.complete_rule_books(&["vm-rules"], &[]);
+    let object = world.only_operation();
     assert_eq!(object.status.phase, Phase::Active);
     assert_eq!(condition(&object, "Detected").0, "Unknown");
-    world.after(DEBOUNCE * 2);
-    // Discovery finally finds the target.
-    world.lists(&["Migrating"]);
-    let object = world.one();
+    world.advance(DEBOUNCE * 2);
+    // Later, discovery finds the target.
+    world.complete_first_list(&["Migrating"]);
+    let object = world.only_operation();
     assert_eq!(condition(&object, "Detected").0, "True");
-    assert_eq!(identity(&object), identity(&before.one()));
-    // Or discovery finally finds that the target does not exist.
+    assert_eq!(identity(&object), identity(&before.only_operation()));
+    // Alternatively, discovery shows later that the target does not exist.
     let mut world = before.restarted(Duration::from_secs(5));
-    world.booked(&["vm-rules"], &[]);
-    world.booked(&[], &["vm-rules"]);
+    world.complete_rule_books(&["vm-rules"], &[]);
+    world.complete_rule_books(&[], &["vm-rules"]);
     assert!(world.shown().is_empty());
 }
 
 #[test]
-fn a_feed_that_cannot_start_ends_no_operations() {
+fn while_a_watch_cannot_start_restored_operations_do_not_complete() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
-    world.rules(&RULES);
-    world.feed(FeedEvent::Lost);
-    world.booked(&[], &[]);
-    world.after(DEBOUNCE * 2);
-    assert_eq!(condition(&world.one(), "Detected").0, "Unknown");
-    world.feed(FeedEvent::Reset);
-    world.vm(&["Migrating"]);
-    world.synced();
-    assert_eq!(condition(&world.one(), "Detected").0, "True");
-    assert_eq!(identity(&world.one()), identity(&before.one()));
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Lost);
+    world.complete_rule_books(&[], &[]);
+    world.advance(DEBOUNCE * 2);
+    assert_eq!(condition(&world.only_operation(), "Detected").0, "Unknown");
+    world.send_event(FeedEvent::Reset);
+    world.evaluate_vm(&["Migrating"]);
+    world.complete_list();
+    assert_eq!(condition(&world.only_operation(), "Detected").0, "True");
+    assert_eq!(
+        identity(&world.only_operation()),
+        identity(&before.only_operation())
+    );
 }
 
 #[test]
-fn rules_that_change_before_their_feed_has_synced_take_over() {
+fn rules_that_change_before_the_first_list_is_complete_continue_restored_operations() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
-    world.rules(&[("vm-rules", &["Migrating", "Starting"])]);
-    world.booked(&[], &[]);
-    world.feed(FeedEvent::Reset);
-    world.vm(&["Migrating"]);
-    world.synced();
-    assert_eq!(identity(&world.one()), identity(&before.one()));
-    world.rules(&[("vm-rules", &["Starting"])]);
-    assert!(world.shown().is_empty(), "as without a restart");
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
+    world.set_rules(&[("vm-rules", &["Migrating", "Starting"])]);
+    world.complete_rule_books(&[], &[]);
+    world.send_event(FeedEvent::Reset);
+    world.evaluate_vm(&["Migrating"]);
+    world.complete_list();
+    assert_eq!(
+        identity(&world.only_operation()),
+        identity(&before.only_operation())
+    );
+    world.set_rules(&[("vm-rules", &["Starting"])]);
+    assert!(
+        world.shown().is_empty(),
+        "a restored operation must complete when its rule is removed"
+    );
 }
 
 #[test]
 fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
     let mut before = world_with(settings(Some(RETENTION)));
-    before.vm(&["Migrating"]);
-    before.after(Duration::from_secs(10));
-    before.vm(&[]);
-    before.after(DEBOUNCE);
-    let over = before.one();
-    assert_eq!(over.status.phase, Phase::Completed);
+    before.evaluate_vm(&["Migrating"]);
+    before.advance(Duration::from_secs(10));
+    before.evaluate_vm(&[]);
+    before.advance(DEBOUNCE);
+    let completed = before.only_operation();
+    assert_eq!(completed.status.phase, Phase::Completed);
     let away = Duration::from_hours(1);
     let restart = |retain| before.restarted_with(settings(retain), away, before.shown());
     let mut world = restart(Some(RETENTION));
-    world.lists(&[]);
-    let mut restored = world.one();
+    world.complete_first_list(&[]);
+    let mut restored = world.only_operation();
     restored
         .metadata
         .resource_version
-        .clone_from(&over.metadata.resource_version);
-    assert_eq!(restored, over);
-    world.after(Duration::from_hours(23) - Duration::from_secs(1));
+        .clone_from(&completed.metadata.resource_version);
+    assert_eq!(restored, completed);
+    world.advance(Duration::from_hours(23) - Duration::from_secs(1));
     assert_eq!(world.shown().len(), 1);
-    world.after(Duration::from_secs(1));
+    world.advance(Duration::from_secs(1));
     assert!(world.shown().is_empty());
-    // It is not shown without retention, or with a shorter retention.
+    // The operation is not shown without retention, or if its retention is over.
     assert!(restart(None).shown().is_empty());
     let short = Retention {
         age: Duration::from_mins(59),
         ..RETENTION
     };
     assert!(restart(Some(short)).shown().is_empty());
-    // It is deleted with its namespace.
+    // The operation is deleted when its namespace is deleted.
     let mut world = restart(Some(RETENTION));
-    world.gone("ns", None);
+    world.delete_namespace("ns", None);
     assert!(world.shown().is_empty());
 }
 
@@ -457,9 +486,9 @@ fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
 fn restored_completed_operations_are_limited_in_any_order() {
     let mut before = world_with(settings(Some(RETENTION)));
     for name in ["a", "b", "c", "d"] {
-        before.sees(subject(name), &["Migrating"]);
-        before.sees(subject(name), &[]);
-        before.after(DEBOUNCE);
+        before.evaluate(subject(name), &["Migrating"]);
+        before.evaluate(subject(name), &[]);
+        before.advance(DEBOUNCE);
     }
     let mut kept = before.shown();
     kept.swap(0, 3);
@@ -476,57 +505,62 @@ fn restored_completed_operations_are_limited_in_any_order() {
 #[test]
 fn a_successor_in_the_same_second_as_a_restored_operation_has_another_name() {
     let mut before = world_with(settings(Some(RETENTION)));
-    before.vm(&["Migrating"]);
-    before.rules(&[("vm-rules", &["Stopping"])]);
-    let over = before.one();
+    before.evaluate_vm(&["Migrating"]);
+    before.set_rules(&[("vm-rules", &["Stopping"])]);
+    let completed = before.only_operation();
     let mut world =
         before.restarted_with(settings(Some(RETENTION)), Duration::ZERO, before.shown());
-    world.lists(&["Migrating"]);
+    world.complete_first_list(&["Migrating"]);
     let names: BTreeSet<_> = world
         .shown()
         .into_iter()
         .map(|it| it.metadata.name)
         .collect();
     assert_eq!(names.len(), 2);
-    assert!(names.contains(&over.metadata.name));
+    assert!(names.contains(&completed.metadata.name));
 }
 
 #[test]
-fn of_two_custom_resources_with_one_uid_the_first_counts() {
+fn of_two_custom_resources_with_the_same_uid_the_first_is_restored() {
     let before = migrating();
     let mut newer = before.shown();
     newer[0].status.message = "newer".into();
     newer.extend(before.shown());
     let mut world = before.restarted_with(settings(None), Duration::ZERO, newer);
-    assert_eq!(world.one().status.message, "newer");
-    assert_eq!(world.seen().len(), 1);
+    assert_eq!(world.only_operation().status.message, "newer");
+    assert_eq!(world.take_changes().len(), 1);
 }
 
 #[test]
 fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
     let mut before = world_with(settings(Some(RETENTION)));
-    before.vm(&["Migrating"]);
-    let goes_on = before.one();
-    before.after(Duration::from_secs(10));
-    before.vm(&[]);
-    before.after(DEBOUNCE);
-    let over = before.one();
-    assert_eq!(identity(&goes_on), identity(&over));
-    for told in [[&goes_on, &over], [&over, &goes_on]] {
-        let told = told.map(Clone::clone).to_vec();
+    before.evaluate_vm(&["Migrating"]);
+    let in_progress = before.only_operation();
+    before.advance(Duration::from_secs(10));
+    before.evaluate_vm(&[]);
+    before.advance(DEBOUNCE);
+    let completed = before.only_operation();
+    assert_eq!(identity(&in_progress), identity(&completed));
+    for resources in [[&in_progress, &completed], [&completed, &in_progress]] {
+        let resources = resources.map(Clone::clone).to_vec();
         let kept = settings(Some(RETENTION));
-        let mut world = before.restarted_with(kept, DEBOUNCE, told.clone());
-        // It is detected again, as a different operation.
-        world.lists(&["Migrating"]);
+        let mut world = before.restarted_with(kept, DEBOUNCE, resources.clone());
+        // The rule detects the operation again, which starts a new run.
+        world.complete_first_list(&["Migrating"]);
         let shown = world.shown();
         assert_eq!(shown.len(), 2, "{shown:?}");
-        let mut restored = shown.into_iter().find(|it| identity(it) == identity(&over));
-        let restored = restored.as_mut().expect("it is shown");
-        let version = &over.metadata.resource_version;
+        let mut restored = shown
+            .into_iter()
+            .find(|it| identity(it) == identity(&completed));
+        let restored = restored.as_mut().expect("the operation must be shown");
+        let version = &completed.metadata.resource_version;
         restored.metadata.resource_version.clone_from(version);
-        assert_eq!(*restored, over, "with the end that was told");
-        // Without retention it is not shown.
-        let world = before.restarted_with(settings(None), DEBOUNCE, told);
+        assert_eq!(
+            *restored, completed,
+            "the operation must keep the end from the custom resource"
+        );
+        // Without retention, the completed operation is not shown.
+        let world = before.restarted_with(settings(None), DEBOUNCE, resources);
         assert!(world.shown().is_empty());
     }
 }
@@ -535,103 +569,118 @@ fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
 fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
     let kept = || settings(Some(RETENTION));
     let mut before = world_with(kept());
-    before.vm(&["Migrating"]);
-    let goes_on = before.one();
+    before.evaluate_vm(&["Migrating"]);
+    let in_progress = before.only_operation();
     for what in [&[] as &[&str], &["Migrating"], &[]] {
-        before.after(Duration::from_secs(10));
-        before.vm(what);
-        before.after(DEBOUNCE);
+        before.advance(Duration::from_secs(10));
+        before.evaluate_vm(what);
+        before.advance(DEBOUNCE);
     }
     let [first, second]: [InFlightOperation; 2] = before.shown().try_into().unwrap();
-    let (over, later) = if identity(&first) == identity(&goes_on) {
+    let (completed, later) = if identity(&first) == identity(&in_progress) {
         (&first, &second)
     } else {
         (&second, &first)
     };
-    let goes_on = &goes_on;
-    // Without its end, with its end, and with a repeated end.
+    let in_progress = &in_progress;
+    // Custom resources of the first run, `in_progress` or `completed`, and of the `later` run. Each
+    // element of the list is one order in which the server reads them.
     let all: [&[&InFlightOperation]; 10] = [
-        &[goes_on, later],
-        &[later, goes_on],
-        &[goes_on, later, goes_on],
-        &[goes_on, later, later],
-        &[goes_on, over, later],
-        &[goes_on, later, over],
-        &[over, goes_on, later],
-        &[over, later, goes_on],
-        &[later, goes_on, over],
-        &[later, over, goes_on],
+        &[in_progress, later],
+        &[later, in_progress],
+        &[in_progress, later, in_progress],
+        &[in_progress, later, later],
+        &[in_progress, completed, later],
+        &[in_progress, later, completed],
+        &[completed, in_progress, later],
+        &[completed, later, in_progress],
+        &[later, in_progress, completed],
+        &[later, completed, in_progress],
     ];
     let unversioned = |it: &InFlightOperation| {
         let mut it = it.clone();
         it.metadata.resource_version = None;
         it
     };
-    for told in all {
-        let operations = told.iter().map(|it| (*it).clone()).collect();
+    for resources in all {
+        let operations = resources.iter().map(|it| (*it).clone()).collect();
         let mut world = before.restarted_with(kept(), DEBOUNCE, operations);
         let shown = world.shown();
         assert_eq!(shown.len(), 2, "{shown:?}");
         let of = |one: &InFlightOperation| {
             let same = shown.iter().find(|it| identity(it) == identity(one));
-            unversioned(same.expect("it is shown"))
+            unversioned(same.expect("the operation must be shown"))
         };
         assert_eq!(of(later), unversioned(later));
-        let is_told = told.contains(&over);
-        if is_told {
-            assert_eq!(of(over), unversioned(over), "with the end that was told");
+        let has_end = resources.contains(&completed);
+        if has_end {
+            assert_eq!(
+                of(completed),
+                unversioned(completed),
+                "the first run must keep the end from its custom resource"
+            );
         } else {
-            let status = of(goes_on).status;
+            let status = of(in_progress).status;
             assert_eq!(status.reason, "Replaced");
             let start = later.metadata.creation_timestamp.as_ref();
             assert_eq!(status.completed.as_ref(), start);
         }
-        // It is detected again as a different operation. The completed one stays for the rest of
-        // its time.
-        world.lists(&["Migrating"]);
+        // The rule detects the operation again, which starts a third run. The completed runs stay
+        // until their retention is over.
+        world.complete_first_list(&["Migrating"]);
         assert_eq!(world.shown().len(), 3);
-        world.after(RETENTION.age);
-        let name = &world.one().metadata.name;
-        assert!(![&over.metadata.name, &later.metadata.name].contains(&name));
+        world.advance(RETENTION.age);
+        let name = &world.only_operation().metadata.name;
+        assert!(![&completed.metadata.name, &later.metadata.name].contains(&name));
     }
-    // The end of an earlier run does not matter.
-    before.vm(&["Migrating"]);
+    // If a third run is in flight, it continues after the restart.
+    before.evaluate_vm(&["Migrating"]);
     let mut shown = before.shown();
     let in_flight = |it: &&InFlightOperation| it.status.phase == Phase::Active;
-    let third = shown.iter().find(in_flight).expect("it is shown").clone();
+    let third = shown
+        .iter()
+        .find(in_flight)
+        .expect("the operation must be shown")
+        .clone();
     for _ in 0..2 {
         let mut world = before.restarted_with(kept(), DEBOUNCE, shown.clone());
-        world.lists(&["Migrating"]);
+        world.complete_first_list(&["Migrating"]);
         let shown_again = world.shown();
-        let goes_on = shown_again.iter().find(in_flight).expect("it goes on");
-        assert_eq!(identity(goes_on), identity(&third));
+        let in_progress = shown_again
+            .iter()
+            .find(in_flight)
+            .expect("the third run must be in flight");
+        assert_eq!(identity(in_progress), identity(&third));
         shown.reverse();
     }
 }
 
-/// The start and end times of the reported operations, in that order. All are in flight when they
-/// arrive, and retained after their end.
-pub(super) fn spans(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
+/// Returns the start and end time of each operation, sorted by the start. The end is None for an
+/// operation in flight.
+pub(super) fn start_and_end_times(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
     let span = |it: &InFlightOperation| {
         let start = it.metadata.creation_timestamp.as_ref();
         let end = it.status.completed.as_ref();
-        (start.expect("a start").0, end.map(|end| end.0))
+        (
+            start.expect("an operation has a start").0,
+            end.map(|end| end.0),
+        )
     };
-    let mut spans: Vec<_> = world.shown().iter().map(span).collect();
-    spans.sort();
-    spans
+    let mut start_and_end_times: Vec<_> = world.shown().iter().map(span).collect();
+    start_and_end_times.sort();
+    start_and_end_times
 }
 
 #[test]
-fn a_new_run_found_after_a_restart_completes_the_earlier_run_at_its_own_start() {
-    let mut before = migrating().one();
+fn a_restored_run_completes_at_the_start_of_the_run_that_is_detected_after_the_restart() {
+    let mut before = migrating().only_operation();
     before.status.instance = Some("a".into());
     let start = migrating().now.wall;
     let minute = Duration::from_mins(1);
     let retain = settings(Some(RETENTION));
     let mut world = migrating().restarted_with(retain, minute, vec![before]);
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
     let subject = Subject {
         managed: Some(start + Duration::from_secs(20)),
         ..subject("vm")
@@ -646,68 +695,70 @@ fn a_new_run_found_after_a_restart_completes_the_earlier_run_at_its_own_start() 
         item: None,
         says: Some(says),
     };
-    world.finds(subject, vec![finding]);
-    let spans = spans(&world);
+    world.evaluate_with(subject, vec![finding]);
+    let start_and_end_times = start_and_end_times(&world);
     let changed = start + Duration::from_secs(20);
-    assert_eq!(spans.len(), 2);
-    assert_eq!(spans[0].1, Some(changed));
-    assert_eq!(spans[1], (changed, None));
+    assert_eq!(start_and_end_times.len(), 2);
+    assert_eq!(start_and_end_times[0].1, Some(changed));
+    assert_eq!(start_and_end_times[1], (changed, None));
 }
 
 #[test]
 fn of_two_active_runs_the_earlier_is_replaced_when_the_later_starts() {
-    let mut both = two_starts();
+    let mut both = two_runs();
     both[0].status.instance = Some("a".into());
     both[1].status.instance = Some("b".into());
     let mut later = world();
-    later.after(Duration::from_hours(2));
+    later.advance(Duration::from_hours(2));
     let retain = settings(Some(RETENTION));
     for _ in 0..2 {
         let world = later.restarted_with(retain.clone(), Duration::ZERO, both.to_vec());
-        let spans = spans(&world);
-        assert_eq!(spans.len(), 2);
-        assert_eq!(spans[0].1, Some(spans[1].0));
+        let start_and_end_times = start_and_end_times(&world);
+        assert_eq!(start_and_end_times.len(), 2);
+        assert_eq!(start_and_end_times[0].1, Some(start_and_end_times[1].0));
         both.reverse();
     }
 }
 
 #[test]
-fn a_run_that_was_seen_to_settle_after_a_later_one_started_ended_before_that() {
+fn an_earlier_run_that_stopped_being_detected_after_the_start_of_a_later_run_ends_at_that_start() {
     let retain = || settings(Some(RETENTION));
     let mut before = world_with(retain());
-    before.vm(&["Migrating"]);
-    before.after(Duration::from_secs(1));
+    before.evaluate_vm(&["Migrating"]);
+    before.advance(Duration::from_secs(1));
     let other = {
-        // The state that another server detected: the operation had ended and started again.
+        // Another server detected a second run, which started 20 seconds after the start of the
+        // first run.
         let mut other = world_with(retain());
-        other.after(Duration::from_secs(20));
-        other.vm(&["Migrating"]);
-        other.after(Duration::from_secs(5));
-        other.vm(&[]);
-        other.after(DEBOUNCE);
-        other.one()
+        other.advance(Duration::from_secs(20));
+        other.evaluate_vm(&["Migrating"]);
+        other.advance(Duration::from_secs(5));
+        other.evaluate_vm(&[]);
+        other.advance(DEBOUNCE);
+        other.only_operation()
     };
-    before.after(Duration::from_secs(24));
-    before.vm(&[]);
-    let told = vec![before.one(), other];
-    let world = before.restarted_with(retain(), DEBOUNCE, told);
-    let spans = spans(&world);
-    assert_eq!(spans.len(), 2);
-    assert_eq!(spans[0].1, Some(spans[1].0));
+    before.advance(Duration::from_secs(24));
+    before.evaluate_vm(&[]);
+    let resources = vec![before.only_operation(), other];
+    let world = before.restarted_with(retain(), DEBOUNCE, resources);
+    let start_and_end_times = start_and_end_times(&world);
+    assert_eq!(start_and_end_times.len(), 2);
+    assert_eq!(start_and_end_times[0].1, Some(start_and_end_times[1].0));
 }
 
-/// The operation of [`migrating`], and one that started an hour later.
-pub(super) fn two_starts() -> [InFlightOperation; 2] {
+/// Returns two runs of an operation: the run of [`migrating`], and a run that started an hour
+/// later.
+pub(super) fn two_runs() -> [InFlightOperation; 2] {
     let mut later = world();
-    later.after(Duration::from_hours(1));
-    later.vm(&["Migrating"]);
-    [migrating().one(), later.one()]
+    later.advance(Duration::from_hours(1));
+    later.evaluate_vm(&["Migrating"]);
+    [migrating().only_operation(), later.only_operation()]
 }
 
 #[test]
-fn an_operation_on_a_cluster_scoped_subject_moves_with_the_setting() {
+fn an_operation_on_a_cluster_scoped_subject_is_restored_in_the_configured_namespace() {
     let mut before = world();
-    before.sees(
+    before.evaluate(
         Subject {
             namespace: None,
             ..subject("node")
@@ -719,14 +770,15 @@ fn an_operation_on_a_cluster_scoped_subject_moves_with_the_setting() {
         ..settings(None)
     };
     let world = before.restarted_with(moved, Duration::ZERO, before.shown());
-    let object = world.one();
+    let object = world.only_operation();
     assert_eq!(object.metadata.namespace.as_deref(), Some("elsewhere"));
-    assert_eq!(object.metadata.uid, before.one().metadata.uid);
+    assert_eq!(object.metadata.uid, before.only_operation().metadata.uid);
 }
 
 #[test]
 fn custom_resources_that_the_server_cannot_have_written_are_ignored() {
-    let good = serde_json::to_value(migrating().one()).expect("it encodes");
+    let good =
+        serde_json::to_value(migrating().only_operation()).expect("an operation can be encoded");
     let long = "x".repeat(254);
     let edits = [
         ("/metadata/name", json!("another")),
@@ -764,33 +816,39 @@ fn custom_resources_that_the_server_cannot_have_written_are_ignored() {
     ];
     for (pointer, value) in edits {
         let mut bad = good.clone();
-        let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
-        bad.pointer_mut(parent).expect("it is there")[field] = value.clone();
-        let bad = serde_json::from_value(bad).expect("still an object");
+        let (parent, field) = pointer
+            .rsplit_once('/')
+            .expect("a JSON pointer contains a slash");
+        bad.pointer_mut(parent).expect("the parent field exists")[field] = value.clone();
+        let bad = serde_json::from_value(bad).expect("the edited JSON is still an operation");
         let operations = vec![
             bad,
-            serde_json::from_value(good.clone()).expect("an object"),
+            serde_json::from_value(good.clone()).expect("the JSON is an operation"),
         ];
         let retain = settings(Some(RETENTION));
         let world = migrating().restarted_with(retain, Duration::ZERO, operations);
         assert_eq!(
-            world.one().metadata.name,
-            migrating().one().metadata.name,
+            world.only_operation().metadata.name,
+            migrating().only_operation().metadata.name,
             "{pointer}: {value}"
         );
         assert_eq!(
-            world.one().status.phase,
+            world.only_operation().status.phase,
             Phase::Active,
             "{pointer}: {value}"
         );
-        assert_eq!(world.one().status.message, "", "{pointer}: {value}");
+        assert_eq!(
+            world.only_operation().status.message,
+            "",
+            "{pointer}: {value}"
+        );
     }
 }
 
 #[test]
 fn implausible_times_are_corrected() {
-    let mut object = migrating().one();
-    let future = "2999-01-01T00:00:00Z".parse().expect("a time");
+    let mut object = migrating().only_operation();
+    let future = "2999-01-01T00:00:00Z".parse().expect("the time is valid");
     object.status.last_detected.0 = future;
     for condition in &mut object.status.conditions {
         condition.last_transition_time.0 = future;
@@ -798,18 +856,19 @@ fn implausible_times_are_corrected() {
     object.status.state = State::Settling;
     let mut world = migrating().restarted_with(settings(None), Duration::ZERO, vec![object]);
     let now = world.now.wall;
-    assert!(world.one().status.last_detected.0 <= now);
-    world.lists(&[]);
-    world.after(DEBOUNCE);
+    assert!(world.only_operation().status.last_detected.0 <= now);
+    world.complete_first_list(&[]);
+    world.advance(DEBOUNCE);
     assert!(
         world.shown().is_empty(),
-        "a debounce is never longer than it is"
+        "a time in the future must not prolong the debounce period"
     );
 }
 
 proptest! {
-    /// For any events before and after the restart or takeover: no operation that is not detected
-    /// is left in flight, and an operation that the first evaluation detects keeps its name.
+    /// Any events can happen before and after the restart or takeover. In the end, only detected
+    /// operations are in flight. A restored operation keeps its UID if the first evaluation detects
+    /// it.
     #[test]
     fn no_completion_is_lost_over_a_restart_or_a_takeover(
         before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),
@@ -821,8 +880,8 @@ proptest! {
         let names = ["a", "b", "c"];
         for (which, detected, pause) in before {
             let what: &[&str] = if detected { &["Migrating"] } else { &[] };
-            world.sees(subject(names[which]), what);
-            world.after(Duration::from_secs(pause));
+            world.evaluate(subject(names[which]), what);
+            world.advance(Duration::from_secs(pause));
         }
         let kept = world.shown();
         let away = Duration::from_secs(away);
@@ -832,18 +891,18 @@ proptest! {
             world.restarted(away)
         };
         prop_assert_eq!(world.version == 0, has_index || kept.is_empty());
-        world.rules(&RULES);
-        world.feed(FeedEvent::Reset);
+        world.set_rules(&RULES);
+        world.send_event(FeedEvent::Reset);
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
         for (which, detected) in after {
             let what: &[&str] = if detected { &["Migrating"] } else { &[] };
-            world.sees(subject(names[which]), what);
+            world.evaluate(subject(names[which]), what);
             first.entry(names[which]).or_insert(detected);
             last.insert(names[which], detected);
         }
-        world.synced();
-        world.booked(&[], &[]);
-        world.after(DEBOUNCE);
+        world.complete_list();
+        world.complete_rule_books(&[], &[]);
+        world.advance(DEBOUNCE);
         let shown = world.shown();
         let found: BTreeSet<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
         let expected: BTreeSet<&str> =

@@ -1,5 +1,5 @@
-//! Tests of completed operations that are still shown, and of those that must not be shown any
-//! more.
+//! Tests of the retention of completed operations: they are shown for a limited time, and not if
+//! their namespace was deleted.
 
 use super::*;
 
@@ -15,8 +15,8 @@ fn retaining(most: usize) -> World {
 }
 
 impl World {
-    /// `name` migrates. Its rule yields the start `started`.
-    fn migrates_since(&mut self, name: &str, started: Timestamp) {
+    /// Evaluates the subject `name`. The rule detects a migration that started at `started`.
+    fn evaluate_migration_since(&mut self, name: &str, started: Timestamp) {
         let finding = Finding {
             rule_set: self.book.rule_sets[0].clone(),
             operation: "Migrating".into(),
@@ -26,21 +26,22 @@ impl World {
                 ..RuleValues::default()
             }),
         };
-        self.finds(subject(name), vec![finding]);
+        self.evaluate_with(subject(name), vec![finding]);
     }
 
-    fn stops(&mut self, name: &str) {
-        self.sees(subject(name), &[]);
+    fn evaluate_undetected(&mut self, name: &str) {
+        self.evaluate(subject(name), &[]);
     }
 
-    fn deletes(&mut self, name: &str) {
-        self.feed(FeedEvent::Deleted {
+    fn delete_subject(&mut self, name: &str) {
+        self.send_event(FeedEvent::Deleted {
             subject: subject(name),
             read: Instant::now(),
         });
     }
 
-    /// `A` for each active operation, `C` for each completed one, sorted by start.
+    /// Returns one letter for each operation, sorted by the start: `A` for an active operation, and
+    /// `C` for a completed operation.
     fn phases(&self) -> String {
         let mut shown = self.shown();
         shown.sort_by_key(|it| it.metadata.creation_timestamp.clone().map(|at| at.0));
@@ -53,34 +54,34 @@ impl World {
 }
 
 #[test]
-fn an_operation_that_restarts_is_not_removed_with_its_completed_predecessor() {
+fn the_retention_of_a_completed_run_does_not_delete_a_later_run() {
     let mut world = retaining(10_000);
     let since = world.now.wall - HOUR;
-    world.migrates_since("vm", since);
-    world.after(HOUR);
-    world.stops("vm");
-    world.after(HOUR + HOUR / 2);
-    world.migrates_since("vm", since);
-    assert_eq!(world.phases(), "CA", "each has a name of its own");
-    world.seen();
-    world.after(HOUR * 23);
+    world.evaluate_migration_since("vm", since);
+    world.advance(HOUR);
+    world.evaluate_undetected("vm");
+    world.advance(HOUR + HOUR / 2);
+    world.evaluate_migration_since("vm", since);
+    assert_eq!(world.phases(), "CA", "both runs must have different names");
+    world.take_changes();
+    world.advance(HOUR * 23);
     assert_eq!(world.phases(), "A");
-    assert_eq!(world.seen(), ["-Migrating Ended NotDetected"]);
+    assert_eq!(world.take_changes(), ["-Migrating Ended NotDetected"]);
 }
 
 #[test]
 fn the_name_of_a_restored_completed_operation_is_reserved_while_it_is_shown() {
     let mut before = retaining(10_000);
     let since = before.now.wall - HOUR;
-    before.migrates_since("vm", since);
-    before.stops("vm");
-    let settings = before.tracker.ledger.settings.clone();
+    before.evaluate_migration_since("vm", since);
+    before.evaluate_undetected("vm");
+    let settings = before.tracker.shared.settings.clone();
     let mut world = before.restarted_with(settings, HOUR * 2, before.shown());
-    world.rules(&[("vm-rules", &["Migrating"])]);
-    world.feed(FeedEvent::Synced { missing: None });
-    world.migrates_since("vm", since);
+    world.set_rules(&[("vm-rules", &["Migrating"])]);
+    world.send_event(FeedEvent::Synced { missing: None });
+    world.evaluate_migration_since("vm", since);
     assert_eq!(world.phases(), "CA");
-    world.after(HOUR * 22);
+    world.advance(HOUR * 22);
     assert_eq!(world.phases(), "A");
 }
 
@@ -88,110 +89,118 @@ fn the_name_of_a_restored_completed_operation_is_reserved_while_it_is_shown() {
 fn the_names_of_many_completed_operations_are_all_reserved() {
     let mut world = retaining(20_000);
     let since = world.now.wall - HOUR;
-    world.migrates_since("vm", since);
-    world.stops("vm");
+    world.evaluate_migration_since("vm", since);
+    world.evaluate_undetected("vm");
     for n in 0..10_001 {
         let other = format!("other-{n}");
-        world.sees(subject(&other), &["Migrating"]);
-        world.stops(&other);
+        world.evaluate(subject(&other), &["Migrating"]);
+        world.evaluate_undetected(&other);
     }
-    world.migrates_since("vm", since);
+    world.evaluate_migration_since("vm", since);
     let shown = world.shown();
     let own = shown.iter().filter(|it| it.spec.subject.name == "vm");
     assert_eq!(own.count(), 2);
 }
 
 #[test]
-fn the_expiry_of_one_completed_operation_keeps_the_names_of_the_others() {
+fn names_of_retained_operations_stay_reserved_when_an_older_operation_expires() {
     let mut world = retaining(10_000);
     let since = world.now.wall - HOUR;
-    world.migrates_since("vm", since);
-    world.stops("vm");
-    world.after(HOUR * 12);
-    world.migrates_since("vm", since);
-    world.stops("vm");
+    world.evaluate_migration_since("vm", since);
+    world.evaluate_undetected("vm");
+    world.advance(HOUR * 12);
+    world.evaluate_migration_since("vm", since);
+    world.evaluate_undetected("vm");
     assert_eq!(world.phases(), "CC");
-    world.after(HOUR * 12);
+    world.advance(HOUR * 12);
     assert_eq!(world.phases(), "C");
-    // The same name as the second of them.
-    world.migrates_since("vm", since + SECOND);
+    // Without the remembered start, this run would have the same name as the second run.
+    world.evaluate_migration_since("vm", since + SECOND);
     assert_eq!(world.phases(), "CA");
-    world.after(HOUR * 12);
+    world.advance(HOUR * 12);
     assert_eq!(world.phases(), "A");
 }
 
 #[test]
-fn an_active_operation_is_never_removed_with_a_completed_one_of_its_name() {
+fn an_active_operation_is_not_deleted_with_a_completed_operation_of_the_same_name() {
     let mut world = retaining(10_000);
     let since = world.now.wall - HOUR;
-    world.migrates_since("vm", since);
-    world.stops("vm");
-    world.tracker.ledger.forget_starts();
-    world.migrates_since("vm", since);
+    world.evaluate_migration_since("vm", since);
+    world.evaluate_undetected("vm");
+    world.tracker.shared.forget_starts();
+    world.evaluate_migration_since("vm", since);
     assert_eq!(world.phases(), "A");
-    world.after(HOUR * 25);
+    world.advance(HOUR * 25);
     assert_eq!(world.phases(), "A");
-    // After its end it is retained as usual.
-    world.stops("vm");
+    // After its end, the operation is retained.
+    world.evaluate_undetected("vm");
     assert_eq!(world.phases(), "C");
-    world.after(HOUR * 24);
+    world.advance(HOUR * 24);
     assert_eq!(world.phases(), "");
 }
 
 #[test]
 fn operations_that_complete_after_their_namespace_was_deleted_are_not_retained() {
     let mut world = retaining(10_000);
-    world.vm(&["Migrating"]);
-    world.gone("ns", None);
-    assert_eq!(world.phases(), "A", "until its feed tells");
-    world.deletes("vm");
+    world.evaluate_vm(&["Migrating"]);
+    world.delete_namespace("ns", None);
+    assert_eq!(
+        world.phases(),
+        "A",
+        "the operation must stay until the deletion of its subject is reported"
+    );
+    world.delete_subject("vm");
     assert_eq!(world.phases(), "");
-    // The same as an operation that was unknown when the namespace was deleted.
-    world.sees(subject("late"), &["Migrating"]);
-    world.deletes("late");
+    // An operation that starts after the deletion of its namespace is not retained either.
+    world.evaluate(subject("late"), &["Migrating"]);
+    world.delete_subject("late");
     assert_eq!(world.phases(), "");
     let other = Subject {
         namespace: Some("other".into()),
         ..subject("other")
     };
-    world.sees(other.clone(), &["Migrating"]);
-    world.sees(other, &[]);
+    world.evaluate(other.clone(), &["Migrating"]);
+    world.evaluate(other, &[]);
     assert_eq!(
         world.phases(),
         "C",
-        "other namespaces have nothing to do with it"
+        "operations in other namespaces must be retained"
     );
 }
 
 #[test]
 fn a_recreated_namespace_retains_operations_that_started_in_it() {
-    for told_at_once in [true, false] {
+    for is_created_known in [true, false] {
         let mut world = retaining(10_000);
-        world.sees(subject("over"), &["Migrating"]);
-        world.stops("over");
-        world.sees(subject("old"), &["Migrating"]);
-        world.after(Duration::from_mins(1));
+        world.evaluate(subject("over"), &["Migrating"]);
+        world.evaluate_undetected("over");
+        world.evaluate(subject("old"), &["Migrating"]);
+        world.advance(Duration::from_mins(1));
         let created = world.now.wall;
-        world.sees(subject("new"), &["Migrating"]);
-        world.stops("new");
-        if told_at_once {
-            world.gone("ns", Some(created));
-            assert_eq!(world.phases(), "AC", "what the new one has stays");
+        world.evaluate(subject("new"), &["Migrating"]);
+        world.evaluate_undetected("new");
+        if is_created_known {
+            world.delete_namespace("ns", Some(created));
+            assert_eq!(
+                world.phases(),
+                "AC",
+                "the operation that started in the new namespace must stay"
+            );
         } else {
-            world.gone("ns", None);
+            world.delete_namespace("ns", None);
             let name = "ns".into();
-            world.message(Message::NamespaceMade { name, created });
+            world.send(Message::NamespaceMade { name, created });
             assert_eq!(world.phases(), "A");
         }
-        world.deletes("old");
+        world.delete_subject("old");
         let before = world.phases();
-        world.sees(subject("newer"), &["Migrating"]);
-        world.deletes("newer");
+        world.evaluate(subject("newer"), &["Migrating"]);
+        world.delete_subject("newer");
         assert_eq!(world.phases(), before + "C");
-        // It is deleted, too.
-        world.gone("ns", None);
-        world.sees(subject("newest"), &["Migrating"]);
-        world.deletes("newest");
+        // The new namespace is deleted, too.
+        world.delete_namespace("ns", None);
+        world.evaluate(subject("newest"), &["Migrating"]);
+        world.delete_subject("newest");
         assert_eq!(world.phases(), "");
     }
 }
@@ -199,24 +208,28 @@ fn a_recreated_namespace_retains_operations_that_started_in_it() {
 #[test]
 fn a_deleted_namespace_is_remembered_while_it_has_active_operations() {
     let mut world = retaining(10_000);
-    world.vm(&["Migrating"]);
-    world.gone("ns", None);
-    world.gone("empty", None);
-    world.feed(FeedEvent::Lost);
-    world.after(HOUR);
-    world.after(HOUR);
-    world.feed(FeedEvent::Reset);
-    world.feed(FeedEvent::Synced { missing: None });
-    assert_eq!(world.phases(), "", "its end is found out after the gap");
-    // At most one hour without retention.
-    world.after(HOUR);
+    world.evaluate_vm(&["Migrating"]);
+    world.delete_namespace("ns", None);
+    world.delete_namespace("empty", None);
+    world.send_event(FeedEvent::Lost);
+    world.advance(HOUR);
+    world.advance(HOUR);
+    world.send_event(FeedEvent::Reset);
+    world.send_event(FeedEvent::Synced { missing: None });
+    assert_eq!(
+        world.phases(),
+        "",
+        "an operation that ended during the interruption must not be retained"
+    );
+    // One hour later, the deleted namespaces have been forgotten.
+    world.advance(HOUR);
     for namespace in ["ns", "empty"] {
         let subject = Subject {
             namespace: Some(namespace.into()),
             ..subject(namespace)
         };
-        world.sees(subject.clone(), &["Migrating"]);
-        world.sees(subject, &[]);
+        world.evaluate(subject.clone(), &["Migrating"]);
+        world.evaluate(subject, &[]);
     }
     assert_eq!(world.phases(), "CC");
 }

@@ -1,10 +1,11 @@
-//! Tests of the start time of a detected operation.
+//! Tests of the start and end times of operations, which come from the times of the object's
+//! changes in `managedFields`.
 
 use super::*;
 use ifo_api::live::StartTimeSource;
 
-/// The subject after a change.
-fn changed(name: &str, managed: Timestamp) -> Subject {
+/// Returns a subject that last changed at `managed`.
+fn subject_changed_at(name: &str, managed: Timestamp) -> Subject {
     Subject {
         managed: Some(managed),
         ..subject(name)
@@ -13,32 +14,32 @@ fn changed(name: &str, managed: Timestamp) -> Subject {
 
 fn start(object: &InFlightOperation) -> Timestamp {
     let created = object.metadata.creation_timestamp.as_ref();
-    created.expect("a start").0
+    created.expect("an operation has a start").0
 }
 
 #[test]
 fn operations_found_by_the_first_list_start_at_the_newest_managed_time() {
     let mut world = world();
-    world.rules(&[("vm-rules", &["Migrating"])]);
-    world.feed(FeedEvent::Reset);
-    let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("a time");
+    world.set_rules(&[("vm-rules", &["Migrating"])]);
+    world.send_event(FeedEvent::Reset);
+    let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("the time is valid");
     let later = world.now.wall + Duration::from_hours(1);
-    world.sees(
+    world.evaluate(
         Subject {
             managed: Some(earlier),
             ..subject("a")
         },
         &["Migrating"],
     );
-    world.sees(
+    world.evaluate(
         Subject {
             managed: Some(later),
             ..subject("b")
         },
         &["Migrating"],
     );
-    world.feed(FeedEvent::Synced { missing: None });
-    world.sees(
+    world.send_event(FeedEvent::Synced { missing: None });
+    world.evaluate(
         Subject {
             managed: Some(earlier),
             ..subject("c")
@@ -48,37 +49,44 @@ fn operations_found_by_the_first_list_start_at_the_newest_managed_time() {
     let starts: Vec<_> = world
         .shown()
         .into_iter()
-        .map(|object| object.metadata.creation_timestamp.expect("a start").0)
+        .map(|object| {
+            object
+                .metadata
+                .creation_timestamp
+                .expect("an operation has a start")
+                .0
+        })
         .collect();
     assert_eq!(
         starts,
         [earlier, world.now.wall, world.now.wall],
-        "never later than now, and only at the first sync"
+        "a start must not be in the future, and old times count only in the first list"
     );
 }
 
 #[test]
-fn an_operation_first_seen_in_an_event_starts_at_the_time_of_that_change() {
-    // 0.7 s after a full second, with changes at full seconds, as the kube-apiserver writes them.
+fn an_operation_starts_at_the_time_of_the_change_that_is_reported() {
+    // The server detects the operation 0.7 s after a full second. The kube-apiserver rounds the
+    // time of the change down to a full second.
     let started = |change: i64| {
         let mut world = world();
         let began = world.now.wall;
-        world.after(Duration::from_millis(700));
+        world.advance(Duration::from_millis(700));
         let managed = began + jiff::SignedDuration::from_secs(change);
-        world.sees(changed("vm", managed), &["Migrating"]);
-        let shown = world.one();
+        world.evaluate(subject_changed_at("vm", managed), &["Migrating"]);
+        let shown = world.only_operation();
         assert_eq!(shown.status.start_time_source, StartTimeSource::Detected);
         start(&shown).as_second() - began.as_second()
     };
     assert_eq!(started(0), 0);
     assert_eq!(started(-1), -1);
     assert_eq!(started(-9), -9);
-    assert_eq!(started(-10), 0, "it was held up");
-    assert_eq!(started(1), 0, "nothing starts in the future");
+    assert_eq!(started(-10), 0, "a change that is too old must not count");
+    assert_eq!(started(1), 0, "a start must not be in the future");
 }
 
 #[test]
-fn two_replicas_that_see_one_event_in_different_seconds_give_the_same_name() {
+fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_name() {
     let names = |late: Duration| {
         let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
@@ -86,13 +94,16 @@ fn two_replicas_that_see_one_event_in_different_seconds_give_the_same_name() {
             cluster_namespace: "ifo-system".into(),
         });
         let began = world.now.wall;
-        world.after(late);
-        world.sees(changed("vm", began), &["Migrating"]);
-        // Another run is a different operation for both servers.
-        world.after(DEBOUNCE);
-        world.sees(changed("vm", began + DEBOUNCE), &[]);
-        world.after(DEBOUNCE);
-        world.sees(changed("vm", began + DEBOUNCE * 2), &["Migrating"]);
+        world.advance(late);
+        world.evaluate(subject_changed_at("vm", began), &["Migrating"]);
+        // Both servers also derive the same name for the next run.
+        world.advance(DEBOUNCE);
+        world.evaluate(subject_changed_at("vm", began + DEBOUNCE), &[]);
+        world.advance(DEBOUNCE);
+        world.evaluate(
+            subject_changed_at("vm", began + DEBOUNCE * 2),
+            &["Migrating"],
+        );
         let shown = world.shown();
         assert_eq!(shown.len(), 2);
         let identity = |it: InFlightOperation| (it.metadata.name, it.metadata.uid);
@@ -105,44 +116,49 @@ fn two_replicas_that_see_one_event_in_different_seconds_give_the_same_name() {
 
 #[test]
 fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
-    let ends = |late: Duration| {
+    let start_and_end_seconds = |late: Duration| {
         let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             cluster_namespace: "ifo-system".into(),
         });
-        world.spec(
+        world.set_rule_set(
             "rules:\n\
              - {operation: Migrating, expression: 'true', supersedes: ['*']}\n\
              - {operation: Stopping, expression: 'true', supersedes: ['*']}",
         );
-        world.feed(FeedEvent::Reset);
-        world.feed(FeedEvent::Synced { missing: None });
+        world.send_event(FeedEvent::Reset);
+        world.send_event(FeedEvent::Synced { missing: None });
         let began = world.now.wall;
-        world.after(late);
-        world.sees(changed("vm", began), &["Migrating"]);
-        world.after(DEBOUNCE);
-        // One server takes over, and the operation is then not detected any more.
-        world.sees(changed("vm", began + DEBOUNCE), &["Stopping"]);
-        world.after(DEBOUNCE);
-        world.sees(changed("vm", began + DEBOUNCE * 2), &[]);
-        world.after(DEBOUNCE);
+        world.advance(late);
+        world.evaluate(subject_changed_at("vm", began), &["Migrating"]);
+        world.advance(DEBOUNCE);
+        // The second operation supersedes the first, and is then no longer detected.
+        world.evaluate(subject_changed_at("vm", began + DEBOUNCE), &["Stopping"]);
+        world.advance(DEBOUNCE);
+        world.evaluate(subject_changed_at("vm", began + DEBOUNCE * 2), &[]);
+        world.advance(DEBOUNCE);
         let seconds = |at: Timestamp| at.as_second() - began.as_second();
         let mut spans: Vec<[i64; 2]> = world
             .shown()
             .iter()
             .map(|it| {
-                let completed = it.status.completed.as_ref().expect("it is over").0;
+                let completed = it
+                    .status
+                    .completed
+                    .as_ref()
+                    .expect("the operation must be completed")
+                    .0;
                 [start(it), completed].map(seconds)
             })
             .collect();
         spans.sort_unstable();
         spans
     };
-    let early = ends(Duration::from_millis(900));
+    let early = start_and_end_seconds(Duration::from_millis(900));
     assert_eq!(early, [[0, 30], [30, 60]]);
-    assert_eq!(early, ends(Duration::from_millis(1_100)));
-    assert_eq!(early, ends(Duration::from_secs(9)));
+    assert_eq!(early, start_and_end_seconds(Duration::from_millis(1_100)));
+    assert_eq!(early, start_and_end_seconds(Duration::from_secs(9)));
 }
 
 #[test]
@@ -153,15 +169,20 @@ fn no_operation_ends_before_its_start() {
         cluster_namespace: "ifo-system".into(),
     });
     let began = world.now.wall;
-    // The second run within a second is shown with a start in the next second.
+    // The second run in the same second gets a start in the next second.
     for operations in [&["Migrating"], &[][..], &["Migrating"], &[]] {
-        world.after(Duration::from_millis(100));
-        world.sees(changed("vm", began), operations);
+        world.advance(Duration::from_millis(100));
+        world.evaluate(subject_changed_at("vm", began), operations);
     }
     let shown = world.shown();
     assert_eq!(shown.len(), 2);
     for it in shown {
-        let completed = it.status.completed.as_ref().expect("it is over").0;
+        let completed = it
+            .status
+            .completed
+            .as_ref()
+            .expect("the operation must be completed")
+            .0;
         assert!(completed >= start(&it), "{completed} {}", start(&it));
     }
 }
@@ -169,17 +190,17 @@ fn no_operation_ends_before_its_start() {
 #[test]
 fn the_time_of_a_change_is_not_stored_with_the_subject() {
     let mut world = world();
-    world.sees(changed("vm", world.now.wall), &["Migrating"]);
+    world.evaluate(subject_changed_at("vm", world.now.wall), &["Migrating"]);
     let tracked = world
         .tracker
         .subjects
         .values()
         .next()
-        .expect("it is tracked");
+        .expect("the tracker must have a subject");
     assert_eq!(tracked.view.subject.managed, None);
-    // An operation that is detected hours later does not get the time of that change as its start.
-    world.after(Duration::from_hours(3));
-    world.sees(subject("vm"), &["Migrating", "Stopping"]);
+    // An operation that is detected hours later must not start at the time of that change.
+    world.advance(Duration::from_hours(3));
+    world.evaluate(subject("vm"), &["Migrating", "Stopping"]);
     let shown = world.shown();
     let stopping = shown.iter().find(|it| it.spec.operation == "Stopping");
     assert_eq!(stopping.map(start), Some(world.now.wall));
@@ -194,12 +215,13 @@ fn a_run_starts_no_earlier_than_the_reported_end_of_the_previous_run() {
     });
     let began = world.now.wall;
     let at = |second| began + jiff::SignedDuration::from_secs(second);
-    world.sees(changed("vm", began), &["Migrating"]);
-    world.after(Duration::from_secs(12));
-    // The event was delayed, so the operation ends now. Later events were delayed less.
-    world.sees(changed("vm", at(1)), &[]);
-    world.after(Duration::from_secs(4));
-    world.sees(changed("vm", at(11)), &["Migrating"]);
+    world.evaluate(subject_changed_at("vm", began), &["Migrating"]);
+    world.advance(Duration::from_secs(12));
+    // The event of the end was delayed by 11 s. This is too long, so the end is the current time.
+    // The event of the next start is delayed by only 5 s.
+    world.evaluate(subject_changed_at("vm", at(1)), &[]);
+    world.advance(Duration::from_secs(4));
+    world.evaluate(subject_changed_at("vm", at(11)), &["Migrating"]);
     let mut shown = world.shown();
     shown.sort_by_key(start);
     let ended = shown[0].status.completed.as_ref().map(|time| time.0);

@@ -1,6 +1,9 @@
-//! Tests of takeovers, in which a new leader continues from the objects of its own index.
+//! Tests of takeovers, in which a new leader restores operations from its own index. The new leader
+//! was a follower, so its index contains the operations of the previous leader.
 
-use super::restore::{RULES, identity, initial_state, migrating, settings, spans, two_starts};
+use super::restore::{
+    RULES, identity, initial_state, migrating, settings, start_and_end_times, two_runs,
+};
 use super::*;
 use ifo_api::live::StartTimeSource;
 use serde_json::{Value, json};
@@ -8,47 +11,51 @@ use serde_json::{Value, json};
 const SECOND: Duration = Duration::from_secs(1);
 
 impl World {
-    /// The next leader, `away` later. Its index has the objects of this one, and `add` sets the
-    /// rest of its initial state.
+    /// Creates the next leader, which starts `away` later with the index of this leader. `add` adds
+    /// further operations to its initial state.
     fn taken_over_with(
         &self,
         settings: TrackerSettings,
         away: Duration,
         add: impl FnOnce(&mut InitialState, ClockReading),
     ) -> World {
-        let mut world = fresh(settings);
+        let mut world = world_without_rules(settings);
         world.objects.clone_from(&self.objects);
         world.now.wall = self.now.wall + away;
-        let mut state = initial_state(&world, self.readable().iter());
+        let mut state = initial_state(&world, self.decodable_operations().iter());
         for (key, json) in &world.objects {
             state.add_index_object(key, json, world.now);
         }
         add(&mut state, world.now);
-        world.message(Message::Resume(Box::new(state)));
+        world.send(Message::Resume(Box::new(state)));
         world
     }
 
-    /// The next leader, `away` later, without retention and custom resources.
+    /// Creates the next leader, which starts `away` later, without retention and custom resources.
     pub(super) fn taken_over(&self, away: Duration) -> World {
         self.taken_over_with(settings(None), away, |_, _| {})
     }
 
-    fn readable(&self) -> Vec<InFlightOperation> {
+    fn decodable_operations(&self) -> Vec<InFlightOperation> {
         let all = self.objects.values();
         all.filter_map(|json| serde_json::from_slice(json).ok())
             .collect()
     }
 
-    /// Edits the only object of the index.
+    /// Edits the only operation in the index.
     fn edit(&mut self, edit: impl FnOnce(&mut Value)) {
-        let json = self.objects.values_mut().next().expect("an object");
-        let mut object = serde_json::from_slice(json).expect("JSON");
+        let json = self
+            .objects
+            .values_mut()
+            .next()
+            .expect("the index has one object");
+        let mut object = serde_json::from_slice(json).expect("the index contains JSON");
         edit(&mut object);
         *json = object.to_string().into_bytes();
     }
 }
 
-/// The subject after a change.
+/// Returns a subject that last changed at `managed`.
 fn changed_at(name: &str, managed: Timestamp) -> Subject {
     Subject {
         managed: Some(managed),
@@ -60,14 +67,14 @@ fn retaining() -> TrackerSettings {
     settings(Some(RETENTION))
 }
 
-/// An operation that completed and is retained.
-fn completed() -> World {
+/// Creates a world with one completed operation that is retained.
+fn world_with_completed() -> World {
     let mut world = world_with(retaining());
-    world.vm(&["Migrating"]);
-    world.after(10 * SECOND);
-    world.vm(&[]);
-    world.after(DEBOUNCE);
-    assert_eq!(world.one().status.phase, Phase::Completed);
+    world.evaluate_vm(&["Migrating"]);
+    world.advance(10 * SECOND);
+    world.evaluate_vm(&[]);
+    world.advance(DEBOUNCE);
+    assert_eq!(world.only_operation().status.phase, Phase::Completed);
     world
 }
 
@@ -78,43 +85,43 @@ fn a_takeover_changes_no_object() {
         namespace: None,
         ..subject("node")
     };
-    before.sees(subject("completed"), &["Migrating"]);
-    before.sees(subject("completed"), &[]);
-    before.after(DEBOUNCE);
-    before.sees(subject("settling"), &["Migrating"]);
-    before.after(SECOND);
-    before.sees(subject("settling"), &[]);
-    before.sees(subject("progressing"), &["Migrating", "Stopping"]);
-    before.sees(node(), &["Migrating"]);
-    before.after(SECOND);
+    before.evaluate(subject("completed"), &["Migrating"]);
+    before.evaluate(subject("completed"), &[]);
+    before.advance(DEBOUNCE);
+    before.evaluate(subject("settling"), &["Migrating"]);
+    before.advance(SECOND);
+    before.evaluate(subject("settling"), &[]);
+    before.evaluate(subject("progressing"), &["Migrating", "Stopping"]);
+    before.evaluate(node(), &["Migrating"]);
+    before.advance(SECOND);
     assert_eq!(before.objects.len(), 5);
     let mut world = before.taken_over_with(retaining(), 2 * SECOND, |_, _| {});
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
     for (subject, what) in [
         (subject("completed"), &[] as &[&str]),
         (subject("settling"), &[]),
         (subject("progressing"), &["Migrating", "Stopping"]),
         (node(), &["Migrating"]),
     ] {
-        world.sees(subject, what);
+        world.evaluate(subject, what);
     }
-    world.synced();
-    world.booked(&[], &[]);
-    assert_eq!(world.seen(), [""; 0]);
+    world.complete_list();
+    world.complete_rule_books(&[], &[]);
+    assert_eq!(world.take_changes(), [""; 0]);
     assert_eq!(world.objects, before.objects);
-    // Each operation ends as usual, and retention continues.
+    // After the takeover, the operations still complete, and their retention continues.
     for name in ["progressing", "node"] {
         let gone = Subject {
             namespace: None,
             ..subject(name)
         };
-        world.feed(FeedEvent::Deleted {
+        world.send_event(FeedEvent::Deleted {
             subject: gone,
             read: Instant::now(),
         });
     }
-    world.after(DEBOUNCE);
+    world.advance(DEBOUNCE);
     let phases: BTreeSet<_> = world
         .shown()
         .iter()
@@ -124,38 +131,41 @@ fn a_takeover_changes_no_object() {
         phases,
         ["NotDetected".into(), "SubjectDeleted".into()].into()
     );
-    world.after(RETENTION.age);
+    world.advance(RETENTION.age);
     assert!(world.shown().is_empty());
 }
 
 #[test]
-fn fields_of_another_release_stay_until_the_operation_changes() {
+fn fields_of_a_newer_release_stay_until_the_operation_changes() {
     let mut before = migrating();
     before.edit(|object| {
         object["status"]["expected"] = json!({"p95": 7});
         object["spec"]["subject"]["zone"] = json!("a");
     });
     let mut world = before.taken_over(SECOND);
-    world.lists(&["Migrating"]);
+    world.complete_first_list(&["Migrating"]);
     assert_eq!(world.objects, before.objects);
-    let before = world.one();
-    world.vm(&[]);
-    assert_eq!(world.one().status.state, State::Settling);
-    assert_eq!(identity(&world.one()), identity(&before));
+    let before = world.only_operation();
+    world.evaluate_vm(&[]);
+    assert_eq!(world.only_operation().status.state, State::Settling);
+    assert_eq!(identity(&world.only_operation()), identity(&before));
 }
 
 #[test]
-fn values_that_a_custom_resource_may_not_have_are_taken_over_from_the_index() {
+fn values_from_the_index_are_taken_over_without_checks() {
     let mut before = migrating();
-    let name = before.one().metadata.name;
+    let name = before.only_operation().metadata.name;
     before.edit(|object| object["status"]["message"] = "x".repeat(10_000).into());
-    // A release that names operations differently.
+    // The UID stands for a release that computes UIDs in another way.
     before.edit(|object| object["metadata"]["uid"] = "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f".into());
     let mut world = before.taken_over(SECOND);
     assert_eq!(world.objects, before.objects);
-    world.lists(&["Migrating"]);
-    assert_eq!(world.one().metadata.name, name);
-    assert_eq!(world.one().metadata.uid, before.one().metadata.uid);
+    world.complete_first_list(&["Migrating"]);
+    assert_eq!(world.only_operation().metadata.name, name);
+    assert_eq!(
+        world.only_operation().metadata.uid,
+        before.only_operation().metadata.uid
+    );
 }
 
 #[test]
@@ -168,19 +178,23 @@ fn an_object_that_cannot_be_decoded_is_deleted() {
         |object| object["spec"]["subject"]["uid"] = Value::Null,
         |object| object["status"]["phase"] = "Completed".into(),
     ];
-    for (place, edit) in edits.into_iter().enumerate() {
+    for (index, edit) in edits.into_iter().enumerate() {
         let mut before = migrating();
         before.edit(edit);
         let mut world = before.taken_over(SECOND);
-        assert!(world.objects.is_empty(), "{place}");
-        world.lists(&["Migrating"]);
-        assert_eq!(world.shown().len(), 1, "it is detected anew");
+        assert!(world.objects.is_empty(), "{index}");
+        world.complete_first_list(&["Migrating"]);
+        assert_eq!(
+            world.shown().len(),
+            1,
+            "the operation must be detected again"
+        );
     }
 }
 
 #[test]
 fn a_completed_operation_that_is_not_retained_is_deleted() {
-    let before = completed();
+    let before = world_with_completed();
     let short = Retention {
         age: Duration::from_mins(1),
         ..RETENTION
@@ -204,13 +218,13 @@ fn a_completed_operation_that_is_not_retained_is_deleted() {
 }
 
 #[test]
-fn nothing_is_retained_of_a_namespace_that_was_deleted_before_the_takeover() {
+fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retained() {
     let later = |world: &World| world.now.wall + Duration::from_hours(1);
-    let over = completed();
-    let cases = [None, Some(later(&over))];
+    let completed = world_with_completed();
+    let cases = [None, Some(later(&completed))];
     for created in cases {
         let take_over = |before: &World| {
-            let mut world = fresh(retaining());
+            let mut world = world_without_rules(retaining());
             world.objects.clone_from(&before.objects);
             world.now.wall = before.now.wall + Duration::from_hours(2);
             let named = created.map(|created| ("ns".to_owned(), created));
@@ -219,19 +233,19 @@ fn nothing_is_retained_of_a_namespace_that_was_deleted_before_the_takeover() {
             for (key, json) in &world.objects {
                 state.add_index_object(key, json, world.now);
             }
-            world.message(Message::Resume(Box::new(state)));
+            world.send(Message::Resume(Box::new(state)));
             world
         };
-        assert!(take_over(&over).objects.is_empty());
-        // An operation in flight ends when its subject is known to be deleted.
+        assert!(take_over(&completed).objects.is_empty());
+        // An operation in flight completes when the first list does not contain its subject.
         let mut world = take_over(&migrating());
-        assert_eq!(world.one().status.phase, Phase::Active);
-        world.rules(&RULES);
-        world.feed(FeedEvent::Reset);
-        world.synced();
+        assert_eq!(world.only_operation().status.phase, Phase::Active);
+        world.set_rules(&RULES);
+        world.send_event(FeedEvent::Reset);
+        world.complete_list();
         assert!(
             world
-                .seen()
+                .take_changes()
                 .contains(&"~Migrating Ended SubjectDeleted".into())
         );
         assert!(world.objects.is_empty());
@@ -240,23 +254,24 @@ fn nothing_is_retained_of_a_namespace_that_was_deleted_before_the_takeover() {
 
 #[test]
 fn all_objects_stay_if_the_namespaces_cannot_be_read() {
-    for before in [completed(), migrating()] {
-        let mut world = fresh(retaining());
+    for before in [world_with_completed(), migrating()] {
+        let mut world = world_without_rules(retaining());
         world.objects.clone_from(&before.objects);
         world.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
         for (key, json) in &world.objects {
             state.add_index_object(key, json, world.now);
         }
-        world.message(Message::Resume(Box::new(state)));
+        world.send(Message::Resume(Box::new(state)));
         assert_eq!(world.objects, before.objects);
-        // Only custom resources in flight are used, because their subjects are read.
-        let mut world = fresh(retaining());
+        // Custom resources are restored only if they are in flight, because the server evaluates
+        // their subjects anyway.
+        let mut world = world_without_rules(retaining());
         world.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
-        assert!(state.add_custom_resource(before.one(), world.now));
-        world.message(Message::Resume(Box::new(state)));
-        let stays = before.one().status.phase == Phase::Active;
+        assert!(state.add_custom_resource(before.only_operation(), world.now));
+        world.send(Message::Resume(Box::new(state)));
+        let stays = before.only_operation().status.phase == Phase::Active;
         assert_eq!(world.shown().len(), usize::from(stays));
     }
 }
@@ -267,52 +282,52 @@ fn a_takeover_keeps_the_source_of_the_start() {
         let mut before = migrating();
         before.edit(|object| object["status"]["startTimeSource"] = source.into());
         let mut world = before.taken_over(SECOND);
-        world.lists(&[]);
-        let after = world.one();
+        world.complete_first_list(&[]);
+        let after = world.only_operation();
         assert_eq!(after.status.state, State::Settling);
         let shown = format!("{:?}", after.status.start_time_source);
         assert_eq!(shown, source);
     }
     let world = migrating().taken_over(SECOND);
     assert_eq!(
-        world.one().status.start_time_source,
+        world.only_operation().status.start_time_source,
         StartTimeSource::Detected
     );
 }
 
 #[test]
-fn only_the_completion_of_a_custom_resource_wins_over_the_index() {
-    let over = completed().one();
+fn a_custom_resource_replaces_an_object_of_the_index_only_if_it_is_completed() {
+    let completed = world_with_completed().only_operation();
     let before = {
         let mut before = world_with(retaining());
-        before.vm(&["Migrating"]);
-        before.after(10 * SECOND);
+        before.evaluate_vm(&["Migrating"]);
+        before.advance(10 * SECOND);
         before
     };
-    assert_eq!(identity(&before.one()), identity(&over));
+    assert_eq!(identity(&before.only_operation()), identity(&completed));
     for retain in [Some(RETENTION), None] {
-        let told = over.clone();
+        let custom_resource = completed.clone();
         let mut world = before.taken_over_with(settings(retain), DEBOUNCE * 2, |state, now| {
-            assert!(state.add_custom_resource(told, now));
+            assert!(state.add_custom_resource(custom_resource, now));
         });
-        let seen = world.seen();
+        let seen = world.take_changes();
         assert_eq!(seen[0], "~Migrating Ended NotDetected");
         if retain.is_some() {
             assert_eq!(seen.len(), 1);
-            assert_eq!(world.one(), over);
+            assert_eq!(world.only_operation(), completed);
         } else {
             assert_eq!(seen[1..], ["-Migrating Ended NotDetected"]);
         }
-        // The subject is still detected, so that is another run.
-        world.lists(&["Migrating"]);
+        // The rule still detects the operation, which starts another run.
+        world.complete_first_list(&["Migrating"]);
         let shown = world.shown();
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
-        assert_ne!(active.map(identity), Some(identity(&over)));
+        assert_ne!(active.map(identity), Some(identity(&completed)));
     }
-    // A custom resource lags behind the index.
+    // A custom resource in flight does not replace the object in the index.
     for (before, mut late) in [
-        (before, migrating().one()),
-        (completed(), migrating().one()),
+        (before, migrating().only_operation()),
+        (world_with_completed(), migrating().only_operation()),
     ] {
         late.status.message = "late".into();
         let world = before.taken_over_with(retaining(), DEBOUNCE * 2, |state, now| {
@@ -323,30 +338,36 @@ fn only_the_completion_of_a_custom_resource_wins_over_the_index() {
 }
 
 #[test]
-fn of_two_active_runs_the_earlier_is_replaced_by_the_later() {
-    let [earlier, later] = two_starts();
+fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
+    let [earlier, later] = two_runs();
     let mut base = world();
-    base.after(Duration::from_hours(2));
+    base.advance(Duration::from_hours(2));
     let key = |it: &InFlightOperation| {
-        let name = it.metadata.name.clone().expect("a name");
+        let name = it.metadata.name.clone().expect("an operation has a name");
         Key::new("ns", name)
     };
     for [indexed, written] in [[&earlier, &later], [&later, &earlier]] {
-        let json = serde_json::to_vec(indexed).expect("it encodes");
+        let json = serde_json::to_vec(indexed).expect("an operation can be encoded");
         base.objects = [(key(indexed), json)].into();
         let mut world = base.taken_over_with(retaining(), Duration::ZERO, |state, now| {
             assert!(state.add_custom_resource(written.clone(), now));
         });
-        let spans = spans(&world);
-        assert_eq!(spans.len(), 2);
-        assert_eq!(spans[0].1, Some(spans[1].0));
-        assert_eq!(spans[1].1, None);
+        let start_and_end_times = start_and_end_times(&world);
+        assert_eq!(start_and_end_times.len(), 2);
+        assert_eq!(start_and_end_times[0].1, Some(start_and_end_times[1].0));
+        assert_eq!(start_and_end_times[1].1, None);
         let replaced = world.shown();
         let replaced = replaced
             .iter()
             .find(|it| identity(it) == identity(&earlier));
-        assert_eq!(replaced.expect("it is retained").status.reason, "Replaced");
-        world.lists(&["Migrating"]);
+        assert_eq!(
+            replaced
+                .expect("the operation must be retained")
+                .status
+                .reason,
+            "Replaced"
+        );
+        world.complete_first_list(&["Migrating"]);
         let shown = world.shown();
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
         assert_eq!(active.map(identity), Some(identity(&later)));
@@ -354,23 +375,23 @@ fn of_two_active_runs_the_earlier_is_replaced_by_the_later() {
 }
 
 #[test]
-fn an_operation_whose_start_was_lost_comes_back_under_the_same_name() {
+fn an_operation_that_is_not_in_the_index_is_detected_again_with_the_same_name() {
     let mut before = world();
     let changed = before.now.wall;
-    before.after(SECOND / 2);
-    before.sees(changed_at("vm", changed), &["Migrating"]);
-    let lost = before.one();
+    before.advance(SECOND / 2);
+    before.evaluate(changed_at("vm", changed), &["Migrating"]);
+    let lost = before.only_operation();
     before.objects.clear();
     let mut world = before.taken_over(10 * SECOND);
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
-    world.sees(changed_at("vm", changed), &["Migrating"]);
-    world.synced();
-    assert_eq!(identity(&world.one()), identity(&lost));
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
+    world.evaluate(changed_at("vm", changed), &["Migrating"]);
+    world.complete_list();
+    assert_eq!(identity(&world.only_operation()), identity(&lost));
 }
 
 #[test]
-fn a_successor_within_the_same_second_gets_another_name() {
+fn another_run_within_the_same_second_gets_another_name() {
     for retain in [Some(RETENTION), None] {
         let without_debounce = || TrackerSettings {
             debounce: Duration::ZERO,
@@ -378,9 +399,9 @@ fn a_successor_within_the_same_second_gets_another_name() {
         };
         let mut before = world_with(without_debounce());
         let changed = before.now.wall;
-        before.sees(changed_at("vm", changed), &["Migrating"]);
-        let first = before.one();
-        before.sees(changed_at("vm", changed), &[]);
+        before.evaluate(changed_at("vm", changed), &["Migrating"]);
+        let first = before.only_operation();
+        before.evaluate(changed_at("vm", changed), &[]);
         let deleted: Vec<Vec<u8>> = before
             .changes
             .iter()
@@ -394,151 +415,165 @@ fn a_successor_within_the_same_second_gets_another_name() {
             }
         });
         assert_eq!(world.objects, before.objects);
-        world.rules(&RULES);
-        world.feed(FeedEvent::Reset);
-        world.sees(changed_at("vm", changed), &["Migrating"]);
+        world.set_rules(&RULES);
+        world.send_event(FeedEvent::Reset);
+        world.evaluate(changed_at("vm", changed), &["Migrating"]);
         let shown = world.shown();
         let second = shown.iter().find(|it| it.status.phase == Phase::Active);
         let start = |it: &InFlightOperation| it.metadata.creation_timestamp.clone();
         assert_ne!(second.map(identity), Some(identity(&first)));
-        let next = start(&first).expect("a start").0 + SECOND;
+        let next = start(&first).expect("an operation has a start").0 + SECOND;
         assert_eq!(
-            start(second.expect("it is shown")).map(|it| it.0),
+            start(second.expect("the operation must be shown")).map(|it| it.0),
             Some(next)
         );
     }
 }
 
 #[test]
-fn a_deleted_object_does_not_come_back_with_its_custom_resource() {
-    let before = completed();
-    let json = before.objects.values().next().expect("an object").clone();
-    let told = before.one();
+fn a_custom_resource_does_not_restore_an_operation_that_was_deleted_from_the_index() {
+    let before = world_with_completed();
+    let json = before
+        .objects
+        .values()
+        .next()
+        .expect("the index has one object")
+        .clone();
+    let custom_resource = before.only_operation();
     let mut empty = world();
     empty.now.wall = before.now.wall;
     let world = empty.taken_over_with(retaining(), SECOND, |state, now| {
         state.add_deleted_object(&json, now);
-        assert!(state.add_custom_resource(told, now));
+        assert!(state.add_custom_resource(custom_resource, now));
     });
     assert!(world.objects.is_empty());
 }
 
 #[test]
-fn the_time_before_an_operation_appears_counts_from_the_last_change_of_its_subject() {
+fn appear_after_counts_from_the_last_change_of_the_subject() {
     let rule = |expression: &str| {
         format!("rules:\n- {{operation: Stuck, expression: '{expression}', appearAfter: 10s}}")
     };
     let timed = "object.stuck && now > timestamp(\"2000-01-01T00:00:00Z\")";
     for (expression, counts) in [("object.stuck", true), (timed, false)] {
         for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
-            let mut world = fresh(settings(None));
-            world.message(Message::Resume(Box::new(InitialState::new(
+            let mut world = world_without_rules(settings(None));
+            world.send(Message::Resume(Box::new(InitialState::new(
                 "ifo-system".into(),
                 None,
             ))));
-            world.spec(&rule(expression));
+            world.set_rule_set(&rule(expression));
             let began = world.now.wall - unchanged * SECOND;
-            world.lists_after(unchanged * SECOND, json!({"stuck": true}));
+            world.list_object_unchanged_for(unchanged * SECOND, json!({"stuck": true}));
             let waits = if counts { waits } else { 10 };
             if waits > 0 {
-                world.after((waits - 1) * SECOND);
+                world.advance((waits - 1) * SECOND);
                 assert!(world.shown().is_empty(), "{expression} {unchanged}");
-                world.after(SECOND);
+                world.advance(SECOND);
             }
-            let start = world.one().metadata.creation_timestamp.expect("a start").0;
+            let start = world
+                .only_operation()
+                .metadata
+                .creation_timestamp
+                .expect("an operation has a start")
+                .0;
             assert_eq!(start, began, "{expression} {unchanged}");
         }
     }
 }
 
 #[test]
-fn a_debounce_continues_from_the_last_detection() {
+fn a_debounce_period_continues_from_the_last_detection() {
     let mut before = migrating();
-    before.vm(&[]);
-    before.after(20 * SECOND);
+    before.evaluate_vm(&[]);
+    before.advance(20 * SECOND);
     let mut world = before.taken_over(4 * SECOND);
-    world.lists(&[]);
+    world.complete_first_list(&[]);
     assert_eq!(world.objects, before.objects);
-    world.after(5 * SECOND);
+    world.advance(5 * SECOND);
     assert_eq!(world.shown().len(), 1, "29 s of 30 s");
-    world.after(SECOND);
+    world.advance(SECOND);
     assert!(world.shown().is_empty());
-    // The time ended during the takeover. The operation ends after its subject has been read.
+    // The debounce period ends during the takeover. The operation completes after its subject has
+    // been evaluated.
     let mut world = before.taken_over(Duration::from_mins(1));
-    world.rules(&RULES);
-    world.after(SECOND);
+    world.set_rules(&RULES);
+    world.advance(SECOND);
     assert_eq!(world.objects, before.objects);
-    world.feed(FeedEvent::Reset);
-    world.vm(&[]);
+    world.send_event(FeedEvent::Reset);
+    world.evaluate_vm(&[]);
     assert!(world.shown().is_empty());
 }
 
 #[test]
-fn an_operation_on_a_cluster_scoped_subject_stays_where_the_previous_leader_put_it() {
+fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previous_leader() {
     let mut before = world();
     let node = || Subject {
         namespace: None,
         ..subject("node")
     };
-    before.sees(node(), &["Migrating"]);
-    let told = before.one();
+    before.evaluate(node(), &["Migrating"]);
+    let custom_resource = before.only_operation();
     let moved = TrackerSettings {
         cluster_namespace: "elsewhere".into(),
         ..settings(None)
     };
     let mut world = before.taken_over_with(moved.clone(), SECOND, |_, _| {});
     assert_eq!(world.objects, before.objects);
-    world.rules(&RULES);
-    world.feed(FeedEvent::Reset);
-    world.sees(node(), &["Migrating"]);
-    world.synced();
+    world.set_rules(&RULES);
+    world.send_event(FeedEvent::Reset);
+    world.evaluate(node(), &["Migrating"]);
+    world.complete_list();
     assert_eq!(world.objects, before.objects);
-    // A custom resource of the operation may contain its end. Then the end is shown in the new
-    // namespace.
-    let mut over = told;
-    over.status.phase = Phase::Completed;
-    over.status.state = State::Ended;
-    over.status.completed = Some(over.status.last_detected.clone());
+    // If a custom resource contains the end of the operation, the completed operation is shown in
+    // the new namespace.
+    let mut completed = custom_resource;
+    completed.status.phase = Phase::Completed;
+    completed.status.state = State::Ended;
+    completed.status.completed = Some(completed.status.last_detected.clone());
     let retain = TrackerSettings {
         retain: Some(RETENTION),
         ..moved
     };
     let world = before.taken_over_with(retain, SECOND, |state, now| {
-        assert!(state.add_custom_resource(over, now));
+        assert!(state.add_custom_resource(completed, now));
     });
-    assert_eq!(world.one().metadata.namespace.as_deref(), Some("elsewhere"));
+    assert_eq!(
+        world.only_operation().metadata.namespace.as_deref(),
+        Some("elsewhere")
+    );
 }
 
 #[test]
 fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
-    let told = |name: &str| {
+    let world_with_operation_on = |name: &str| {
         let mut world = world();
-        world.sees(subject(name), &["Migrating"]);
+        world.evaluate(subject(name), &["Migrating"]);
         world
     };
-    let now = told("a").now;
-    let mut world = fresh(settings(None));
+    let now = world_with_operation_on("a").now;
+    let mut world = world_without_rules(settings(None));
     let mut state = initial_state(&world, [].iter());
     state.custom_resources = MAX_RESTORED - 1;
-    assert!(state.add_custom_resource(told("a").one(), now));
-    assert!(!state.add_custom_resource(told("b").one(), now));
-    world.objects = told("c").objects;
+    assert!(state.add_custom_resource(world_with_operation_on("a").only_operation(), now));
+    assert!(!state.add_custom_resource(world_with_operation_on("b").only_operation(), now));
+    world.objects = world_with_operation_on("c").objects;
     for (key, json) in &world.objects {
         state.add_index_object(key, json, now);
     }
-    world.message(Message::Resume(Box::new(state)));
+    world.send(Message::Resume(Box::new(state)));
     let shown = world.shown();
     let names: BTreeSet<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
     assert_eq!(names, ["a", "c"].into());
 }
 
 #[test]
-fn completed_operations_beyond_the_limit_never_appear() {
+fn completed_custom_resources_beyond_the_maximum_are_not_restored() {
     let mut before = world_with(retaining());
     for name in ["a", "b", "c", "d"] {
-        before.sees(subject(name), &["Migrating"]);
-        before.sees(subject(name), &[]);
-        before.after(DEBOUNCE);
+        before.evaluate(subject(name), &["Migrating"]);
+        before.evaluate(subject(name), &[]);
+        before.advance(DEBOUNCE);
     }
     let few = Retention {
         most: 2,
@@ -546,7 +581,7 @@ fn completed_operations_beyond_the_limit_never_appear() {
     };
     let mut world = before.restarted_with(settings(Some(few)), SECOND, before.shown());
     let ended = "+Migrating Ended NotDetected";
-    assert_eq!(world.seen(), [ended, ended]);
+    assert_eq!(world.take_changes(), [ended, ended]);
     let names = |world: &World| {
         let shown = world.shown().into_iter();
         shown
@@ -554,21 +589,31 @@ fn completed_operations_beyond_the_limit_never_appear() {
             .collect::<BTreeSet<_>>()
     };
     assert_eq!(names(&world), ["c".into(), "d".into()].into());
-    // The operations that the index lists are deleted.
+    // Operations in the index beyond the maximum are deleted.
     let world = before.taken_over_with(settings(Some(few)), SECOND, |_, _| {});
     assert_eq!(names(&world), ["c".into(), "d".into()].into());
 }
 
 #[test]
-fn an_object_is_tracked_under_its_index_key() {
+fn a_restored_operation_keeps_the_key_of_its_object_in_the_index() {
     let mut before = migrating();
-    let json = before.objects.pop_first().expect("an object").1;
+    let json = before
+        .objects
+        .pop_first()
+        .expect("the index has one object")
+        .1;
     let key = Key::new("ns", "another");
     before.objects.insert(key.clone(), json.clone());
     before.objects.insert(Key::new("ns", "double"), json);
     let mut world = before.taken_over(SECOND);
-    assert!(world.objects.keys().eq([&key]), "one UID has one object");
-    world.feed(FeedEvent::Lost);
-    world.booked(&[], &[]);
-    assert!(world.objects.is_empty(), "its rule is gone");
+    assert!(
+        world.objects.keys().eq([&key]),
+        "a second object with the same UID must be deleted"
+    );
+    world.send_event(FeedEvent::Lost);
+    world.complete_rule_books(&[], &[]);
+    assert!(
+        world.objects.is_empty(),
+        "an operation without a rule must complete under the key of its object"
+    );
 }

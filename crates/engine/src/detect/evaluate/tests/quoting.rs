@@ -1,4 +1,5 @@
-//! Tests that a reported failure neither quotes a value of the object nor names it.
+//! Tests that reported failures contain neither values nor the name of the object. Users who may
+//! read the status of a rule set are possibly not allowed to read the object.
 
 use super::*;
 use crate::Meter;
@@ -6,10 +7,10 @@ use ifo_cel::DocError;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// A part of every text of the object, its name and its namespace.
+/// A text that every string in the object contains, also the name and the namespace.
 const MARKER: &str = "zqx";
 
-/// The value of every number of the object.
+/// The value of every number in the object.
 const NUMBER: i64 = 918_273_645;
 
 fn object() -> Value {
@@ -22,7 +23,7 @@ fn object() -> Value {
     })
 }
 
-/// A field that fails, and its error.
+/// Expressions that fail, each with a part of the expected error.
 const FAILURES: [(&str, &str); 22] = [
     ("expression: int(object.text) > 1", "conversion"),
     ("expression: object.text", "expected type 'bool'"),
@@ -48,9 +49,11 @@ const FAILURES: [(&str, &str); 22] = [
     ("label: object.map[object.text]", "no such key"),
 ];
 
-/// A rule set with this field, and no other failure.
+/// Returns a rule set in which only the expression in `field` fails.
 fn rule_set(field: &str) -> String {
-    let (name, source) = field.split_once(": ").expect("a field");
+    let (name, source) = field
+        .split_once(": ")
+        .expect("each failure has the form `field: expression`");
     let fields = match name {
         "expression" => format!("expression: \"{source}\""),
         "outcome" => format!("expression: '!object.yes', outcome: \"{source}\""),
@@ -65,11 +68,11 @@ fn rule_set(field: &str) -> String {
     format!("rules:\n- {{operation: Moving, {fields}}}")
 }
 
-/// The label values of the counted failures.
+/// Records the label values of the failures in the metrics.
 #[derive(Debug, Default)]
-struct Counted(Mutex<Vec<String>>);
+struct FailureMeter(Mutex<Vec<String>>);
 
-impl Meter for Counted {
+impl Meter for FailureMeter {
     fn evaluation_failed(&self, rule_set: &str, operation: &str) {
         let mut counted = self.0.lock().expect("no other thread panicked");
         counted.push(format!("{rule_set} {operation}"));
@@ -80,12 +83,12 @@ impl Meter for Counted {
     fn operation_completed(&self, _: &str, _: &str, _: &'static str, _: &str, _: Duration) {}
 }
 
-/// Evaluates the object. Its name and namespace also contain the marker.
-fn marked(book: &RuleBook, meter: &Counted) -> Evaluation {
+/// Evaluates the object that contains the marker.
+fn evaluate_marked_object(book: &RuleBook, meter: &FailureMeter) -> Evaluation {
     let json = object().to_string();
-    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
-    let now = "2026-11-21T10:00:00Z".parse().expect("a time");
-    evaluate(book, &doc, now, meter).expect("it has a name")
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
+    let now = "2026-11-21T10:00:00Z".parse().expect("the time is valid");
+    evaluate(book, &doc, now, meter).expect("the object has a name")
 }
 
 fn assert_no_value(text: &str, field: &str) {
@@ -96,9 +99,9 @@ fn assert_no_value(text: &str, field: &str) {
 #[test]
 fn no_failure_of_any_field_quotes_a_value_or_names_the_object() {
     for (field, want) in FAILURES {
-        let meter = Counted::default();
+        let meter = FailureMeter::default();
         let book = book(&[("set", &rule_set(field))]);
-        let evaluation = marked(&book, &meter);
+        let evaluation = evaluate_marked_object(&book, &meter);
         let errors: Vec<String> = evaluation
             .failures
             .iter()
@@ -110,8 +113,11 @@ fn no_failure_of_any_field_quotes_a_value_or_names_the_object() {
         );
         assert_no_value(&format!("{:?}", evaluation.failures), field);
         assert_no_value(&errors.concat(), field);
-        let kept = book.rule_sets[0].activity.last_failure();
-        assert_no_value(&format!("{:?}", kept.expect("it is kept")), field);
+        let failure = book.rule_sets[0].activity.last_failure();
+        assert_no_value(
+            &format!("{:?}", failure.expect("the failure must be stored")),
+            field,
+        );
         let counted = meter.0.into_inner().expect("no other thread panicked");
         assert!(!counted.is_empty(), "{field}");
         assert_no_value(&counted.concat(), field);
@@ -129,23 +135,27 @@ fn an_undecodable_object_is_not_quoted() {
     ] {
         let error: DocError = Doc::parse(json.as_bytes(), &book.projection)
             .map(|_| ())
-            .expect_err("it is broken");
+            .expect_err("invalid JSON must be refused");
         let subject = Subject {
             name: MARKER.into(),
             namespace: Some(MARKER.into()),
             ..Subject::default()
         };
-        let evaluation = undecided(&book, subject, &error.into(), Timestamp::UNIX_EPOCH, &());
+        let evaluation = undecodable(&book, subject, &error.into(), Timestamp::UNIX_EPOCH, &());
         assert_no_value(&format!("{:?}", evaluation.failures), json);
-        let kept = book.rule_sets[0].activity.last_failure();
-        assert_no_value(&format!("{:?}", kept.expect("it is kept")), json);
+        let failure = book.rule_sets[0].activity.last_failure();
+        assert_no_value(
+            &format!("{:?}", failure.expect("the failure must be stored")),
+            json,
+        );
     }
 }
 
 #[test]
 fn at_most_one_failure_a_minute_is_logged_for_each_rule_set() {
     let activity = crate::rules::Activity::default();
-    let may_log = |second| activity.may_log(Timestamp::from_second(second).expect("a time"));
+    let may_log =
+        |second| activity.may_log(Timestamp::from_second(second).expect("the time is valid"));
     let logged: Vec<i64> = (1_000..1_200).filter(|second| may_log(*second)).collect();
     assert_eq!(logged, [1_000, 1_060, 1_120, 1_180]);
 }
