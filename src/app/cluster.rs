@@ -1,6 +1,9 @@
-//! The server mode: in a cluster, or for a cluster.
+//! Runs the server for a Kubernetes cluster, inside or outside of it. This module connects to the
+//! kube-apiserver, takes part in the leader election, and gives the leader's pipeline its sources:
+//! rule sets, objects and the operations of earlier leaders.
 
 mod certificate;
+mod definition;
 mod namespaces;
 mod registration;
 mod rule_sets;
@@ -44,7 +47,8 @@ const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 /// The Lease with which the replicas elect their leader.
 const LEASE_NAME: &str = "ifo-apiserver";
 
-/// Time limit for the parts of the start without which nothing can be served.
+/// Time limit for reading the CAs with which clients are authenticated. Without them, the server
+/// cannot start.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
@@ -55,7 +59,8 @@ pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> a
     }
 }
 
-/// The start, until requests are served.
+/// Binds the listener and starts all tasks. The listener accepts connections only when the returned
+/// future `listening` is polled.
 async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let options = ConnectOptions {
         kubeconfig: serve.kubeconfig.clone(),
@@ -106,7 +111,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
 }
 
 impl App {
-    /// Takes part in the leader election.
+    /// Makes this replica a candidate in the leader election.
     fn elect(
         &mut self,
         common: &Common,
@@ -144,9 +149,9 @@ impl App {
         let leases = ClusterLeases::new(client, &serve.namespace, LEASE_NAME);
         let standing = self.standing.clone();
         let (release, released) = oneshot::channel();
-        let election_of =
+        let candidate =
             replicate::Election::new(leases, election.timing, member, self.metrics.clone());
-        self.keep("election", election_of.run(standing, released));
+        self.keep("election", candidate.run(standing, released));
         let (succession, succeeded) = watch::channel(Succession::default());
         let mirror = connection.config.as_ref().map(|config| {
             let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
@@ -177,7 +182,8 @@ impl App {
     }
 }
 
-/// The settings of a leader, the same in every term.
+/// The values from which a leader starts its tasks. They are the same in every leadership term,
+/// that is, for every time in which this replica leads.
 struct LeaderSetup {
     metrics: Arc<Metrics>,
     common: Common,
@@ -186,7 +192,7 @@ struct LeaderSetup {
 }
 
 impl LeaderSetup {
-    /// Starts the tasks that only a leader runs.
+    /// Starts the tasks that only a leader runs. Returns the sources of its pipeline.
     fn begin(&self, term: &mut LeaderTerm) -> PipelineInput {
         let Self {
             common,
@@ -201,8 +207,8 @@ impl LeaderSetup {
         );
         let (namespaces, first) = oneshot::channel();
         if common.retain {
-            let gone = gone_namespaces(client.clone(), first, term.tracker.clone());
-            term.keep("namespaces", gone);
+            let reporting = report_deleted_namespaces(client.clone(), first, term.tracker.clone());
+            term.keep("namespaces", reporting);
         }
         let settled = watch::Sender::new(None);
         if serve.persistence == Persistence::Crs {
@@ -216,7 +222,7 @@ impl LeaderSetup {
             term.persist(common, connection, API_SERVICE, metrics, at_stop, settled);
         }
         PipelineInput {
-            restored: restored(term, common, serve, client.clone(), namespaces),
+            restored: restore_operations(term, common, serve, client.clone(), namespaces),
             resolve: Arc::new(Discovery::new(connection, common.requeue)),
             rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
@@ -230,15 +236,16 @@ impl LeaderSetup {
     }
 }
 
-/// Sends the initial state to the tracker, and the namespaces that existed then to `namespaces`.
-fn restored(
+/// Returns a future that sends the operations of earlier leaders to the tracker. It also sends the
+/// namespaces that existed at this time to `namespaces`.
+fn restore_operations(
     term: &LeaderTerm,
     common: &Common,
     serve: &Serve,
     client: Client,
     namespaces: oneshot::Sender<KnownNamespaces>,
 ) -> BoxFuture<'static, ()> {
-    // Only the tracker changes the index in this term.
+    // In this term, only the tracker changes the index, and it starts with these operations.
     let listed = term.operations.list(&ListScope::All, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let sources = restore::TakeoverSources {
@@ -259,11 +266,11 @@ fn restored(
     .boxed()
 }
 
-/// Delegated authentication and authorization.
+/// Creates the authenticator and the authorizer, which ask the cluster.
 async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     let trust = Trust::load(client, START_TIMEOUT)
         .await
-        .context("cannot read whom to trust")?;
+        .context("cannot read the CAs that authenticate clients")?;
     trust.report(&app.metrics);
     let trust = Arc::new(ArcSwap::from_pointee(trust));
     let following = Trust::follow(client.clone(), trust.clone(), app.metrics.clone());
@@ -274,26 +281,23 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
             trust,
             app.metrics.clone(),
         )),
-        authorize: Arc::new(ClusterAuthorizer::new(
-            client.clone(),
-            app.metrics.clone(),
-        )),
+        authorize: Arc::new(ClusterAuthorizer::new(client.clone(), app.metrics.clone())),
     })
 }
 
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
-    // The file appears complete or not at all, because a waiting process reads it immediately.
+    // The file is renamed, because a waiting process must not read an incomplete file.
     let temporary = file.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
         .with_context(|| format!("cannot write the port to {}", file.display()))
 }
 
-/// Reports deleted namespaces to the tracker, so that retained operations in them are deleted, too.
-/// Never ends.
+/// Reports deleted namespaces to the tracker, which then deletes the retained operations in these
+/// namespaces. Never ends.
 ///
-/// `first` are the namespaces that existed when the tracker got its initial state.
-async fn gone_namespaces(
+/// `first` receives the namespaces that existed when the tracker received its initial state.
+async fn report_deleted_namespaces(
     client: Client,
     first: oneshot::Receiver<KnownNamespaces>,
     tracker: mpsc::Sender<Message>,
@@ -305,14 +309,14 @@ async fn gone_namespaces(
         .default_backoff()
         .boxed();
     while let Some(event) = events.next().await {
-        let told = match event {
+        let messages = match event {
             Ok(event) => seen.take(event),
             Err(error) => {
                 tracing::warn!(%error, "namespaces cannot be watched");
                 continue;
             }
         };
-        for message in told {
+        for message in messages {
             if tracker.send(message).await.is_err() {
                 return;
             }

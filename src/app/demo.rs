@@ -1,5 +1,5 @@
-//! The demo mode: recorded scenes or a folder of manifests replace the cluster. All other parts are
-//! the same as in a cluster.
+//! Runs the server in demo mode, without a cluster. The objects come from recorded scenes or from a
+//! folder of manifests. Everything else is the same as in a cluster.
 
 use super::detection::PipelineInput;
 use super::listener::bind;
@@ -9,28 +9,31 @@ use crate::auth::{DemoUser, DemoUsers, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate, TlsSettings};
 use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
-use crate::demo::{self, ObjectServer, RuleSetStore, Scenes, kinds, shipped_rules};
+use crate::demo::{self, ObjectServer, ObjectStore, RuleSetStore, Scenes, kinds, shipped_rules};
 use crate::index;
 use crate::observe::{Feed, Folder, Raw, Resolve};
 use crate::rules::RuleSetEvent;
 use crate::serve::{self, resource};
+use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use ifo_api::Gvr;
 use ifo_api::ruleset::OperationRuleSet;
+use ifo_api::{Gvr, Source};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// The users of the demo. In the kubeconfig, the context of a user has the same name.
+/// The user who may read everything. In the kubeconfig, each demo user has a context of the same
+/// name.
 const ADMINISTRATOR: DemoUser = DemoUser {
     name: "ifo-demo",
     namespace: None,
 };
 const VIEWER_NAMESPACE: &str = "team-a";
+/// The user who may read only one namespace.
 const VIEWER: DemoUser = DemoUser {
     name: "ifo-demo-team-a",
     namespace: Some(VIEWER_NAMESPACE),
@@ -51,22 +54,23 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
             path.display()
         );
     }
-    // The file is written after the start, so a signal during the start leaves no file behind.
-    // The file is removed when this function returns for any reason.
+    // The file is written after the start, so a signal during the start leaves no file behind. The
+    // file is removed when this function returns.
     let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.users)?;
     let viewer = (VIEWER.name, VIEWER_NAMESPACE);
     println!("{}", demo::commands(&path, viewer, objects.as_deref()));
     app.until_stopped(listening, signals).await
 }
 
-/// The facts about the demo that the kubeconfig contains.
+/// The values that are written to the kubeconfig.
 struct DemoAccess {
     server: String,
     ca: String,
     users: [KubeconfigUser; 2],
 }
 
-/// The start, until requests are served.
+/// Binds the listener and starts all tasks. The listener accepts connections only when the returned
+/// future `listening` is polled.
 async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAccess)> {
     let mut app = App::start(&common, false)?;
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
@@ -90,9 +94,9 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);
     let more = Some(resource::operation_rule_sets(rule_sets));
-    let source = Subjects::open(&app, &common, &config).await?;
+    let source = DemoObjects::open(&app, &common, &config).await?;
     let mut router = serve::router(app.server(access, more, Some(source.kinds())));
-    if let Subjects::Scenes(scenes) = &source {
+    if let DemoObjects::Scenes(scenes) = &source {
         let objects = ObjectServer {
             store: scenes.objects(),
             authenticate: users.clone(),
@@ -109,12 +113,12 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     );
 
     let rule_sets = rule_sets_of(&app, &config).await?;
-    let mut input = Some(source.detect(&mut app, rule_sets, stored));
-    // The demo has one term, which lasts until the process ends.
+    let mut input = Some(source.into_pipeline_input(&mut app, rule_sets, stored));
+    // The demo has one leadership term, which lasts until the process ends.
     let begin = move |_: &mut LeaderTerm| {
         input
             .take()
-            .expect("a server without an election leads once")
+            .expect("a server without an election begins one leadership term")
     };
     app.lead(&common, Box::new(begin));
     let started = Started {
@@ -133,13 +137,13 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     Ok((started, cluster))
 }
 
-/// The source of the objects.
-enum Subjects {
+/// The source of the objects that the rules evaluate.
+enum DemoObjects {
     Scenes(Scenes),
     Folder(Folder),
 }
 
-impl Subjects {
+impl DemoObjects {
     async fn open(app: &App, common: &Common, config: &Demo) -> anyhow::Result<Self> {
         Ok(match &config.objects {
             None => Self::Scenes(Scenes::open(&common.cluster_operations_namespace)?),
@@ -147,7 +151,7 @@ impl Subjects {
         })
     }
 
-    /// The resources whose objects can be read.
+    /// Returns the resources whose objects clients can read.
     fn kinds(&self) -> &'static [serve::AdvertisedResource] {
         match self {
             Self::Scenes(_) => kinds::KINDS,
@@ -155,8 +159,8 @@ impl Subjects {
         }
     }
 
-    /// The input of the pipeline.
-    fn detect(
+    /// Returns the sources of the pipeline. Recorded scenes begin to play.
+    fn into_pipeline_input(
         self,
         app: &mut App,
         rule_sets: BoxStream<'static, RuleSetEvent>,
@@ -166,10 +170,28 @@ impl Subjects {
             Self::Scenes(scenes) => {
                 let objects = scenes.objects();
                 app.keep("scenes", scenes.play());
-                pipeline_input(objects, rule_sets, stored)
+                let mut input = pipeline_input(objects.clone(), rule_sets, stored);
+                let metrics = app.metrics.clone();
+                input.feed = Arc::new(SceneFeed { objects, metrics });
+                input
             }
             Self::Folder(folder) => pipeline_input(folder, rule_sets, stored),
         }
+    }
+}
+
+/// The objects of the scenes as a feed that reports the state of each target in `ifo_feed_state`.
+struct SceneFeed {
+    objects: ObjectStore,
+    metrics: Arc<Metrics>,
+}
+
+impl Feed for SceneFeed {
+    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
+        // The objects are in memory, so there is no state `listing`.
+        let target = source.target.to_string();
+        self.metrics.feed_state(&target, "watching");
+        self.objects.follow(source)
     }
 }
 
@@ -181,7 +203,7 @@ fn pipeline_input<S: Feed + Resolve>(
     let source = Arc::new(source);
     let status = Arc::new(stored.clone());
     PipelineInput {
-        // The demo has no state of an earlier run.
+        // The demo does not restore operations of an earlier process.
         restored: std::future::ready(()).boxed(),
         feed: source.clone(),
         resolve: source,
@@ -191,13 +213,14 @@ fn pipeline_input<S: Feed + Resolve>(
     }
 }
 
-/// The shipped rule sets, or those of a folder.
+/// Returns the rule sets of the folder that a flag names, or else the shipped rule sets.
 async fn rule_sets_of(
     app: &App,
     config: &Demo,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     match &config.rules {
-        // A folder can have objects of any kind. The scenes have a fixed list of kinds.
+        // The recorded scenes contain a fixed list of kinds, but a folder can contain objects of
+        // any kind.
         None => Ok(shipped(|target| {
             config.objects.is_some() || kinds::of_resource(target).is_some()
         })),
@@ -226,7 +249,7 @@ fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
         .boxed()
 }
 
-/// Reads the rule sets of a folder and follows changes of its files.
+/// Reads the rule sets in a folder and follows changes of the files.
 async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     let opened = open(app, folder).await?;
     let events = opened.follow(rule_set_source()).filter_map(|raw| {
@@ -234,13 +257,13 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             Raw::Reset => Some(RuleSetEvent::Reset),
             Raw::Synced => Some(RuleSetEvent::Synced),
             Raw::Lost(lost) => {
-                tracing::warn!(%lost, "the folder of rule sets");
+                tracing::warn!(%lost, "the folder of rule sets could not be read completely");
                 None
             }
             Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
                 Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
                 Err(error) => {
-                    // The last valid content of the file stays in force, as for any file of a
+                    // The rule set of the last valid content stays in force, as for every file in a
                     // folder.
                     let name = name(&json).unwrap_or_default();
                     tracing::warn!(name, %error, "a rule set could not be decoded");
@@ -255,7 +278,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
         };
         std::future::ready(event)
     });
-    // The folder watches its files until it is dropped.
+    // The stream owns the folder, because a dropped folder no longer watches its files.
     Ok(events
         .map(move |event| {
             let _ = &opened;
@@ -264,7 +287,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
         .boxed())
 }
 
-/// The name of an object. The rest of the object is not read.
+/// Returns the name of an object without decoding the rest of the object.
 fn name(json: &[u8]) -> Option<String> {
     serde_json::from_slice::<kube::core::PartialObjectMeta>(json)
         .ok()

@@ -1,5 +1,5 @@
-//! Stores and serves the rule sets of the demo. They are read-only, in a separate index, with the
-//! status that the controller writes.
+//! Stores the rule sets of the demo, and serves them from a separate index. Clients can only read
+//! them. The rule-set controller writes their status.
 
 use crate::clock;
 use crate::index::{Key, VersionAssignment, Write, Writer};
@@ -11,19 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
-/// Rule sets by name, and the index that serves them. Clones share the store.
+/// The rule sets of the demo, and the writer of the index that serves them. Clones share the store.
 #[derive(Clone)]
 pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
 
 struct StoredRuleSets {
     writer: Writer,
     objects: BTreeMap<String, OperationRuleSet>,
-    /// Names of the rule sets that were applied since the last reset.
+    /// While all rule sets are being sent, the names of those that have been sent. Otherwise
+    /// `None`.
     applied: Option<BTreeSet<String>>,
 }
 
 impl RuleSetStore {
-    /// Creates a store without rule sets. Readers of `writer`'s index see its content.
+    /// Creates a store without rule sets. `writer` writes the index that serves them.
     pub fn new(writer: Writer) -> Self {
         Self(Arc::new(Mutex::new(StoredRuleSets {
             writer,
@@ -32,8 +33,8 @@ impl RuleSetStore {
         })))
     }
 
-    /// Processes an event and returns it as a cluster would send it: with a UID, a generation that
-    /// increases when the spec changes, and the status that was written before.
+    /// Stores the rule set in an event. Returns the event as a cluster would send it. The rule set
+    /// then has a UID, its current status, and a generation that increases when the spec changes.
     pub fn take(&self, event: RuleSetEvent) -> RuleSetEvent {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -45,6 +46,9 @@ impl RuleSetStore {
             RuleSetEvent::Unreadable(name) => {
                 stored.remove(&name);
                 RuleSetEvent::Unreadable(name)
+            }
+            event @ (RuleSetEvent::UnknownFields { .. } | RuleSetEvent::OutdatedDefinition(_)) => {
+                event
             }
             RuleSetEvent::Reset => {
                 stored.applied = Some(BTreeSet::new());
@@ -85,7 +89,7 @@ impl StoredRuleSets {
             .or_else(|| Some(Time(clock::now())));
         object.status = before.and_then(|before| before.status.clone());
         self.objects.insert(name, object.clone());
-        self.show(&object);
+        self.publish(&object);
         object
     }
 
@@ -101,11 +105,11 @@ impl StoredRuleSets {
         if let Some(object) = self.objects.get_mut(name) {
             object.status = Some(status);
             let object = object.clone();
-            self.show(&object);
+            self.publish(&object);
         }
     }
 
-    fn show(&mut self, object: &OperationRuleSet) {
+    fn publish(&mut self, object: &OperationRuleSet) {
         let key = Key::new("", object.metadata.name.as_deref().unwrap_or_default());
         match serde_json::to_vec(object) {
             Ok(json) => self.write(Write::Put { key, json }),
@@ -124,7 +128,8 @@ impl StatusSink for RuleSetStore {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stored.set_status(&write.name, write.status.clone());
-        // These objects have no resourceVersion, because only this server writes their status.
+        // No resourceVersion is needed to detect conflicts, because only this server writes the
+        // status.
         Box::pin(ready(StatusAnswer::Written(None)))
     }
 }

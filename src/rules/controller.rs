@@ -1,5 +1,9 @@
-//! Runs the registry. Input: rule sets, discovery and reports of feeds. Output: rule books and
-//! statuses.
+//! The event loop of the rule-set controller. It passes rule sets, results of discovery and reports
+//! of feeds to the [`Registry`]. It publishes the rule books and writes the statuses that the
+//! registry returns.
+//!
+//! A target is the resource that a rule set watches. A rule book contains the compiled rule sets of
+//! one target. A feed is the watch of one target, or of one namespace of it.
 
 use super::Report;
 use super::lookups::Lookups;
@@ -18,31 +22,43 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Changes within this time are published together. Each publication makes the target's feeds
-/// list again, and each status is a write.
+/// Changes within this time are published together. Each new rule book makes the feeds of its
+/// target list all objects again, and each status costs a write.
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
-/// Reports that feeds are up to date are collected for this time. All other reports are sent at
-/// once, because operations may be missing from then on.
+/// Time for which reports of feeds that are up to date are collected before the state of the rule
+/// sets is sent. Other changes are sent at once, because after them lists may miss operations.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval at which statuses are compared with [`Activity`](ifo_engine::rules::Activity), which
-/// feeds change without a message. An author who tries a rule waits at most this long, or the
-/// requeue interval, for its failure.
+/// Interval at which the statuses are compared with [`Activity`](ifo_engine::rules::Activity),
+/// where feeds record evaluations and failures. A feed sends the controller no message about a
+/// failure. So the author of a rule sees its failure after this time, or after the requeue interval
+/// if that is shorter.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A change of the rule sets.
+/// A change of the rule sets, in the cluster or in a folder.
 #[derive(Debug)]
 pub enum RuleSetEvent {
-    /// All rule sets follow.
+    /// A list of all rule sets follows, up to `Synced`.
     Reset,
     /// A rule set was created or changed.
     Applied(Box<OperationRuleSet>),
-    /// The object cannot be decoded as a rule set. It has no rules.
+    /// An object cannot be decoded as a rule set, so it has no rules. The value is its name.
     Unreadable(String),
-    /// A rule set was deleted.
+    /// A rule set was deleted. The value is its name.
     Deleted(String),
-    /// All rule sets have been sent. Those that were not sent since `Reset` were deleted.
+    /// The fields of a rule set that this server does not know and therefore ignores. A newer
+    /// release may have them.
+    UnknownFields {
+        /// Name of the rule set.
+        rule_set: String,
+        /// Paths of the fields, such as `spec.rules[0].operation`. Empty if all fields are known.
+        fields: Vec<String>,
+    },
+    /// The fields of this release that the installed CRD does not have. The kube-apiserver removes
+    /// them from rule sets. The paths are like `spec.rules[].operation`.
+    OutdatedDefinition(Vec<String>),
+    /// The list is complete. Rule sets that are missing in the list were deleted.
     Synced,
 }
 
@@ -50,67 +66,69 @@ pub enum RuleSetEvent {
 pub struct Inputs {
     /// The rule sets. The stream never ends.
     pub rule_sets: BoxStream<'static, RuleSetEvent>,
-    /// Reports of feeds.
+    /// Reports of feeds on whether they are up to date.
     pub feedback: mpsc::Receiver<Feedback>,
 }
 
 /// The outputs of the controller.
 pub struct Outputs {
-    /// Rule books.
+    /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// Set when every feed of the first rule sets has reported that it is up to date, or why it is
-    /// not. The value has the rule sets without a feed, and changes with them.
+    /// `None` until every feed of the first rule sets has reported that it is up to date, or why it
+    /// is not. After that, the rule sets that have no rule book.
     pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
-    /// Names of the rule sets whose operations may be missing.
-    pub unread: watch::Sender<Arc<BTreeSet<String>>>,
-    /// The state of all rule sets.
+    /// Names of the rule sets that may miss operations, because their targets are not up to date.
+    pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
+    /// The state of all rule sets, for warnings and metrics.
     pub report: watch::Sender<Arc<Report>>,
-    /// Statuses.
+    /// Receives the statuses.
     pub status: Arc<dyn StatusSink>,
 }
 
-/// The controller.
+/// The rule-set controller.
 pub struct Controller {
     registry: Registry,
     resolve: Arc<dyn Resolve>,
     requeue: Duration,
-    /// Rule sets that were sent since the last `Reset`.
-    told: Option<HashSet<String>>,
-    first: First,
-    /// The next time to publish books and to write statuses.
+    /// While a list of rule sets is being received, the names in it. Otherwise `None`.
+    listed: Option<HashSet<String>>,
+    start: StartPhase,
+    /// The next time at which rule books are published and statuses are written.
     publish: EarliestTime,
-    /// The next time to write statuses.
+    /// The next time at which only statuses are written.
     review: EarliestTime,
-    /// The next time to report the state of the rule sets.
+    /// The next time at which the state of the rule sets is sent.
     report: EarliestTime,
 }
 
+/// The progress of the start.
 #[derive(Debug, PartialEq, Eq)]
-enum First {
+enum StartPhase {
     /// The rule sets have not been read completely.
     Reading,
     /// The rule sets have been read, and their targets are being looked up.
     Resolving,
-    /// Every target has been looked up, and the books of served targets have been published.
+    /// Every target has been looked up, and the rule books of the served targets have been
+    /// published.
     Done,
 }
 
 impl Controller {
-    /// Creates a controller that looks up failed targets again every `requeue`.
+    /// Creates a controller that repeats failed look-ups of targets every `requeue`.
     pub fn new(resolve: Arc<dyn Resolve>, requeue: Duration, allow_secrets: bool) -> Self {
         Self {
             registry: Registry::new(allow_secrets, requeue),
             resolve,
             requeue,
-            told: None,
-            first: First::Reading,
+            listed: None,
+            start: StartPhase::Reading,
             publish: EarliestTime::default(),
             review: EarliestTime::default(),
             report: EarliestTime::default(),
         }
     }
 
-    /// Runs until the receiver of publications is dropped.
+    /// Runs until the receiver of rule books is dropped.
     pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
         let mut changes = self.resolve.changes();
         let mut lookups = Lookups::new(self.resolve.clone());
@@ -120,136 +138,153 @@ impl Controller {
         loop {
             tokio::select! {
                 event = inputs.rule_sets.next() => match event {
-                    Some(event) => self.rule_set(event, &mut lookups).await,
+                    Some(event) => self.handle_rule_set(event, &mut lookups).await,
                     None => return,
                 },
-                Some(feedback) = inputs.feedback.recv() => self.feedback(feedback, &mut lookups),
-                Some((target, resolution)) = lookups.next() => self.resolved(&target, resolution),
+                Some(feedback) = inputs.feedback.recv() => self.handle_feedback(feedback, &mut lookups),
+                Some((target, resolution)) = lookups.next() => self.handle_resolution(&target, resolution),
                 Some(()) = changes.next() => lookups.ask(self.registry.to_resolve(LookupRequest::All), true),
                 _ = requeue.tick() => lookups.ask(self.registry.to_resolve(LookupRequest::Doubtful), false),
-                _ = review.tick() => self.review.check_within(Duration::ZERO),
-                write = writes.next() => self.written(write),
-                () = self.publish.rings() => {
+                _ = review.tick() => self.review.schedule_within(Duration::ZERO),
+                write = writes.next() => self.handle_write(write),
+                () = self.publish.elapsed() => {
                     if !self.publish(&outputs).await {
                         return;
                     }
                     self.write_statuses(&mut writes);
                 }
-                () = self.review.rings() => self.write_statuses(&mut writes),
-                () = self.report.rings() => self.report.check_within(Duration::ZERO),
+                () = self.review.elapsed() => self.write_statuses(&mut writes),
+                () = self.report.elapsed() => self.report.schedule_within(Duration::ZERO),
             }
-            if self.first == First::Resolving && lookups.is_idle() {
-                // The first state is sent without a delay.
+            if self.start == StartPhase::Resolving && lookups.is_idle() {
+                // The first rule books and statuses are sent without a delay.
                 if !self.publish(&outputs).await {
                     return;
                 }
-                self.first = First::Done;
-                self.report.check_within(Duration::ZERO);
+                self.start = StartPhase::Done;
+                self.report.schedule_within(Duration::ZERO);
                 self.write_statuses(&mut writes);
             }
             if self.report.is_due() {
                 self.report.clear();
-                // Until then, the report says that the rule sets have not been read.
-                if self.first == First::Done {
+                // Before the start is done, no report is sent. The default report says that the
+                // rule sets have not been read.
+                if self.start == StartPhase::Done {
                     let report = Arc::new(self.registry.report());
                     outputs.report.send_replace(report);
                 }
             }
-            send_change(&outputs.unread, Arc::new(self.registry.unread()));
-            // Before this, the published books have not reached the tracker.
-            if self.first == First::Done && self.registry.caught_up() {
+            let unread = Arc::new(self.registry.unread_rule_sets());
+            send_change(&outputs.unread_rule_sets, unread);
+            // The tracker must have received all published rule books before it receives this
+            // value. It receives each rule book before the feeds of the book start. So all books
+            // have arrived when all feeds have reported.
+            if self.start == StartPhase::Done && self.registry.caught_up() {
                 let bookless = Arc::new(self.registry.bookless());
                 send_change(&outputs.caught_up, Some(bookless));
             }
         }
     }
 
-    async fn rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
-        self.report.check_within(Duration::ZERO);
+    /// Records an event of a rule set, and looks up new targets.
+    async fn handle_rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
+        self.report.schedule_within(Duration::ZERO);
         match event {
-            RuleSetEvent::Reset => self.told = Some(HashSet::new()),
+            RuleSetEvent::Reset => self.listed = Some(HashSet::new()),
             RuleSetEvent::Applied(object) => {
-                if let (Some(told), Some(name)) = (&mut self.told, &object.metadata.name) {
-                    told.insert(name.clone());
+                if let (Some(listed), Some(name)) = (&mut self.listed, &object.metadata.name) {
+                    listed.insert(name.clone());
                 }
-                if self.registry.is_news(&object) {
-                    let compiled = compiled(&object).await;
+                if self.registry.is_new_or_changed(&object) {
+                    let compiled = compile_in_background(&object).await;
                     self.registry.apply(*object, compiled);
-                    self.publish.check_within(GATHER_PERIOD);
-                } else if self.registry.seen(&object) {
-                    self.review.check_within(GATHER_PERIOD);
+                    self.publish.schedule_within(GATHER_PERIOD);
+                } else if self.registry.observe(&object) {
+                    self.review.schedule_within(GATHER_PERIOD);
                 }
             }
             RuleSetEvent::Unreadable(name) => {
-                if let Some(told) = &mut self.told {
-                    told.insert(name.clone());
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(name.clone());
                 }
                 self.registry.unreadable(name);
-                self.publish.check_within(GATHER_PERIOD);
+                self.publish.schedule_within(GATHER_PERIOD);
             }
             RuleSetEvent::Deleted(name) => {
                 if self.registry.remove(&name) {
-                    self.publish.check_within(GATHER_PERIOD);
+                    self.publish.schedule_within(GATHER_PERIOD);
                 }
             }
+            RuleSetEvent::UnknownFields { rule_set, fields } => {
+                self.registry.set_unknown_fields(rule_set, fields);
+                self.review.schedule_within(GATHER_PERIOD);
+            }
+            RuleSetEvent::OutdatedDefinition(fields) => {
+                self.registry.set_missing_fields(fields);
+                self.review.schedule_within(GATHER_PERIOD);
+            }
             RuleSetEvent::Synced => {
-                if self.first == First::Reading {
-                    self.first = First::Resolving;
+                if self.start == StartPhase::Reading {
+                    self.start = StartPhase::Resolving;
                 }
-                let told = self.told.take();
+                let listed = self.listed.take();
                 let gone: Vec<String> = self
                     .registry
                     .names()
-                    .filter(|name| told.as_ref().is_some_and(|told| !told.contains(*name)))
+                    .filter(|name| {
+                        listed
+                            .as_ref()
+                            .is_some_and(|listed| !listed.contains(*name))
+                    })
                     .cloned()
                     .collect();
                 for name in &gone {
                     self.registry.remove(name);
                 }
-                self.publish.check_within(GATHER_PERIOD);
+                self.publish.schedule_within(GATHER_PERIOD);
             }
         }
         lookups.ask(self.registry.to_resolve(LookupRequest::New), false);
     }
 
-    fn feedback(&mut self, feedback: Feedback, lookups: &mut Lookups) {
+    fn handle_feedback(&mut self, feedback: Feedback, lookups: &mut Lookups) {
         let target = feedback.source.target.clone();
         let failed = feedback.failure.is_some();
         if !self.registry.feedback(feedback) {
             return;
         }
-        self.review.check_within(GATHER_PERIOD);
+        self.review.schedule_within(GATHER_PERIOD);
         self.report
-            .check_within(if failed { Duration::ZERO } else { REPORT_DELAY });
+            .schedule_within(if failed { Duration::ZERO } else { REPORT_DELAY });
         if failed {
             // The resource may no longer be served.
             lookups.ask(vec![target], true);
         }
     }
 
-    fn resolved(&mut self, target: &Arc<Gvr>, resolution: Resolution) {
+    fn handle_resolution(&mut self, target: &Arc<Gvr>, resolution: Resolution) {
         if self.registry.resolved(target, resolution) {
-            self.report.check_within(Duration::ZERO);
-            self.publish.check_within(GATHER_PERIOD);
+            self.report.schedule_within(Duration::ZERO);
+            self.publish.schedule_within(GATHER_PERIOD);
         }
     }
 
-    /// Handles the end of a write. None means that it failed.
-    fn written(&mut self, write: Option<(StatusWrite, Option<String>)>) {
+    /// Handles the end of a write. `None` means that the write has failed.
+    fn handle_write(&mut self, write: Option<(StatusWrite, Option<String>)>) {
         if let Some((write, version)) = write {
             self.registry.written(write, version);
         }
         // A newer status may have been waiting for this write.
-        self.review.check_within(GATHER_PERIOD);
+        self.review.schedule_within(GATHER_PERIOD);
     }
 
-    /// Publishes books. Returns false if the receiver of publications was dropped.
+    /// Publishes rule books. Returns false if their receiver was dropped.
     async fn publish(&mut self, outputs: &Outputs) -> bool {
-        if self.first == First::Reading {
-            return true; // Books of half of the rule sets would be replaced at once.
+        if self.start == StartPhase::Reading {
+            return true; // The rule books would be incomplete.
         }
         self.publish.clear();
-        self.report.check_within(Duration::ZERO);
+        self.report.schedule_within(Duration::ZERO);
         for publication in self.registry.publish() {
             if outputs.publications.send(publication).await.is_err() {
                 return false;
@@ -260,23 +295,23 @@ impl Controller {
 
     fn write_statuses(&mut self, writes: &mut StatusWrites) {
         self.review.clear();
-        if self.first == First::Reading {
+        if self.start == StartPhase::Reading {
             return;
         }
         if let Some(again) = writes.take(self.registry.statuses(clock::now())) {
-            self.review.at(again);
+            self.review.schedule_at(again);
         }
     }
 }
 
-/// Compiles on a thread for blocking work, because a hostile rule set takes seconds.
-async fn compiled(object: &OperationRuleSet) -> Result<RuleSet, Vec<RuleSetError>> {
+/// Compiles a rule set on a thread for blocking work, because a hostile rule set can take seconds.
+async fn compile_in_background(object: &OperationRuleSet) -> Result<RuleSet, Vec<RuleSetError>> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let spec = object.spec.clone();
     tokio::task::spawn_blocking(move || compile(&name, &spec))
         .await
         .unwrap_or_else(|error| {
-            // It is cancelled only when the process ends.
+            // The task is cancelled only when the process ends.
             if error.is_panic() {
                 tracing::error!(%error, "a rule set could not be compiled");
             }
@@ -299,16 +334,16 @@ fn every(period: Duration) -> tokio::time::Interval {
     every
 }
 
-/// The earliest of several times to wait for.
+/// The earliest of the times that were scheduled.
 #[derive(Debug, Default)]
 struct EarliestTime(Option<Instant>);
 
 impl EarliestTime {
-    fn check_within(&mut self, wait: Duration) {
-        self.at(Instant::now() + wait);
+    fn schedule_within(&mut self, wait: Duration) {
+        self.schedule_at(Instant::now() + wait);
     }
 
-    fn at(&mut self, at: Instant) {
+    fn schedule_at(&mut self, at: Instant) {
         self.0 = Some(self.0.map_or(at, |earlier| earlier.min(at)));
     }
 
@@ -320,8 +355,8 @@ impl EarliestTime {
         self.0.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Completes once for each time that is set. Pending while none is set.
-    async fn rings(&mut self) {
+    /// Waits for the scheduled time and clears it. Waits forever if no time is scheduled.
+    async fn elapsed(&mut self) {
         match self.0 {
             Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,

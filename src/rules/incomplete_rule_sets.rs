@@ -1,5 +1,5 @@
-//! The list of rule sets that may miss operations. The leader sends it to the followers, so that
-//! every replica can add the same warnings to its answers.
+//! The list of rule sets that may miss operations. The leader sends the list to the follower
+//! replicas, so that every replica can add the same warnings to its answers.
 
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_engine::rules::ObjectScope;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 pub struct IncompleteRuleSets {
     /// True if the rule sets of the cluster have been read.
     pub read: bool,
-    /// Number of rule sets.
+    /// Number of all rule sets in the cluster, including those that miss no operations.
     pub total: usize,
     /// The rule sets that may miss operations.
     pub(super) rule_sets: Vec<IncompleteRuleSet>,
@@ -27,20 +27,21 @@ pub(super) struct IncompleteRuleSet {
     pub(super) component: String,
     pub(super) kind: Option<String>,
     pub(super) operations: Vec<String>,
-    /// The namespaces in which operations may be missing. None for all namespaces.
+    /// The namespaces in which operations may be missing. `None` means all namespaces.
     pub(super) namespaces: Option<BTreeSet<String>>,
     /// True if operations on cluster-scoped objects may be missing.
     pub(super) cluster_scoped: bool,
 }
 
 impl IncompleteRuleSet {
+    /// Returns true if operations on the `wanted` objects may be missing.
     fn affects(&self, wanted: ObjectScope<'_>) -> bool {
-        let here = match (&self.namespaces, wanted.namespace) {
+        let in_namespace = match (&self.namespaces, wanted.namespace) {
             (Some(own), Some(namespace)) => own.contains(namespace),
             (Some(own), None) => !own.is_empty(),
             (None, _) => true,
         };
-        here || self.cluster_scoped && wanted.cluster_scoped
+        in_namespace || self.cluster_scoped && wanted.cluster_scoped
     }
 
     fn gap(&self) -> Gap {
@@ -59,7 +60,7 @@ impl IncompleteRuleSet {
 }
 
 impl IncompleteRuleSets {
-    /// The rule sets that may miss operations on the `wanted` objects.
+    /// Returns the rule sets that may miss operations on the `wanted` objects.
     pub fn gaps(&self, wanted: ObjectScope<'_>) -> Gaps {
         let affected = self.rule_sets.iter().filter(|it| it.affects(wanted));
         Gaps {
@@ -110,8 +111,9 @@ mod tests {
             };
             let text = serde_json::to_string(&coverage).unwrap();
             let coverage: IncompleteRuleSets = serde_json::from_str(&text).unwrap();
-            let told = [all, shop, other, own].map(|it| !coverage.gaps(it).rule_sets.is_empty());
-            assert_eq!(told, affected, "{text}");
+            let reported =
+                [all, shop, other, own].map(|it| !coverage.gaps(it).rule_sets.is_empty());
+            assert_eq!(reported, affected, "{text}");
             assert_eq!(coverage.gaps(all).total, 3);
         }
     }

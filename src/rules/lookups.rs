@@ -1,4 +1,4 @@
-//! Look-ups of targets in discovery. Input: targets. Output: one answer for each question. Few
+//! Looks up targets, which are the resources that rule sets watch, in discovery. Only a few
 //! look-ups run at the same time, and only one for each target.
 
 use crate::observe::Resolve;
@@ -9,38 +9,40 @@ use ifo_api::{Gvr, Resolution};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Number of concurrent look-ups. A group that does not answer must not delay all others, and the
-/// API server must not get a burst.
+/// Maximum number of concurrent look-ups. More than one look-up may run, because an API group that
+/// does not answer must not delay all other groups. The number is small, so that the API server
+/// gets no burst of requests.
 const CONCURRENCY: usize = 8;
 
 type LookupAnswer = (Arc<Gvr>, Resolution);
 
 pub(super) struct Lookups {
     resolve: Arc<dyn Resolve>,
-    under_way: FuturesUnordered<BoxFuture<'static, LookupAnswer>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, LookupAnswer>>,
     waiting: VecDeque<Arc<Gvr>>,
-    /// The targets that are waiting or being looked up. True if the answer will be too old, so that
-    /// the target must be looked up again.
-    asked: HashMap<Arc<Gvr>, bool>,
+    /// The targets that wait for a look-up or are being looked up. The value is true if the running
+    /// look-up is outdated, so that the target must be looked up again.
+    requested: HashMap<Arc<Gvr>, bool>,
 }
 
 impl Lookups {
     pub(super) fn new(resolve: Arc<dyn Resolve>) -> Self {
         Self {
             resolve,
-            under_way: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             waiting: VecDeque::new(),
-            asked: HashMap::new(),
+            requested: HashMap::new(),
         }
     }
 
-    /// Looks up `targets`. `anew` is true if the answer of a running look-up would be too old.
-    pub(super) fn ask(&mut self, targets: Vec<Arc<Gvr>>, anew: bool) {
+    /// Requests a look-up of `targets`. `needs_newer` is true if the answer of a look-up that has
+    /// already started would be outdated.
+    pub(super) fn ask(&mut self, targets: Vec<Arc<Gvr>>, needs_newer: bool) {
         for target in targets {
-            if let Some(again) = self.asked.get_mut(&target) {
-                *again |= anew;
+            if let Some(again) = self.requested.get_mut(&target) {
+                *again |= needs_newer;
             } else {
-                self.asked.insert(target.clone(), false);
+                self.requested.insert(target.clone(), false);
                 self.waiting.push_back(target);
             }
         }
@@ -48,33 +50,33 @@ impl Lookups {
     }
 
     fn start(&mut self) {
-        while self.under_way.len() < CONCURRENCY
+        while self.in_flight.len() < CONCURRENCY
             && let Some(target) = self.waiting.pop_front()
         {
-            // This look-up answers all questions from now on.
-            self.asked.insert(target.clone(), false);
+            // This look-up starts now, so its answer is new enough for all requests so far.
+            self.requested.insert(target.clone(), false);
             let resolve = self.resolve.clone();
             let answer = async move {
                 let resolution = resolve.resolve(&target).await;
                 (target, resolution)
             };
-            self.under_way.push(answer.boxed());
+            self.in_flight.push(answer.boxed());
         }
     }
 
-    /// The next answer. Pending while no look-up runs. Cancel-safe.
+    /// Returns the next answer, or `None` if no look-up runs. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<LookupAnswer> {
-        let (target, resolution) = self.under_way.next().await?;
-        if self.asked.remove(&target) == Some(true) {
-            self.asked.insert(target.clone(), false);
+        let (target, resolution) = self.in_flight.next().await?;
+        if self.requested.remove(&target) == Some(true) {
+            self.requested.insert(target.clone(), false);
             self.waiting.push_back(target.clone());
         }
         self.start();
         Some((target, resolution))
     }
 
-    /// Returns true if there is no open question.
+    /// Returns true if no target waits for a look-up or is being looked up.
     pub(super) fn is_idle(&self) -> bool {
-        self.asked.is_empty()
+        self.requested.is_empty()
     }
 }

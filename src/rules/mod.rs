@@ -1,6 +1,7 @@
-//! The controller of rule sets. Input: OperationRuleSets, the results of discovery for their
-//! targets, and the reports of feeds. Output: one compiled and numbered
-//! [`RuleBook`](ifo_engine::rules::RuleBook) for each target, and the status of each rule set.
+//! The controller of rule sets. It reads OperationRuleSets, looks their targets (the watched
+//! resources) up in discovery, and receives reports of the feeds (the watches). It publishes one
+//! compiled and numbered [`RuleBook`](ifo_engine::rules::RuleBook) for each target, and writes the
+//! status of each rule set.
 
 mod controller;
 mod incomplete_rule_sets;

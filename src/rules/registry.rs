@@ -1,5 +1,6 @@
-//! The state of all rule sets and targets. Output: the books to publish and the statuses to write.
-//! The registry has no I/O and no clock.
+//! The state of all rule sets and of their targets, which are the resources that they watch. The
+//! registry decides which rule books are published and which statuses are written. It has no I/O
+//! and no clock.
 
 use super::StatusWrite;
 use super::report::{Facts, IdleReason, Report, Reported, RuleSetState};
@@ -14,37 +15,37 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The report of a feed.
+/// The report of a feed, which is the watch of a target or of one namespace of it.
 #[derive(Clone, Debug)]
 pub struct Feedback {
-    /// The feed.
+    /// The source that the feed reads.
     pub source: Source,
-    /// Generation of its rules.
+    /// The generation of the rule book that the feed evaluates.
     pub generation: u64,
-    /// None if it is up to date. Otherwise the reason.
+    /// The reason why the feed is not up to date. `None` if it is up to date.
     pub failure: Option<String>,
 }
 
-/// The rules of one target for its feeds.
+/// A new rule book for the feeds of one target.
 #[derive(Clone, Debug)]
 pub struct Publication {
     /// The target.
     pub target: Arc<Gvr>,
-    /// The rules. None ends the feeds.
+    /// The rule book. `None` ends the feeds.
     pub book: Option<Arc<RuleBook>>,
     /// True if the feeds end because the target is no longer served.
     pub removed: bool,
 }
 
-/// The targets to look up.
+/// Which targets are looked up in discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupRequest {
     /// Targets that were never looked up.
     New,
-    /// Targets without an unambiguous answer, targets that were not served, and targets whose feeds
+    /// Targets without an unambiguous result, targets that are not served, and targets whose feeds
     /// fail.
     Doubtful,
-    /// All.
+    /// All targets.
     All,
 }
 
@@ -54,12 +55,18 @@ pub(super) struct Registry {
     allow_secrets: bool,
     requeue: Duration,
     rule_sets: BTreeMap<String, RegisteredRuleSet>,
-    /// Objects that cannot be decoded as rule sets.
+    /// Names of the objects that cannot be decoded as rule sets.
     unreadable: BTreeSet<String>,
+    /// For each rule set with fields that this server does not know, the paths of these fields.
+    unknown_fields: BTreeMap<String, Vec<String>>,
+    /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
+    missing_fields: Option<Vec<String>>,
     targets: HashMap<Arc<Gvr>, TrackedTarget>,
+    /// The generation of the newest rule book.
     generation: u64,
 }
 
+/// A rule set with its compiled rules and its status.
 #[derive(Debug)]
 struct RegisteredRuleSet {
     facts: Arc<Facts>,
@@ -68,7 +75,9 @@ struct RegisteredRuleSet {
     spec: OperationRuleSetSpec,
     target: Arc<Gvr>,
     compiled: Result<Arc<RuleSet>, Vec<RuleSetError>>,
+    /// The reason why the server refuses to watch the target.
     refused: Option<String>,
+    /// The status in the API server.
     held: HeldStatus,
 }
 
@@ -79,22 +88,24 @@ impl Registry {
             requeue,
             rule_sets: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            unknown_fields: BTreeMap::new(),
+            missing_fields: None,
             targets: HashMap::new(),
             generation: 0,
         }
     }
 
-    /// Returns true if the rules of `object` differ from the known ones.
-    pub(super) fn is_news(&self, object: &OperationRuleSet) -> bool {
+    /// Returns true if the rule set is new, or if its spec differs from the known one.
+    pub(super) fn is_new_or_changed(&self, object: &OperationRuleSet) -> bool {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         self.rule_sets
             .get(name)
             .is_none_or(|known| known.uid != object.metadata.uid || known.spec != object.spec)
     }
 
-    /// Records an event of a rule set whose rules have not changed. Returns true if its version is
-    /// newer than the known one.
-    pub(super) fn seen(&mut self, object: &OperationRuleSet) -> bool {
+    /// Records an event of a rule set whose spec has not changed. Returns true if the version in
+    /// the event is newer than the known version.
+    pub(super) fn observe(&mut self, object: &OperationRuleSet) -> bool {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let Some(known) = self.rule_sets.get_mut(name) else {
             return false;
@@ -120,7 +131,8 @@ impl Registry {
             && before.target == target
             && before.compiled.as_deref() == Ok(rules)
         {
-            // The text has changed and the rules have not, so the feeds do not list again.
+            // The text of the spec has changed, but the compiled rules are equal. So the rule book
+            // stays, and the feeds do not list again.
             if let Some(known) = self.rule_sets.get_mut(&name) {
                 known.generation = generation;
                 known.spec = object.spec;
@@ -151,12 +163,13 @@ impl Registry {
             held,
         };
         if let Some(before) = self.rule_sets.insert(name, known) {
-            self.touch(&before.target);
+            self.mark_stale(&before.target);
         }
-        self.touch(&target);
+        self.mark_stale(&target);
     }
 
-    /// Records an object that cannot be decoded as a rule set. It has no rules, and is reported.
+    /// Records an object that cannot be decoded as a rule set. It has no rules, but appears in
+    /// reports.
     pub(super) fn unreadable(&mut self, name: String) {
         self.remove(&name);
         self.unreadable.insert(name);
@@ -165,23 +178,24 @@ impl Registry {
     /// Removes a rule set. Returns true if it existed.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.unreadable.remove(name);
+        self.unknown_fields.remove(name);
         let Some(known) = self.rule_sets.remove(name) else {
             return false;
         };
-        self.touch(&known.target);
+        self.mark_stale(&known.target);
         true
     }
 
-    /// The names of all rule sets.
+    /// Returns the names of all rule sets.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.rule_sets.keys().chain(&self.unreadable)
     }
 
-    fn touch(&mut self, target: &Arc<Gvr>) {
-        self.targets.entry(target.clone()).or_default().touch();
+    fn mark_stale(&mut self, target: &Arc<Gvr>) {
+        self.targets.entry(target.clone()).or_default().mark_stale();
     }
 
-    /// The targets to look up.
+    /// Returns the targets that must be looked up.
     pub(super) fn to_resolve(&self, which: LookupRequest) -> Vec<Arc<Gvr>> {
         self.targets
             .iter()
@@ -190,27 +204,41 @@ impl Registry {
             .collect()
     }
 
-    /// Records an answer of discovery. Returns true if it changes the state.
+    /// Records the fields of a rule set that this server does not know.
+    pub(super) fn set_unknown_fields(&mut self, rule_set: String, fields: Vec<String>) {
+        if fields.is_empty() {
+            self.unknown_fields.remove(&rule_set);
+        } else {
+            self.unknown_fields.insert(rule_set, fields);
+        }
+    }
+
+    /// Records the fields that the installed CRD does not have.
+    pub(super) fn set_missing_fields(&mut self, fields: Vec<String>) {
+        self.missing_fields = Some(fields);
+    }
+
+    /// Records a result of discovery. Returns true if the result changes the state.
     pub(super) fn resolved(&mut self, gvr: &Arc<Gvr>, resolution: Resolution) -> bool {
         self.targets
             .get_mut(gvr)
             .is_some_and(|target| target.resolved(resolution))
     }
 
-    /// Records the report of a feed. Returns true if it changes the state.
+    /// Records the report of a feed. Returns true if the report changes the state.
     pub(super) fn feedback(&mut self, feedback: Feedback) -> bool {
         self.targets
             .get_mut(&feedback.source.target)
             .is_some_and(|target| target.reported(feedback))
     }
 
-    /// The books of all targets that changed since the last call.
+    /// Returns new rule books for the targets whose rule book has changed since the last call.
     pub(super) fn publish(&mut self) -> Vec<Publication> {
         let rule_sets = &self.rule_sets;
-        let stood = |name: &str| {
+        let was_watched = |name: &str| {
             rule_sets
                 .get(name)
-                .is_some_and(RegisteredRuleSet::stands_as_watched)
+                .is_some_and(RegisteredRuleSet::is_reported_as_watched)
         };
         let mut publications = Vec::new();
         for (gvr, target) in &mut self.targets {
@@ -219,7 +247,7 @@ impl Registry {
                 .filter(|known| known.target == *gvr && known.refused.is_none())
                 .filter_map(|known| known.compiled.as_ref().ok().cloned())
                 .collect();
-            publications.extend(target.publish(gvr, usable, stood, &mut self.generation));
+            publications.extend(target.publish(gvr, usable, was_watched, &mut self.generation));
         }
         let used = |gvr: &Arc<Gvr>| rule_sets.values().any(|known| known.target == *gvr);
         self.targets
@@ -227,14 +255,15 @@ impl Registry {
         publications
     }
 
-    /// Returns true if every feed that should run has reported.
+    /// Returns true if every feed that should run has reported whether it is up to date.
     pub(super) fn caught_up(&self) -> bool {
         self.targets
             .iter()
             .all(|(gvr, target)| target.caught_up(gvr))
     }
 
-    /// The rule sets without a book, because discovery has not found their target.
+    /// Returns the rule sets without a rule book, because their target is not served or has not
+    /// been looked up.
     pub(super) fn bookless(&self) -> RuleSetsWithoutBook {
         let mut bookless = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
@@ -253,9 +282,9 @@ impl Registry {
         bookless
     }
 
-    /// The rule sets whose operations may be missing, because their target has not been read
-    /// completely or has a gap. Invalid rule sets are not included.
-    pub(super) fn unread(&self) -> BTreeSet<String> {
+    /// Returns the rule sets that may miss operations, because their target has not been read
+    /// completely or its watch is interrupted. Invalid rule sets are not included.
+    pub(super) fn unread_rule_sets(&self) -> BTreeSet<String> {
         let mut unread = BTreeSet::new();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
@@ -266,7 +295,7 @@ impl Registry {
         unread
     }
 
-    /// The state of all rule sets.
+    /// Returns the state of all rule sets.
     pub(super) fn report(&self) -> Report {
         let rule_sets = self.rule_sets.iter().map(|(name, known)| {
             let target = self.targets.get(&known.target);
@@ -287,14 +316,14 @@ impl Registry {
         }
     }
 
-    /// The statuses that differ from those in the API server.
+    /// Returns the statuses that differ from those in the API server.
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
             let resolution = target.and_then(TrackedTarget::resolution);
-            if resolution.is_none() && known.is_told() {
-                continue; // After a restart, what was found before stands until more is known.
+            if resolution.is_none() && known.has_current_status() {
+                continue; // After a restart, the old status stays until the target has been looked up.
             }
             let health = RuleSetHealth {
                 generation: known.generation,
@@ -306,8 +335,10 @@ impl Registry {
                 scoped_wrongly: !known.spec.namespaces.is_empty()
                     && target.is_some_and(TrackedTarget::is_cluster_scoped),
                 watch: target.map_or(Watch::Pending, |target| target.watch(name)),
+                unknown_fields: self.unknown_fields.get(name).map_or(&[], Vec::as_slice),
+                missing_fields: self.missing_fields.as_deref(),
             };
-            let desired = status::of(&health, &known.held.status, now, self.requeue);
+            let desired = status::compute(&health, &known.held.status, now, self.requeue);
             if desired != known.held.status {
                 writes.push(StatusWrite {
                     name: name.clone(),
@@ -321,9 +352,10 @@ impl Registry {
         writes
     }
 
-    /// Records that a status was written, and the version of the rule set since then.
+    /// Records that a status was written. `version` is the resourceVersion that the rule set has
+    /// after the write.
     pub(super) fn written(&mut self, write: StatusWrite, version: Option<String>) {
-        // A rule set with the same name may have replaced the one that was written.
+        // In the meantime, another rule set with the same name may have replaced the written one.
         if let Some(known) = self.rule_sets.get_mut(&write.name)
             && known.uid == write.uid
         {
@@ -333,7 +365,7 @@ impl Registry {
 }
 
 impl RegisteredRuleSet {
-    /// Returns whether the rule set works.
+    /// Returns the state of the rule set: whether it works, or why it does not.
     fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
         let Ok(rule_set) = &self.compiled else {
             return RuleSetState::Idle(IdleReason::NotCompiled);
@@ -366,20 +398,21 @@ impl RegisteredRuleSet {
         match target.watch(name) {
             Watch::Pending => RuleSetState::Idle(IdleReason::NotSynced),
             Watch::Failed(_) => RuleSetState::Idle(IdleReason::WatchFailed),
-            // The status shows the state of the previous feeds until the new feeds report.
+            // Until the new feeds report, `watch` returns the state of the previous feeds, which
+            // the status shows. But the rule set may already miss operations.
             Watch::Active if target.is_unread(name) => RuleSetState::Idle(IdleReason::NotSynced),
             Watch::Active => RuleSetState::Watching(rule_set.clone()),
         }
     }
 
-    /// Returns true if its status belongs to its current rules.
-    fn is_told(&self) -> bool {
+    /// Returns true if the status was computed for the current generation of the rule set.
+    fn has_current_status(&self) -> bool {
         self.generation.is_some() && self.held.status.observed_generation == self.generation
     }
 
-    /// Returns true if its status says that these rules are being watched.
-    fn stands_as_watched(&self) -> bool {
-        self.is_told() && self.held.status.watch_active
+    /// Returns true if the status says that the current rules are being watched.
+    fn is_reported_as_watched(&self) -> bool {
+        self.has_current_status() && self.held.status.watch_active
     }
 }
 

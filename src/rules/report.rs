@@ -1,5 +1,5 @@
-//! Rule sets that may miss operations. Input: the state of each rule set. Output: the answers for
-//! the warning on lists, at any time and for any namespace.
+//! The state of all rule sets. From this state, the server makes the warnings on lists that may
+//! miss operations.
 
 use super::incomplete_rule_sets::{IncompleteRuleSet, IncompleteRuleSets};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
@@ -14,31 +14,32 @@ use tokio::sync::watch;
 pub struct Report {
     /// True if the rule sets of the cluster have been read.
     pub(super) read: bool,
-    /// The rule sets by name.
+    /// All rule sets.
     pub(super) rule_sets: Vec<Reported>,
 }
 
-/// One rule set.
+/// One rule set in the report.
 #[derive(Debug)]
 pub(super) struct Reported {
     pub(super) facts: Arc<Facts>,
-    /// Kind of the target's objects, and whether they are namespaced, if the target is served.
+    /// The kind of the target's objects, and whether it is namespaced. `None` if the target is not
+    /// known to be served.
     pub(super) kind: Option<(Arc<str>, bool)>,
     pub(super) state: RuleSetState,
 }
 
-/// The relevant fields of a rule set.
+/// The fields of a rule set that warnings need.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) name: Arc<str>,
     pub(super) component: Arc<str>,
     pub(super) operations: Vec<Arc<str>>,
-    /// None for all namespaces.
+    /// The namespaces of the rule set. `None` means all namespaces.
     pub(super) namespaces: Option<BTreeSet<String>>,
 }
 
 impl Facts {
-    /// The fields of this rule set.
+    /// Copies the fields of a rule set.
     pub(super) fn new(name: &str, spec: &OperationRuleSetSpec) -> Self {
         let operations = spec.rules.iter().map(|rule| rule.operation.as_str().into());
         Self {
@@ -50,7 +51,7 @@ impl Facts {
         }
     }
 
-    /// A rule set that cannot be decoded. Only its name is known.
+    /// Creates the facts about an object that cannot be decoded. Only its name is known.
     pub(super) fn unknown(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -64,26 +65,27 @@ impl Facts {
 /// The state of a rule set.
 #[derive(Clone, Debug)]
 pub(super) enum RuleSetState {
-    /// The cluster does not serve the API group of its target, so there are no operations.
+    /// The cluster does not serve the API group of the target, so no operations can be missing.
     NotInstalled,
-    /// No operation is detected, for this reason.
+    /// The rule set detects no operations, for this reason.
     Idle(IdleReason),
-    /// Its target is being watched. Its activity contains unknown detections.
+    /// The target is being watched. The activity of the rule set shows on which objects its
+    /// detection is unknown, because a rule has failed on them.
     Watching(Arc<RuleSet>),
 }
 
-/// Why a rule set detects no operations.
+/// The reason why a rule set detects no operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleReason {
     /// The object is not a valid rule set.
     Unreadable,
     /// An expression does not compile.
     NotCompiled,
-    /// The server does not watch this target.
+    /// The server refuses to watch this target.
     TargetRefused,
     /// The cluster serves the API group of the target, but not the target.
     TargetNotServed,
-    /// The cluster cannot say whether it serves the target.
+    /// Discovery has not shown whether the cluster serves the target.
     DiscoveryFailed,
     /// The watch of the target fails.
     WatchFailed,
@@ -92,7 +94,7 @@ pub(super) enum IdleReason {
 }
 
 impl IdleReason {
-    /// The text in the warning on lists.
+    /// Returns the text for the warning on lists.
     fn text(self) -> &'static str {
         match self {
             Self::Unreadable => "is not a valid object",
@@ -105,8 +107,8 @@ impl IdleReason {
         }
     }
 
-    /// The value of the label `state` of the metric `ifo_rule_sets`. The words are the reasons of
-    /// the condition `Ready`.
+    /// Returns the value of the label `state` of the metric `ifo_rule_sets`. The words are the
+    /// reasons of the condition `Ready`.
     fn metric_state(self) -> &'static str {
         match self {
             Self::Unreadable | Self::NotCompiled => "InvalidRule",
@@ -121,7 +123,7 @@ impl IdleReason {
 const THROTTLED: &str = "throttled";
 
 impl Report {
-    /// Number of rule sets by state, for the metric `ifo_rule_sets`.
+    /// Returns the number of rule sets in each state, for the metric `ifo_rule_sets`.
     pub fn states(&self) -> BTreeMap<&'static str, i64> {
         let mut states = BTreeMap::new();
         for rule_set in &self.rule_sets {
@@ -132,7 +134,7 @@ impl Report {
 }
 
 impl RuleSetState {
-    /// The value of the label `state` of the metric `ifo_rule_sets`.
+    /// Returns the value of the label `state` of the metric `ifo_rule_sets`.
     fn metric_state(&self) -> &'static str {
         match self {
             Self::NotInstalled => "NotInstalled",
@@ -146,16 +148,17 @@ impl RuleSetState {
     }
 }
 
-/// Answers from the newest report.
+/// Finds the rule sets that may miss operations in the newest report.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     newest: watch::Receiver<Arc<Report>>,
-    /// Namespace of operations on cluster-scoped subjects.
+    /// The namespace in which operations on cluster-scoped objects are shown.
     cluster_namespace: Arc<str>,
 }
 
 impl Reporter {
-    /// `cluster_namespace` is the namespace of operations on cluster-scoped subjects.
+    /// Creates a reporter. `cluster_namespace` is the namespace in which operations on
+    /// cluster-scoped objects are shown.
     pub fn new(newest: watch::Receiver<Arc<Report>>, cluster_namespace: Arc<str>) -> Self {
         Self {
             newest,
@@ -165,7 +168,8 @@ impl Reporter {
 }
 
 impl Reporter {
-    /// The objects whose operations are listed in `namespace`. Empty for all namespaces.
+    /// Returns the objects whose operations are listed in `namespace`. An empty `namespace` means
+    /// all namespaces.
     pub fn wanted<'a>(&self, namespace: &'a str) -> ObjectScope<'a> {
         ObjectScope {
             namespace: (!namespace.is_empty()).then_some(namespace),
@@ -173,7 +177,7 @@ impl Reporter {
         }
     }
 
-    /// The result of [`Completeness::gaps`] for all namespaces, with the namespaces.
+    /// Returns all rule sets that may miss operations, each with the affected namespaces.
     pub fn coverage(&self) -> IncompleteRuleSets {
         let newest = self.newest.borrow().clone();
         let uncovered = newest.rule_sets.iter().filter_map(Reported::uncovered);
@@ -202,7 +206,8 @@ impl Completeness for Reporter {
 }
 
 impl Reported {
-    /// The operations on `wanted` objects that may be missing.
+    /// Returns a description of the rule set for the warning, if operations on `wanted` objects may
+    /// be missing.
     fn gap(&self, wanted: ObjectScope<'_>) -> Option<Gap> {
         let (reason, operations) = match &self.state {
             RuleSetState::NotInstalled => return None,
@@ -229,7 +234,7 @@ impl Reported {
         })
     }
 
-    /// All operations that may be missing, with their namespaces.
+    /// Returns the rule set with the affected namespaces, if any of its operations may be missing.
     fn uncovered(&self) -> Option<IncompleteRuleSet> {
         let gap = self.gap(ObjectScope::ALL)?;
         let is_namespaced = self.kind.as_ref().map(|(_, is_namespaced)| *is_namespaced);
@@ -269,7 +274,7 @@ impl Reported {
     }
 }
 
-/// `evaluation fails on 3 objects`.
+/// Returns a text such as `evaluation fails on 3 objects`.
 pub(super) fn evaluation_fails(objects: usize) -> String {
     let plural = if objects == 1 { "" } else { "s" };
     format!("evaluation fails on {objects} object{plural}")
@@ -339,7 +344,7 @@ mod tests {
             (reported(node, None, idle()), "shop", false),
             (reported(node, None, idle()), "ifo-system", true),
             (reported(node, None, idle()), "", true),
-            // It is not known yet in which namespaces its objects are.
+            // The target has not been looked up, so its objects may be in any namespace.
             (reported(None, None, idle()), "shop", true),
             (reported(pod, None, RuleSetState::NotInstalled), "", false),
         ] {

@@ -1,4 +1,4 @@
-//! The status of a rule set.
+//! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
 use super::report;
 use ifo_api::ruleset::{EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus};
@@ -9,8 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest message of a condition, in characters (metav1.Condition allows 32,768).
+/// Maximum length of a condition's message in characters (metav1.Condition allows 32,768).
 const MAX_MESSAGE: usize = 1_024;
+
+/// Condition of a rule set with fields that this server does not know.
+const UNKNOWN_FIELDS: &str = "UnknownFields";
+
+/// Condition of all rule sets if the installed CRD lacks fields of this server.
+const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 
 /// Reason and message of `Ready` while a feed throttles the rule set.
 const THROTTLED: (&str, &str) = (
@@ -20,33 +26,41 @@ const THROTTLED: (&str, &str) = (
      the section on cost in docs/rules.md.",
 );
 
-/// The inputs of the status.
+/// The facts from which the status of a rule set is computed.
 #[derive(Debug)]
 pub(super) struct RuleSetHealth<'a> {
     pub(super) generation: Option<i64>,
     pub(super) compiled: Result<&'a Arc<RuleSet>, &'a [RuleSetError]>,
     pub(super) target: &'a Gvr,
+    /// The reason why the server refuses to watch the target.
     pub(super) refused: Option<&'a str>,
     pub(super) resolution: Option<&'a Resolution>,
+    /// The reason why the last look-up of the target had no unambiguous result.
     pub(super) unknown: Option<&'a str>,
+    /// True if the rule set names namespaces, but its target is cluster-scoped.
     pub(super) scoped_wrongly: bool,
     pub(super) watch: Watch,
+    /// Fields of the rule set that this server does not know.
+    pub(super) unknown_fields: &'a [String],
+    /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
+    pub(super) missing_fields: Option<&'a [String]>,
 }
 
-/// The state of the feeds.
+/// The state of the feeds of a rule set, which are the watches of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
-    /// Not up to date yet.
+    /// A feed is not up to date yet.
     Pending,
-    /// Up to date.
+    /// All feeds are up to date.
     Active,
-    /// Failing, with the reason.
+    /// A feed fails, for this reason.
     Failed(String),
 }
 
-/// Builds the status. `lastEvaluationTime` changes only with another change or once in each
-/// `requeue`, so that evaluations alone do not cause a write each.
-pub(super) fn of(
+/// Computes the status. `written` is the status in the API server. `lastEvaluationTime` changes
+/// only once in each `requeue`, or together with another change. So evaluations alone cause few
+/// writes.
+pub(super) fn compute(
     health: &RuleSetHealth<'_>,
     written: &OperationRuleSetStatus,
     now: Timestamp,
@@ -99,13 +113,14 @@ pub(super) fn of(
             let (reason, message) = THROTTLED;
             not_ready.get_or_insert((reason, message.to_owned()));
         }
-        if let Some((message, unknown)) = failed(rule_set, written, now, requeue) {
+        if let Some((message, unknown)) = evaluation_failure(rule_set, written, now, requeue) {
             conditions.add("EvaluationFailed", "True", EVALUATION_FAILED, &message);
             if unknown {
                 not_ready.get_or_insert((EVALUATION_FAILED, message));
             }
         }
     }
+    conditions.add_fields();
     match not_ready {
         Some((reason, message)) => conditions.add("Ready", "False", reason, &message),
         None if watch_active => {
@@ -134,9 +149,9 @@ pub(super) fn of(
     status
 }
 
-/// The message of `EvaluationFailed`, if a rule failed recently or a detection is unknown, and
-/// whether a detection is unknown.
-fn failed(
+/// Returns the message of `EvaluationFailed`, if a rule has failed recently or a detection is
+/// unknown. Also returns whether a detection is unknown.
+fn evaluation_failure(
     rule_set: &RuleSet,
     written: &OperationRuleSetStatus,
     now: Timestamp,
@@ -158,7 +173,8 @@ fn failed(
         .conditions
         .iter()
         .any(|old| old.type_ == "Ready" && old.reason == EVALUATION_FAILED);
-    // The count changes with every object. One write in each requeue interval is enough.
+    // The number of objects in the message can change with every object. One write in each requeue
+    // interval is enough.
     if let Some(before) = before
         && names_no_subject(&before.message)
         && was_unknown == (objects > 0)
@@ -176,7 +192,7 @@ fn failed(
     Some((message, objects > 0))
 }
 
-/// Returns true if `lastEvaluationTime` has to be refreshed.
+/// Returns true if it is time to update `lastEvaluationTime`.
 fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Duration) -> bool {
     let Some(evaluated) = activity.last_evaluation() else {
         return false;
@@ -187,8 +203,8 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
     }
 }
 
-/// Returns true if a message of `EvaluationFailed` names no subject. Version 0.1.0 wrote `<field>
-/// on <subject>: <text that may quote a value>`, which must be replaced.
+/// Returns true if a message of `EvaluationFailed` names no object. Release 0.1.0 wrote messages of
+/// the form `<field> on <object>: <text that may quote a value>`. Such a message must be replaced.
 fn names_no_subject(message: &str) -> bool {
     !message
         .split(": ")
@@ -223,7 +239,7 @@ fn invalid_target(health: &RuleSetHealth<'_>) -> Option<(&'static str, String)> 
     }
 }
 
-/// A time in the precision of the API, so that it is equal when it is read back.
+/// Rounds a time to the precision of the API, so that the time is equal when it is read back.
 fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
@@ -236,6 +252,40 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
+    /// Adds the conditions about fields that the server, or the installed CRD, does not know. They
+    /// do not change `Ready`: the other fields are evaluated as usual.
+    fn add_fields(&mut self) {
+        let unknown = self.health.unknown_fields;
+        if !unknown.is_empty() {
+            let message = format!(
+                "This server does not know these fields and ignores them: {}. Upgrade the server, \
+                 or remove the fields.",
+                unknown.join(", ")
+            );
+            self.add(UNKNOWN_FIELDS, "True", UNKNOWN_FIELDS, &message);
+        }
+        match self.health.missing_fields {
+            Some([]) => {}
+            Some(missing) => {
+                let message = format!(
+                    "The installed CustomResourceDefinition is older than this server. The \
+                     kube-apiserver removes these fields from rule sets: {}. Run `kubectl apply -k \
+                     deploy/crd` with the version of the server, and apply the rule set again.",
+                    missing.join(", ")
+                );
+                self.add(OUTDATED_DEFINITION, "True", OUTDATED_DEFINITION, &message);
+            }
+            // Until the definition has been read after a start, the condition stays as it was.
+            None => {
+                let conditions = &self.written.conditions;
+                let before = conditions
+                    .iter()
+                    .find(|old| old.type_ == OUTDATED_DEFINITION);
+                self.all.extend(before.cloned());
+            }
+        }
+    }
+
     fn add(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
         let before = self
             .written

@@ -1,22 +1,23 @@
-//! The status of a rule set in the API server. Input: watch events and the answers to our own
-//! writes, in any order. Output: the newest status, and whether another client has edited it.
+//! The status of a rule set in the API server. Watch events and the answers to our own writes can
+//! arrive in any order. This module keeps the newest status, and finds out whether another client
+//! has edited it.
 
 use ifo_api::ruleset::OperationRuleSetStatus;
 
-/// The status of a rule set in the API server, from the newest watch event or from the answer to
-/// our last write. The one with the newer version counts.
+/// The status of a rule set in the API server. It comes from a watch event or from the answer to
+/// our own write, depending on which of them has the newer version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldStatus {
     /// The resourceVersion. Rule sets from files have none.
     pub(super) version: Option<String>,
     pub(super) status: OperationRuleSetStatus,
-    /// True if another client has edited the status since our own last write.
+    /// True if another client has edited the status since our last write.
     pub(super) edited: bool,
 }
 
 impl HeldStatus {
-    /// Records the status of a watch event. Returns true if it is newer than the known one. The
-    /// event of our own write may arrive before or after the answer to the write.
+    /// Records the status of a watch event. Returns true if the event is newer than the known
+    /// status. The event of our own write may arrive before or after the answer to the write.
     pub(super) fn observe(
         &mut self,
         version: Option<String>,
@@ -32,12 +33,12 @@ impl HeldStatus {
         true
     }
 
-    /// Records the status and the version of our own write.
+    /// Records the status that our own write has set, and its version.
     pub(super) fn answered(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
         if version.is_some() && version != self.version {
             let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));
             if !is_newer {
-                return; // An event has already shown what came after our write.
+                return; // An event of a later change has already arrived.
             }
             self.version = version;
         }
@@ -45,8 +46,9 @@ impl HeldStatus {
         self.edited = false;
     }
 
-    /// Returns true if `other` is newer than the known version. Kubernetes compares versions of one
-    /// resource as numbers (KEP-5504). If a server has other versions, each change counts as newer.
+    /// Returns true if `other` is newer than the known version. Kubernetes compares the versions of
+    /// one resource as numbers (KEP-5504). If a version is not a number, every other version counts
+    /// as newer.
     fn is_older_than(&self, other: &str) -> bool {
         let Some(known) = &self.version else {
             return true;

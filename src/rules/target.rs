@@ -1,5 +1,6 @@
-//! The state of one target: the answer of discovery, the published book, and the states of its
-//! feeds.
+//! The state of one target, which is a resource that rule sets watch. It consists of the result of
+//! discovery, the published rule book, and the reports of the feeds. A feed is the watch of the
+//! target, or of one namespace of it.
 
 use super::registry::{Feedback, LookupRequest, Publication};
 use super::status::Watch;
@@ -8,29 +9,33 @@ use ifo_engine::rules::{RuleBook, RuleSet};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
-    /// The last unambiguous answer of discovery. An ambiguous one counts only while there is no
-    /// other.
+    /// The last unambiguous result of discovery. It is ambiguous only if no look-up had an
+    /// unambiguous result.
     resolution: Option<Resolution>,
-    /// Why the last look-up had no unambiguous answer, while `resolution` still counts.
+    /// The reason why the last look-up had no unambiguous result, while `resolution` still counts.
     unknown: Option<String>,
+    /// The published rule book.
     published: Option<Arc<RuleBook>>,
-    /// True if the book may have to change.
+    /// True if the rule book may have to change.
     stale: bool,
-    /// The last report of each feed for the published generation.
+    /// The last report of each feed for the published rule book. `None` means that the feed is up
+    /// to date.
     feeds: HashMap<Source, Option<String>>,
-    /// The state of rule sets that the last publication did not change. It counts until the new
-    /// feeds report, so that changes of other rule sets do not affect their status.
+    /// The previous state of the rule sets that the last publication did not change. It counts
+    /// until the new feeds report. So a change of another rule set does not affect their status.
     carried: HashMap<Arc<str>, Watch>,
 }
 
 impl TrackedTarget {
-    /// Records that its rule sets changed.
-    pub(super) fn touch(&mut self) {
+    /// Records that a rule set of the target has changed.
+    pub(super) fn mark_stale(&mut self) {
         self.stale = true;
     }
 
+    /// Returns true if the target must be looked up.
     pub(super) fn wants_look_up(&self, which: LookupRequest) -> bool {
         match which {
             LookupRequest::New => self.resolution.is_none(),
@@ -43,7 +48,7 @@ impl TrackedTarget {
         }
     }
 
-    /// Records an answer of discovery. Returns true if it changes the state.
+    /// Records a result of discovery. Returns true if the result changes the state.
     pub(super) fn resolved(&mut self, resolution: Resolution) -> bool {
         if let Resolution::Unknown { message } = resolution {
             if self.resolution.is_none() {
@@ -62,7 +67,7 @@ impl TrackedTarget {
         true
     }
 
-    /// Records the report of a feed. Returns true if it changes the state.
+    /// Records the report of a feed. Returns true if the report changes the state.
     pub(super) fn reported(&mut self, feedback: Feedback) -> bool {
         if self.published.as_ref().map(|book| book.generation) != Some(feedback.generation) {
             return false;
@@ -71,13 +76,14 @@ impl TrackedTarget {
         before != Some(feedback.failure)
     }
 
-    /// The book of `usable` (sorted by name), if it differs from the published one. `stood`
-    /// contains rule sets whose status said that they are watched, from before this process.
+    /// Returns the rule book of the rule sets `usable` (sorted by name), if it differs from the
+    /// published one. `was_watched` returns true for a rule set whose old status, from before this
+    /// process, says that it is being watched.
     pub(super) fn publish(
         &mut self,
         gvr: &Arc<Gvr>,
         usable: Vec<Arc<RuleSet>>,
-        stood: impl Fn(&str) -> bool,
+        was_watched: impl Fn(&str) -> bool,
         generation: &mut u64,
     ) -> Option<Publication> {
         if !std::mem::take(&mut self.stale) {
@@ -89,7 +95,7 @@ impl TrackedTarget {
                     .into_iter()
                     .filter(|rule_set| *namespaced || rule_set.namespaces.is_none())
                     .collect();
-                if self.is_in_force(kind, *namespaced, &usable) {
+                if self.is_published_book(kind, *namespaced, &usable) {
                     return None;
                 }
                 let book = (!usable.is_empty()).then(|| {
@@ -101,13 +107,13 @@ impl TrackedTarget {
                 (book, false)
             }
             Some(Resolution::NotServed { .. }) => (None, true),
-            // Once it was served, it counts as served until an unambiguous answer.
+            // The published rule book stays until discovery has an unambiguous result.
             Some(Resolution::Unknown { .. }) | None => return None,
         };
         if book.is_none() && self.published.is_none() {
             return None;
         }
-        self.carried = self.carry_over(book.as_deref(), stood);
+        self.carried = self.carry_over(book.as_deref(), was_watched);
         self.published.clone_from(&book);
         self.feeds.clear();
         Some(Publication {
@@ -117,9 +123,9 @@ impl TrackedTarget {
         })
     }
 
-    /// Returns true if a book of these rule sets would equal the published one. Publishing it again
-    /// would make the feeds list without need.
-    fn is_in_force(&self, kind: &str, namespaced: bool, usable: &[Arc<RuleSet>]) -> bool {
+    /// Returns true if a rule book of these rule sets would equal the published one. If an equal
+    /// book was published, the feeds would list again without need.
+    fn is_published_book(&self, kind: &str, namespaced: bool, usable: &[Arc<RuleSet>]) -> bool {
         self.published.as_ref().is_some_and(|book| {
             book.kind == kind
                 && book.namespaced == namespaced
@@ -132,10 +138,11 @@ impl TrackedTarget {
         })
     }
 
+    /// Returns the states that count until the new feeds report.
     fn carry_over(
         &self,
         next: Option<&RuleBook>,
-        stood: impl Fn(&str) -> bool,
+        was_watched: impl Fn(&str) -> bool,
     ) -> HashMap<Arc<str>, Watch> {
         let mut carried = HashMap::new();
         for rule_set in next.into_iter().flat_map(|book| &book.rule_sets) {
@@ -148,7 +155,7 @@ impl TrackedTarget {
                 {
                     self.watch(&rule_set.name)
                 }
-                None if stood(&rule_set.name) => Watch::Active,
+                None if was_watched(&rule_set.name) => Watch::Active,
                 _ => continue,
             };
             carried.insert(rule_set.name.clone(), watch);
@@ -160,12 +167,12 @@ impl TrackedTarget {
         self.published.is_some()
     }
 
-    /// Returns true if its first book has not been published.
+    /// Returns true if the first rule book of this target has not been published yet.
     pub(super) fn awaits_book(&self) -> bool {
         self.stale && self.published.is_none()
     }
 
-    /// Returns true if every feed that should run has reported.
+    /// Returns true if every feed that should run has reported whether it is up to date.
     pub(super) fn caught_up(&self, gvr: &Arc<Gvr>) -> bool {
         self.published.as_ref().is_none_or(|book| {
             book.sources(gvr)
@@ -174,8 +181,8 @@ impl TrackedTarget {
         })
     }
 
-    /// Returns true if operations of the rule set `name` may be missing, because its target has not
-    /// been read completely or has a gap.
+    /// Returns true if the rule set `name` may miss operations, because its target has not been
+    /// read completely or its watch is interrupted.
     pub(super) fn is_unread(&self, name: &str) -> bool {
         match (&self.resolution, &self.published) {
             (Some(Resolution::NotServed { .. }), _) => false,
@@ -189,14 +196,16 @@ impl TrackedTarget {
         }
     }
 
-    /// Returns true if every feed of this rule set is up to date.
+    /// Returns true if every feed of the rule set is up to date.
     fn is_read(&self, book: &RuleBook, rule_set: &RuleSet) -> bool {
-        wanted(book, rule_set).into_iter().all(|namespace| {
-            let mut feeds = self.feeds.iter();
-            feeds.any(|(source, failure)| {
-                source.namespace.as_deref() == namespace && failure.is_none()
+        feed_namespaces(book, rule_set)
+            .into_iter()
+            .all(|namespace| {
+                let mut feeds = self.feeds.iter();
+                feeds.any(|(source, failure)| {
+                    source.namespace.as_deref() == namespace && failure.is_none()
+                })
             })
-        })
     }
 
     pub(super) fn resolution(&self) -> Option<&Resolution> {
@@ -207,7 +216,8 @@ impl TrackedTarget {
         self.unknown.as_deref()
     }
 
-    /// Kind of the target's objects, and whether they are namespaced, if it is served.
+    /// Returns the kind of the target's objects and whether it is namespaced, if the target is
+    /// served.
     pub(super) fn kind(&self) -> Option<(Arc<str>, bool)> {
         match &self.resolution {
             Some(Resolution::Served { kind, namespaced }) => {
@@ -227,7 +237,7 @@ impl TrackedTarget {
         )
     }
 
-    /// The state of the feeds of the rule set `name`.
+    /// Returns the state of the feeds of the rule set `name`.
     pub(super) fn watch(&self, name: &str) -> Watch {
         let Some(book) = &self.published else {
             return Watch::Pending;
@@ -237,7 +247,7 @@ impl TrackedTarget {
             return Watch::Pending;
         };
         let mut active = true;
-        for namespace in wanted(book, rule_set) {
+        for namespace in feed_namespaces(book, rule_set) {
             let feed = self
                 .feeds
                 .iter()
@@ -256,8 +266,8 @@ impl TrackedTarget {
     }
 }
 
-/// The namespaces of the feeds of a rule set. None is the feed of all namespaces.
-fn wanted<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
+/// Returns the namespaces of the feeds of a rule set. `None` is the feed of all namespaces.
+fn feed_namespaces<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
     match (book.by_namespace, &rule_set.namespaces) {
         (true, Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),
         _ => vec![None],

@@ -1,6 +1,6 @@
-//! Writes statuses. Input: the statuses to write. Output: few writes at the same time, and only one
-//! for each rule set. A failed write is retried with a wait. In a cluster, each write is
-//! conditional on the version of the rule set for which the status was made.
+//! Writes the statuses of rule sets. Only a few writes are in flight at the same time, and only one
+//! for each rule set. A failed write is retried after a delay. In a cluster, a write succeeds only
+//! if the rule set still has the version for which the status was computed.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -11,14 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Number of concurrent writes, so that a start with many rule sets causes no burst.
+/// Maximum number of concurrent writes, so that a start with many rule sets causes no burst of
+/// requests.
 const CONCURRENCY: usize = 8;
 
-/// Wait after the first failed write. It doubles with each failure …
+/// Delay after the first failed write. It doubles with each failure, up to [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// … up to this wait, so that a server without the right to write statuses logs it rarely.
+/// Maximum delay after a failed write. If the server has no permission to write statuses, it logs
+/// this rarely.
 ///
-/// The same waits limit how often a status that another client has edited is written again.
+/// The same delays limit how often a status is repaired that another client has edited.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 
 /// A status to write.
@@ -30,48 +32,50 @@ pub struct StatusWrite {
     pub uid: Option<String>,
     /// The resourceVersion that the rule set must still have. Rule sets from files have none.
     pub version: Option<String>,
-    /// True if another client has edited the status that this one replaces.
+    /// True if this status replaces a status that another client has edited.
     pub repairs: bool,
-    /// Its status.
+    /// The new status.
     pub status: OperationRuleSetStatus,
 }
 
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusAnswer {
-    /// It was written. Contains the new resourceVersion of the rule set, if it has any.
+    /// The status was written. The value is the new resourceVersion of the rule set, if it has one.
     Written(Option<String>),
     /// The rule set has another UID or resourceVersion.
     Conflict,
-    /// It has to be retried.
+    /// The write has failed and must be retried.
     Failed,
 }
 
-/// The receiver of statuses.
+/// Writes statuses to the cluster, or to the store of the demo.
 pub trait StatusSink: Send + Sync + 'static {
-    /// Writes a status, if the rule set still has the UID and the version of the write.
+    /// Writes a status if the rule set still has the UID and the version in `write`.
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer>;
 }
 
+/// The queue of status writes.
 pub(super) struct StatusWrites {
     sink: Arc<dyn StatusSink>,
-    under_way: FuturesUnordered<BoxFuture<'static, (StatusWrite, StatusAnswer)>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, (StatusWrite, StatusAnswer)>>,
     /// The rule sets with a write in flight.
     writing: HashSet<String>,
     waiting: VecDeque<StatusWrite>,
-    /// The failed writes by the name of the rule set.
+    /// The failed writes, by the name of the rule set.
     failed: HashMap<String, FailedWrite>,
-    /// By the name of a rule set whose status another client has edited: the time of the next
-    /// repair, and the wait after it.
+    /// The rule sets whose status another client has edited, by name. The value is the time of the
+    /// next repair, and the delay after it.
     repaired: HashMap<String, (Instant, Duration)>,
 }
 
 struct FailedWrite {
     /// The time of the next attempt.
     at: Instant,
-    /// The wait after that attempt.
+    /// The delay after that attempt.
     next: Duration,
-    /// After a conflict: a write for another version may start at once.
+    /// After a conflict, the version of the failed write. A write for another version may start at
+    /// once.
     conflict: Option<String>,
 }
 
@@ -79,7 +83,7 @@ impl StatusWrites {
     pub(super) fn new(sink: Arc<dyn StatusSink>) -> Self {
         Self {
             sink,
-            under_way: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             writing: HashSet::new(),
             waiting: VecDeque::new(),
             failed: HashMap::new(),
@@ -87,13 +91,13 @@ impl StatusWrites {
         }
     }
 
-    /// Replaces all waiting writes. A write that cannot start yet must be passed again: when the
-    /// write of the same rule set has ended, or at the time that is returned.
+    /// Replaces all waiting writes. A write that cannot start yet is not kept. The caller must pass
+    /// it again when the write of the same rule set has ended, or at the returned time.
     pub(super) fn take(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
         self.failed.retain(|name, _| wanted.contains(name.as_str()));
-        // A client that edits a status less often than this cannot cause many writes.
+        // After this time without edits, the next edit is repaired at once again.
         self.repaired
             .retain(|_, (at, _)| *at + MAX_RETRY_DELAY > now);
         self.waiting.clear();
@@ -102,7 +106,7 @@ impl StatusWrites {
             if self.writing.contains(&write.name) {
                 continue;
             }
-            match self.held_until(&write).filter(|at| *at > now) {
+            match self.earliest_start(&write).filter(|at| *at > now) {
                 Some(at) => again = Some(again.map_or(at, |other| other.min(at))),
                 None => self.waiting.push_back(write),
             }
@@ -111,8 +115,9 @@ impl StatusWrites {
         again
     }
 
-    /// The earliest time of this write.
-    fn held_until(&self, write: &StatusWrite) -> Option<Instant> {
+    /// Returns the earliest time at which this write may start. Returns `None` if it may start at
+    /// once.
+    fn earliest_start(&self, write: &StatusWrite) -> Option<Instant> {
         let failed = self.failed.get(&write.name).filter(|failed| {
             failed.conflict.is_none() || failed.conflict.as_ref() == write.version.as_ref()
         });
@@ -123,7 +128,7 @@ impl StatusWrites {
     }
 
     fn start(&mut self) {
-        while self.under_way.len() < CONCURRENCY
+        while self.in_flight.len() < CONCURRENCY
             && let Some(write) = self.waiting.pop_front()
         {
             self.writing.insert(write.name.clone());
@@ -139,14 +144,14 @@ impl StatusWrites {
                 let answer = sink.write(&write).await;
                 (write, answer)
             };
-            self.under_way.push(written.boxed());
+            self.in_flight.push(written.boxed());
         }
     }
 
-    /// Waits for the end of the next write, and returns the version of the rule set since then.
-    /// None if it failed. Pending while no write is in flight. Cancel-safe.
+    /// Waits for the end of a write. Returns the write and the new version of the rule set, or
+    /// `None` if the write has failed. Pending while no write is in flight. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(StatusWrite, Option<String>)> {
-        let Some((write, answer)) = self.under_way.next().await else {
+        let Some((write, answer)) = self.in_flight.next().await else {
             return std::future::pending().await;
         };
         self.writing.remove(&write.name);
@@ -157,8 +162,8 @@ impl StatusWrites {
         }
         let before = self.failed.get(&write.name);
         let wait = before.map_or(FIRST_RETRY_DELAY, |failed| failed.next);
-        // Of two consecutive failures, the second one always waits. So a client that changes the
-        // rule set all the time cannot cause a conflict for each of its changes.
+        // After the second of two consecutive failures, every write waits. Otherwise a client that
+        // changes the rule set all the time could cause a conflict for each of its changes.
         let conflict = (answer == StatusAnswer::Conflict && before.is_none())
             .then(|| write.version.clone())
             .flatten();

@@ -1,4 +1,5 @@
-//! The published schemas: the CRDs, and the parts that they share with `OpenAPI`.
+//! Generates the CRDs from the types in this crate. [`join_lines`] is also used for the
+//! descriptions in `OpenAPI`.
 
 use crate::persisted;
 use crate::ruleset::OperationRuleSet;
@@ -7,13 +8,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt as _;
 
-/// Returns the CRD of `OperationRuleSet`, as in `deploy/crd/operationrulesets.yaml`.
+/// Returns the CRD of `OperationRuleSet`, which is also in `deploy/crd/operationrulesets.yaml`.
 pub fn operation_rule_sets() -> CustomResourceDefinition {
     readable(OperationRuleSet::crd())
 }
 
-/// Returns the CRD of persisted operations, as in `deploy/crd-persistence/inflightoperations.yaml`.
-/// It has no status subresource, because an operation is written in one request.
+/// Returns the CRD for operations that persistence mode stores, which is also in
+/// `deploy/crd-persistence/inflightoperations.yaml`. The CRD has no status subresource, because the
+/// server writes spec and status in one request.
 pub fn persisted_operations() -> CustomResourceDefinition {
     let mut crd = readable(persisted::InFlightOperation::crd());
     for version in &mut crd.spec.versions {
@@ -22,6 +24,55 @@ pub fn persisted_operations() -> CustomResourceDefinition {
     crd
 }
 
+/// Returns the fields of a rule set that this release has and `installed` does not have, such as
+/// `spec.rules[].operation`. The kube-apiserver removes these fields from rule sets.
+///
+/// A definition without a schema for [`VERSION`](crate::VERSION) yields no fields.
+pub fn missing_fields(installed: &CustomResourceDefinition) -> Vec<String> {
+    let own = operation_rule_sets();
+    let mut missing = Vec::new();
+    if let (Some(own), Some(installed)) = (spec_of(&own), spec_of(installed)) {
+        compare(own, installed, "spec", &mut missing);
+    }
+    missing
+}
+
+/// Returns the schema of `spec` in the served version.
+fn spec_of(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
+    let mut versions = crd.spec.versions.iter();
+    let version = versions.find(|version| version.name == crate::VERSION)?;
+    let schema = version.schema.as_ref()?.open_api_v3_schema.as_ref()?;
+    schema.properties.as_ref()?.get("spec")
+}
+
+/// Adds the paths of the properties that `own` has and `installed` does not have. `path` is the
+/// path of both schemas.
+fn compare(
+    own: &JSONSchemaProps,
+    installed: &JSONSchemaProps,
+    path: &str,
+    missing: &mut Vec<String>,
+) {
+    if installed.x_kubernetes_preserve_unknown_fields == Some(true) {
+        return;
+    }
+    for (name, property) in own.properties.iter().flatten() {
+        let path = format!("{path}.{name}");
+        match installed.properties.as_ref().and_then(|all| all.get(name)) {
+            Some(installed) => compare(property, installed, &path, missing),
+            None => missing.push(path),
+        }
+    }
+    if let (
+        Some(JSONSchemaPropsOrArray::Schema(own)),
+        Some(JSONSchemaPropsOrArray::Schema(installed)),
+    ) = (&own.items, &installed.items)
+    {
+        compare(own, installed, &format!("{path}[]"), missing);
+    }
+}
+
+/// Joins the lines of the descriptions, and removes the titles that repeat the kind.
 fn readable(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version
@@ -29,7 +80,7 @@ fn readable(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
             .as_mut()
             .and_then(|validation| validation.open_api_v3_schema.as_mut())
         {
-            // In a CRD, the name of the kind is elsewhere.
+            // The title is the kind, which a CRD contains in `spec.names`.
             schema.title = None;
             join_descriptions(schema);
         }
@@ -59,8 +110,8 @@ fn join_descriptions(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Joins the lines of each paragraph. Comments in the source are wrapped, but clients wrap
-/// descriptions themselves. Empty lines and list items are kept.
+/// Joins the lines of each paragraph, because clients wrap descriptions themselves. Empty lines and
+/// list items are kept.
 pub fn join_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
@@ -85,6 +136,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fields_that_an_older_definition_lacks_are_found() {
+        assert_eq!(missing_fields(&operation_rule_sets()), [""; 0]);
+        let mut older = operation_rule_sets();
+        let version = older.spec.versions.first_mut().expect("there is a version");
+        let validation = version.schema.as_mut().expect("it has a schema");
+        let schema = validation.open_api_v3_schema.as_mut();
+        let spec = schema
+            .and_then(|schema| schema.properties.as_mut())
+            .and_then(|all| all.get_mut("spec"))
+            .and_then(|spec| spec.properties.as_mut())
+            .expect("a rule set has a spec");
+        spec.remove("variables");
+        let rules = spec.get_mut("rules").and_then(|rules| rules.items.as_mut());
+        let Some(JSONSchemaPropsOrArray::Schema(rule)) = rules else {
+            panic!("rules must be a list");
+        };
+        let fields = rule.properties.as_mut().expect("a rule has fields");
+        fields.remove("outcome");
+        assert_eq!(
+            missing_fields(&older),
+            ["spec.rules[].outcome", "spec.variables"]
+        );
+        // Nothing is known about a definition without this version.
+        older.spec.versions.clear();
+        assert_eq!(missing_fields(&older), [""; 0]);
+    }
+
+    #[test]
     fn paragraphs_are_joined_and_lists_are_kept() {
         assert_eq!(
             join_lines("One\ntwo.\n\nThree\nfour:\n - a\n - b"),
@@ -95,7 +174,7 @@ mod tests {
 
     fn assert_described(path: &str, schema: &JSONSchemaProps) {
         let description = schema.description.as_deref().unwrap_or_default();
-        assert!(!description.is_empty(), "{path} says nothing");
+        assert!(!description.is_empty(), "{path} has no description");
         for (name, property) in schema.properties.iter().flatten() {
             assert_described(&format!("{path}.{name}"), property);
         }

@@ -1,7 +1,5 @@
-//! Provides the serving certificate and keeps it valid while the server runs.
-//!
-//! Input: the flags with its files or with the Service. Output: the TLS configuration of the
-//! listener.
+//! Provides the TLS configuration of the listener and keeps its certificate valid. The certificate
+//! is read from files, or the server issues it with its own CA for the names of its Service.
 
 use super::API_SERVICE;
 use crate::app::App;
@@ -16,8 +14,8 @@ use std::time::Duration;
 /// Interval at which certificate files are read again.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Returns the certificate from the given files, or one of our own CA. For our own CA, the
-/// `APIService` is kept up to date.
+/// Returns the TLS configuration of the listener. If flags name no certificate files, our own CA
+/// issues the certificate, and a task keeps the `caBundle` of our `APIService` up to date.
 pub(super) async fn server_config(
     app: &mut App,
     client: &Client,
@@ -68,7 +66,7 @@ pub(super) async fn server_config(
     ))
 }
 
-/// The DNS names of a Service.
+/// Returns the DNS names of a Service, and `localhost`.
 fn service_names(service: &str, namespace: &str) -> Vec<String> {
     vec![
         format!("{service}.{namespace}.svc"),

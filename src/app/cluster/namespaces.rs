@@ -1,8 +1,6 @@
-//! Detects deleted namespaces.
-//!
-//! Input: the namespaces at the takeover, and a watch. Output: messages for the tracker. A
-//! namespace that was deleted and created again between the takeover and the first list is also
-//! reported.
+//! Detects deleted namespaces from a watch, and creates the messages to the tracker about them. A
+//! namespace is also reported as deleted if it was created again between the leader's takeover and
+//! the first list of the watch.
 
 use crate::restore::KnownNamespaces;
 use ifo_engine::track::Message;
@@ -13,7 +11,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use std::collections::HashMap;
 
-/// The current namespaces.
+/// The namespaces that exist, as far as the watch has reported.
 #[derive(Debug)]
 pub(super) struct SeenNamespaces {
     known: HashMap<String, NamespaceIdentity>,
@@ -21,8 +19,8 @@ pub(super) struct SeenNamespaces {
     listed: HashMap<String, NamespaceIdentity>,
 }
 
-/// Distinguishes a namespace from others of the same name. Times have a resolution of one second,
-/// so the UID is compared if it is known.
+/// Distinguishes a namespace from an earlier or later namespace with the same name. Creation times
+/// have a resolution of one second, so UIDs are compared if both are known.
 #[derive(Debug)]
 struct NamespaceIdentity {
     uid: Option<String>,
@@ -37,7 +35,7 @@ impl NamespaceIdentity {
         }
     }
 
-    fn is_another(&self, before: &Self) -> bool {
+    fn differs_from(&self, before: &Self) -> bool {
         if self.uid.is_some() && before.uid.is_some() {
             return self.uid != before.uid;
         }
@@ -48,10 +46,12 @@ impl NamespaceIdentity {
 impl SeenNamespaces {
     /// Creates the detector. The namespaces in `first` existed before the watch began.
     pub(super) fn new(first: KnownNamespaces) -> Self {
-        let mark = |created| NamespaceIdentity { uid: None, created };
+        let identity = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();
         Self {
-            known: known.map(|(name, created)| (name, mark(created))).collect(),
+            known: known
+                .map(|(name, created)| (name, identity(created)))
+                .collect(),
             listed: HashMap::new(),
         }
     }
@@ -71,16 +71,16 @@ impl SeenNamespaces {
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
                 let gone = self.known.keys().filter(|name| !listed.contains_key(*name));
-                let mut told: Vec<Message> = gone.map(|name| gone_for_good(name)).collect();
+                let mut messages: Vec<Message> = gone.map(|name| gone_for_good(name)).collect();
                 self.known.retain(|name, _| listed.contains_key(name));
-                for (name, mark) in listed {
-                    told.extend(self.is_there(name, mark));
+                for (name, identity) in listed {
+                    messages.extend(self.record(name, identity));
                 }
-                told
+                messages
             }
             Event::Apply(namespace) => {
-                let told = self.is_there(namespace.name_any(), NamespaceIdentity::of(&namespace));
-                told.into_iter().collect()
+                let messages = self.record(namespace.name_any(), NamespaceIdentity::of(&namespace));
+                messages.into_iter().collect()
             }
             Event::Delete(namespace) => {
                 let name = namespace.name_any();
@@ -90,11 +90,14 @@ impl SeenNamespaces {
         }
     }
 
-    fn is_there(&mut self, name: String, mark: NamespaceIdentity) -> Option<Message> {
-        let again = mark.created;
-        let replaced = self.known.get(&name).map(|before| mark.is_another(before));
+    fn record(&mut self, name: String, identity: NamespaceIdentity) -> Option<Message> {
+        let again = identity.created;
+        let replaced = self
+            .known
+            .get(&name)
+            .map(|before| identity.differs_from(before));
         let shared = name.as_str().into();
-        self.known.insert(name, mark);
+        self.known.insert(name, identity);
         match (replaced, again) {
             (Some(false), _) | (None, None) => None,
             (Some(true), again) => Some(Message::NamespaceGone {
@@ -120,26 +123,31 @@ fn gone_for_good(name: &str) -> Message {
 mod tests {
     use super::*;
 
-    /// A namespace that was created at that second. Its UID is derived from name and second.
+    /// Returns a namespace that was created at this second. Its UID consists of its name and the
+    /// second.
     fn namespace(name: &str, second: i64) -> PartialObjectMeta<Namespace> {
-        let created = Timestamp::from_second(second).expect("a time");
+        let created =
+            Timestamp::from_second(second).expect("the test uses small numbers of seconds");
         let object = serde_json::json!({"metadata": {
             "name": name, "uid": format!("{name}-{second}"), "creationTimestamp": created,
         }});
-        serde_json::from_value(object).expect("a namespace")
+        serde_json::from_value(object).expect("the test builds a valid namespace")
     }
 
-    fn first(all: &[(&str, i64)]) -> SeenNamespaces {
-        let time = |second| Timestamp::from_second(second).expect("a time");
+    fn seen_at_takeover(all: &[(&str, i64)]) -> SeenNamespaces {
+        let time = |second| {
+            Timestamp::from_second(second).expect("the test uses small numbers of seconds")
+        };
         let all = all
             .iter()
             .map(|(name, second)| ((*name).to_owned(), Some(time(*second))));
         SeenNamespaces::new(all.collect())
     }
 
-    /// The reported messages as `-name`, `-name+second` or `+name+second`, sorted by name.
-    fn told(messages: Vec<Message>) -> Vec<String> {
-        let mut told: Vec<String> = messages
+    /// Formats the messages as `-name` (deleted), `-name+second` (deleted and created again) or
+    /// `+name+second` (created). Sorts them.
+    fn as_texts(messages: Vec<Message>) -> Vec<String> {
+        let mut texts: Vec<String> = messages
             .into_iter()
             .map(|message| match message {
                 Message::NamespaceGone { name, again: None } => format!("-{name}"),
@@ -153,11 +161,11 @@ mod tests {
                 other => panic!("{other:?}"),
             })
             .collect();
-        told.sort();
-        told
+        texts.sort();
+        texts
     }
 
-    fn lists(seen: &mut SeenNamespaces, all: &[(&str, i64)]) -> Vec<String> {
+    fn take_list(seen: &mut SeenNamespaces, all: &[(&str, i64)]) -> Vec<String> {
         assert!(seen.take(Event::Init).is_empty());
         for (name, second) in all {
             assert!(
@@ -165,53 +173,73 @@ mod tests {
                     .is_empty()
             );
         }
-        told(seen.take(Event::InitDone))
+        as_texts(seen.take(Event::InitDone))
     }
 
     #[test]
     fn a_namespace_recreated_before_the_watch_counts_as_deleted() {
-        let mut seen = first(&[("a", 1), ("b", 1), ("c", 1)]);
+        let mut seen = seen_at_takeover(&[("a", 1), ("b", 1), ("c", 1)]);
         let list = [("a", 1), ("b", 2), ("d", 2)];
-        assert_eq!(lists(&mut seen, &list), ["+d+2", "-b+2", "-c"]);
-        assert!(lists(&mut seen, &list).is_empty(), "nothing changed");
+        assert_eq!(take_list(&mut seen, &list), ["+d+2", "-b+2", "-c"]);
+        assert!(
+            take_list(&mut seen, &list).is_empty(),
+            "an unchanged list must not yield messages"
+        );
     }
 
     #[test]
-    fn a_namespace_with_unknown_creation_may_be_deleted() {
+    fn a_deleted_namespace_is_detected_even_if_its_creation_time_is_unknown() {
         let mut seen = SeenNamespaces::new([("a".to_owned(), None), ("b".to_owned(), None)].into());
-        assert_eq!(lists(&mut seen, &[("a", 1)]), ["-b"]);
-        assert_eq!(lists(&mut seen, &[("a", 2)]), ["-a+2"], "now it is known");
+        assert_eq!(take_list(&mut seen, &[("a", 1)]), ["-b"]);
+        assert_eq!(
+            take_list(&mut seen, &[("a", 2)]),
+            ["-a+2"],
+            "the first list must record the creation time"
+        );
     }
 
     #[test]
     fn a_namespace_recreated_while_the_watch_was_broken_counts_as_deleted() {
-        let mut seen = first(&[]);
-        lists(&mut seen, &[("a", 1), ("b", 1)]);
+        let mut seen = seen_at_takeover(&[]);
+        take_list(&mut seen, &[("a", 1), ("b", 1)]);
         // An incomplete list is ignored.
         seen.take(Event::Init);
         seen.take(Event::InitApply(namespace("z", 9)));
-        assert_eq!(lists(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);
+        assert_eq!(take_list(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);
     }
 
     #[test]
     fn a_namespace_recreated_within_a_second_is_recognized_by_its_uid() {
-        let mut seen = first(&[("a", 1)]);
+        let mut seen = seen_at_takeover(&[("a", 1)]);
         let mut twin = namespace("a", 1);
-        assert!(lists(&mut seen, &[("a", 1)]).is_empty());
+        assert!(take_list(&mut seen, &[("a", 1)]).is_empty());
         twin.metadata.uid = Some("another".to_owned());
-        assert_eq!(told(seen.take(Event::Apply(twin))), ["-a+1"]);
+        assert_eq!(as_texts(seen.take(Event::Apply(twin))), ["-a+1"]);
     }
 
     #[test]
     fn the_watch_reports_each_deletion_once() {
-        let mut seen = first(&[("a", 1)]);
-        lists(&mut seen, &[("a", 1)]);
-        let mut apply = |second| told(seen.take(Event::Apply(namespace("a", second))));
-        assert!(apply(1).is_empty(), "a change of its labels");
-        assert_eq!(apply(3), ["-a+3"], "its deletion was missed");
-        assert_eq!(told(seen.take(Event::Delete(namespace("a", 3)))), ["-a"]);
-        assert!(lists(&mut seen, &[]).is_empty(), "it is known to be gone");
-        let mut apply = |second| told(seen.take(Event::Apply(namespace("a", second))));
+        let mut seen = seen_at_takeover(&[("a", 1)]);
+        take_list(&mut seen, &[("a", 1)]);
+        let mut apply = |second| as_texts(seen.take(Event::Apply(namespace("a", second))));
+        assert!(
+            apply(1).is_empty(),
+            "a changed label must not yield a message"
+        );
+        assert_eq!(
+            apply(3),
+            ["-a+3"],
+            "a new namespace must be reported, even if the watch missed the deletion"
+        );
+        assert_eq!(
+            as_texts(seen.take(Event::Delete(namespace("a", 3)))),
+            ["-a"]
+        );
+        assert!(
+            take_list(&mut seen, &[]).is_empty(),
+            "a deletion must be reported once"
+        );
+        let mut apply = |second| as_texts(seen.take(Event::Apply(namespace("a", second))));
         assert_eq!(apply(5), ["+a+5"]);
         assert!(apply(5).is_empty());
     }

@@ -1,11 +1,10 @@
-//! Connects the registration of this server with its rights, so that both are deleted together.
-//!
-//! Input: our `APIService` as it changes. Output: a patch that sets one of our `ClusterRole`s as
-//! its owner.
+//! Makes one of our `ClusterRole`s the owner of our `APIService`, so that both are deleted
+//! together.
 //!
 //! While an `APIService` is registered and no server answers for it, no namespace of the cluster
-//! can be deleted. An administrator may delete all manifests of the server but forget the
-//! registration. With the owner reference, the garbage collector then deletes the `APIService`.
+//! can be deleted. An administrator who removes the server may forget the `APIService`, because it
+//! is in a separate manifest. With the owner reference, the garbage collector deletes the
+//! `APIService` together with the `ClusterRole`.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -16,17 +15,19 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::time::Duration;
 
-/// The owner, from `deploy/rbac/server.yaml`. The owner of an `APIService` must be cluster-scoped.
-/// This object also has no finalizer that could delay its deletion.
+/// Name of the `ClusterRole` that owns the `APIService`. It is defined in
+/// `deploy/rbac/server.yaml`. The owner of an `APIService` must be cluster-scoped. This
+/// `ClusterRole` has no finalizer that could delay its deletion.
 const OWNER: &str = "ifo-apiserver-registration";
 
-/// Delay after a failure before the next attempt. The rights of the server can be granted at any
-/// time, and no event reports that.
+/// Time between a failed attempt and the next attempt. An administrator can grant the missing
+/// permissions at any time, and no event reports that.
 const RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Sets [`OWNER`] as the owner of the `APIService` `name` each time it is registered. Never ends.
+/// Sets [`OWNER`] as the owner of the `APIService` `name` whenever the `APIService` does not have
+/// this owner. Never ends.
 ///
-/// A failure is logged once. The server also works without an owner.
+/// Only the first failure is logged, because the server also works without an owner.
 pub(super) async fn keep_owner(client: Client, name: &str) {
     let registrations: Api<APIService> = Api::all(client.clone());
     let roles: Api<ClusterRole> = Api::all(client);
@@ -34,9 +35,10 @@ pub(super) async fn keep_owner(client: Client, name: &str) {
     let mut events = watcher(registrations.clone(), only)
         .default_backoff()
         .boxed();
-    let mut said = false;
+    let mut was_logged = false;
     while let Some(event) = events.next().await {
-        // Errors of this watch are logged by the `caBundle` updater and by discovery.
+        // The `caBundle` updater and discovery log the errors of their own watches, which have the
+        // same causes. So the errors of this watch are not logged.
         let Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) = event else {
             continue;
         };
@@ -44,7 +46,7 @@ pub(super) async fn keep_owner(client: Client, name: &str) {
             continue;
         }
         while let Err(error) = set_owner(&registrations, &roles, name).await {
-            if !std::mem::replace(&mut said, true) {
+            if !std::mem::replace(&mut was_logged, true) {
                 tracing::warn!(
                     name,
                     %error,
@@ -62,7 +64,7 @@ fn is_owned(found: &APIService) -> bool {
     owners.any(|owner| owner.kind == "ClusterRole" && owner.name == OWNER)
 }
 
-/// Sends a strategic merge patch, which keeps other owners.
+/// Adds the owner with a strategic merge patch, which keeps other owners.
 async fn set_owner(
     registrations: &Api<APIService>,
     roles: &Api<ClusterRole>,

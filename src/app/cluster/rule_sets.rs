@@ -1,65 +1,158 @@
-//! Watches the rule sets of a cluster.
-//!
-//! Input: the watch of `OperationRuleSet`. Output: events for the rule-set controller.
+//! Watches the rule sets of a cluster for the rule-set controller.
 
+use super::definition;
 use crate::rules::RuleSetEvent;
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 use ifo_api::ruleset::OperationRuleSet;
-use kube::core::DeserializeGuard;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::core::{ApiResource, DynamicObject};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
 
-/// Follows the rule sets. An object that cannot be decoded is reported under its name. The other
-/// objects are processed as usual.
+/// Largest number of unknown fields that are reported for one rule set. A status message has no
+/// room for more.
+const MAX_UNKNOWN_FIELDS: usize = 20;
+
+/// Watches the rule sets and their CRD. A rule set that cannot be decoded is reported as
+/// [`RuleSetEvent::Unreadable`] with its name, and the other rule sets are processed as usual.
 pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
-    let api: Api<DeserializeGuard<OperationRuleSet>> = Api::all(client);
-    let applied = |object: DeserializeGuard<OperationRuleSet>| match object.0 {
-        Ok(object) => RuleSetEvent::Applied(Box::new(object)),
-        Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            tracing::warn!(name, error = %invalid.error, "a rule set could not be decoded");
-            RuleSetEvent::Unreadable(name)
-        }
-    };
-    let mut said: Option<String> = None;
-    watcher(api, watcher::Config::default())
+    let definition = definition::follow(client.clone());
+    // Objects are read as JSON first, because decoding drops the fields that this server does not
+    // know.
+    let resource = ApiResource::erase::<OperationRuleSet>(&());
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let mut last_logged: Option<String> = None;
+    let rule_sets = watcher(api, watcher::Config::default())
         .default_backoff()
-        .filter_map(move |event| {
-            let event = match event {
-                Ok(watcher::Event::Init) => Some(RuleSetEvent::Reset),
+        .map(move |event| {
+            let events = match event {
+                Ok(watcher::Event::Init) => vec![RuleSetEvent::Reset],
                 Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                    Some(applied(object))
+                    applied(&object)
                 }
-                Ok(watcher::Event::InitDone) => Some(RuleSetEvent::Synced),
+                Ok(watcher::Event::InitDone) => vec![RuleSetEvent::Synced],
                 Ok(watcher::Event::Delete(object)) => {
-                    Some(RuleSetEvent::Deleted(object.name_any()))
+                    vec![RuleSetEvent::Deleted(object.name_any())]
                 }
                 Err(error) => {
                     // The watch is retried each second. Each cause is logged once.
-                    let trouble = unwatched(&error);
-                    if said.as_ref() != Some(&trouble) {
-                        tracing::warn!("rule sets cannot be watched: {trouble}");
-                        said = Some(trouble);
+                    let reason = watch_failure(&error);
+                    if last_logged.as_ref() != Some(&reason) {
+                        tracing::warn!("rule sets cannot be watched: {reason}");
+                        last_logged = Some(reason);
                     }
-                    None
+                    Vec::new()
                 }
             };
-            if matches!(event, Some(RuleSetEvent::Synced)) {
-                said = None;
+            if matches!(events[..], [RuleSetEvent::Synced]) {
+                last_logged = None;
             }
-            std::future::ready(event)
+            stream::iter(events)
         })
-        .boxed()
+        .flatten();
+    // The controller stops if this stream ends. The watch of the rule sets never ends.
+    stream::select(rule_sets, definition).boxed()
 }
 
-/// The reason for which rule sets cannot be watched. The CRD is installed separately from the
-/// server, so it can be missing.
-fn unwatched(error: &watcher::Error) -> String {
+/// Decodes a rule set, and reports the fields of its spec that this server does not know.
+fn applied(object: &DynamicObject) -> Vec<RuleSetEvent> {
+    let name = object.name_any();
+    let mut fields = Vec::new();
+    let note = |path: serde_ignored::Path<'_>| {
+        let field = json_path(&path);
+        if field.starts_with("spec.") && fields.len() < MAX_UNKNOWN_FIELDS {
+            fields.push(field);
+        }
+    };
+    let decoded = serde_json::to_value(object)
+        .and_then(|json| serde_ignored::deserialize::<_, _, OperationRuleSet>(json, note));
+    match decoded {
+        Ok(rule_set) => vec![
+            RuleSetEvent::Applied(Box::new(rule_set)),
+            RuleSetEvent::UnknownFields {
+                rule_set: name,
+                fields,
+            },
+        ],
+        Err(error) => {
+            tracing::warn!(name, %error, "a rule set could not be decoded");
+            vec![RuleSetEvent::Unreadable(name)]
+        }
+    }
+}
+
+/// Writes a path as `spec.rules[0].operation`.
+fn json_path(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", json_path(parent)),
+        Path::Map { parent, key } => {
+            let parent = json_path(parent);
+            if parent.is_empty() {
+                key.clone()
+            } else {
+                format!("{parent}.{key}")
+            }
+        }
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => json_path(parent),
+    }
+}
+
+/// Returns the reason why rule sets cannot be watched. Their CRD can be missing, because it is
+/// installed separately from the server.
+fn watch_failure(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => {
             "their CRD is not installed: kubectl apply -k deploy/crd".to_owned()
         }
         error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_fields_of_the_spec_are_reported_with_their_paths() {
+        let object = |spec: serde_json::Value| -> DynamicObject {
+            serde_json::from_value(json!({
+                "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
+                "metadata": {"name": "a", "newer": 1}, "spec": spec, "status": {"newer": 1},
+            }))
+            .expect("it is an object")
+        };
+        let target = json!({"group": "", "version": "v1", "resource": "pods"});
+        let spec = json!({
+            "component": "tests", "target": target, "newer": {"x": 1},
+            "labelSelector": {"matchLabels": {"a": "b"}, "newer": []},
+            "rules": [
+                {"operation": "A", "expression": "true"},
+                {"operation": "B", "expression": "true", "newer": "30s"},
+            ],
+        });
+        let events = applied(&object(spec));
+        let [
+            RuleSetEvent::Applied(rule_set),
+            RuleSetEvent::UnknownFields { fields, .. },
+        ] = &events[..]
+        else {
+            panic!("{events:?}");
+        };
+        assert_eq!(rule_set.spec.rules.len(), 2);
+        let expected = [
+            "spec.labelSelector.newer",
+            "spec.newer",
+            "spec.rules[1].newer",
+        ];
+        assert_eq!(fields, &expected);
+
+        // An object that this server cannot decode has no unknown fields.
+        let events = applied(&object(json!({"target": target})));
+        assert!(matches!(&events[..], [RuleSetEvent::Unreadable(name)] if name == "a"));
     }
 }

@@ -1,7 +1,6 @@
-//! Writes the status of rule sets to the cluster.
-//!
-//! Input: a status, and the resourceVersion of the rule set from which it was computed. Output: a
-//! patch that the kube-apiserver accepts only if the rule set still has this resourceVersion.
+//! Writes the status of rule sets to the cluster. Each write names the resourceVersion of the rule
+//! set from which the status was computed. The kube-apiserver refuses the write if the rule set has
+//! changed since then.
 
 use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
 use futures::FutureExt as _;
@@ -11,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-/// Writes to the status subresource of the CRD. Each write requires the UID and resourceVersion, so
+/// Writes the status subresource of rule sets. Each write requires a UID and a resourceVersion, so
 /// a late write of a previous leader cannot replace a newer status.
 pub(super) struct StatusWriter(Api<OperationRuleSet>);
 
@@ -62,7 +61,7 @@ mod tests {
 
     const PATH: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets/a/status";
 
-    /// A cluster with the rule set `a`, and the resourceVersion of `a`.
+    /// Returns a cluster that stores the rule set `a`, and the resourceVersion of `a`.
     fn cluster() -> (Cluster, Option<String>) {
         let cluster = Cluster::new();
         let rule_set = json!({
@@ -110,14 +109,14 @@ mod tests {
         assert_eq!(sent.path, PATH);
         let condition = json!({"uid": "uid-a", "resourceVersion": before});
         assert_eq!(sent.body["metadata"], condition);
-        let stored = cluster.get(PATH).expect("it is there");
+        let stored = cluster.get(PATH).expect("the rule set is stored");
         assert_eq!(stored["status"]["watchActive"], true);
     }
 
     #[tokio::test]
     async fn a_status_write_for_an_older_version_changes_nothing() {
         let (cluster, before) = cluster();
-        let newer = cluster.get(PATH).expect("it is there");
+        let newer = cluster.get(PATH).expect("the rule set is stored");
         cluster.put(PATH, newer);
         let newer = version(&cluster);
         assert_eq!(write(&cluster, before).await, StatusAnswer::Conflict);

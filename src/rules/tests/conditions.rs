@@ -1,13 +1,18 @@
-//! Tests of the conditions in every situation.
+//! Tests the conditions in the status of a rule set, and the list of rule sets that may miss
+//! operations.
 
-use super::super::status::{RuleSetHealth, Watch, of};
+use super::super::status::{RuleSetHealth, Watch, compute};
 use super::*;
 use ifo_api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// The status of a single rule set after its controller has processed everything.
-async fn resting(rule_set: OperationRuleSet, discovered: Resolution) -> OperationRuleSetStatus {
+/// Starts a controller with one rule set, whose name must be `a`. Returns the status after the
+/// controller has processed everything.
+async fn final_status(
+    rule_set: OperationRuleSet,
+    discovered: Resolution,
+) -> OperationRuleSetStatus {
     let mut world = world();
     world.discovers(&rule_set.spec.target.resource, discovered);
     world.list(std::slice::from_ref(&rule_set));
@@ -18,7 +23,7 @@ async fn resting(rule_set: OperationRuleSet, discovered: Resolution) -> Operatio
 
 #[tokio::test(start_paused = true)]
 async fn watched_rule_set_has_only_the_conditions_ready_and_validated() {
-    let status = resting(rule_set("a", "cars", "true"), served()).await;
+    let status = final_status(rule_set("a", "cars", "true"), served()).await;
     assert_eq!(types(&status), ["Ready", "Validated"]);
     assert_eq!(
         condition(&status, "Ready").as_deref(),
@@ -45,7 +50,7 @@ async fn all_invalid_rules_are_reported_with_their_position() {
     object.spec.rules.push(from(moving));
     let color = json!({"key": "color", "expression": "1"});
     object.spec.label_expressions.push(from(color));
-    let status = resting(object, served()).await;
+    let status = final_status(object, served()).await;
     assert_eq!(types(&status), ["Ready", "InvalidRule", "Validated"]);
     assert_eq!(
         condition(&status, "Ready").as_deref(),
@@ -55,22 +60,22 @@ async fn all_invalid_rules_are_reported_with_their_position() {
         condition(&status, "Validated").as_deref(),
         Some("False/InvalidRule")
     );
-    let told = message(&status, "InvalidRule");
+    let text = message(&status, "InvalidRule");
     assert!(
-        told.starts_with("rules[Working].expression: 2:6: Syntax error"),
-        "{told}"
+        text.starts_with("rules[Working].expression: 2:6: Syntax error"),
+        "{text}"
     );
-    assert!(told.contains("; rules[Moving].expression: 1:5: "), "{told}");
+    assert!(text.contains("; rules[Moving].expression: 1:5: "), "{text}");
     assert!(
-        told.contains("; labelExpressions[color].expression: 1:1: "),
-        "{told}"
+        text.contains("; labelExpressions[color].expression: 1:1: "),
+        "{text}"
     );
     assert!(!status.watch_active);
 }
 
 #[tokio::test(start_paused = true)]
 async fn resource_that_is_not_served_is_an_invalid_target() {
-    let status = resting(rule_set("a", "cars", "true"), not_served()).await;
+    let status = final_status(rule_set("a", "cars", "true"), not_served()).await;
     assert_eq!(types(&status), ["Ready", "InvalidTarget", "Validated"]);
     assert_eq!(
         condition(&status, "Ready").as_deref(),
@@ -87,17 +92,17 @@ async fn resource_that_is_not_served_is_an_invalid_target() {
 async fn secrets_are_refused_as_a_target() {
     let mut object = rule_set("a", "secrets", "true");
     object.spec.target.group = String::new();
-    let status = resting(object, served()).await;
+    let status = final_status(object, served()).await;
     assert_eq!(
         condition(&status, "InvalidTarget").as_deref(),
         Some("True/Refused")
     );
     assert!(message(&status, "InvalidTarget").contains("--allow-secrets-target"));
-    let elsewhere = resting(rule_set("a", "secrets", "true"), served()).await;
+    let elsewhere = final_status(rule_set("a", "secrets", "true"), served()).await;
     assert_eq!(
         condition(&elsewhere, "InvalidTarget"),
         None,
-        "another group's"
+        "secrets of another API group must not be refused"
     );
 }
 
@@ -109,7 +114,7 @@ async fn namespaces_are_rejected_for_a_cluster_scoped_target() {
         namespaced: false,
     };
     let object = in_namespaces(rule_set("a", "nodes", "true"), &["x"]);
-    let status = resting(object, nodes.clone()).await;
+    let status = final_status(object, nodes.clone()).await;
     assert_eq!(
         condition(&status, "InvalidTarget").as_deref(),
         Some("True/ClusterScoped")
@@ -118,7 +123,7 @@ async fn namespaces_are_rejected_for_a_cluster_scoped_target() {
         condition(&status, "Ready").as_deref(),
         Some("False/InvalidTarget")
     );
-    let everywhere = resting(rule_set("a", "nodes", "true"), nodes).await;
+    let everywhere = final_status(rule_set("a", "nodes", "true"), nodes).await;
     assert_eq!(
         condition(&everywhere, "Ready").as_deref(),
         Some("True/Watching")
@@ -172,24 +177,25 @@ async fn failing_namespace_affects_only_rule_sets_that_watch_it() {
 
 #[tokio::test(start_paused = true)]
 async fn discovery_that_was_never_conclusive_is_a_failed_watch() {
-    let status = resting(rule_set("a", "cars", "true"), unknown()).await;
+    let status = final_status(rule_set("a", "cars", "true"), unknown()).await;
     assert_eq!(types(&status), ["Ready", "Validated", "WatchFailed"]);
     assert!(message(&status, "WatchFailed").contains("503"));
 }
 
 fn time(text: &str) -> Timestamp {
-    text.parse().expect("a time")
+    text.parse().expect("the test uses valid times")
 }
 
-/// The status of a rule set whose target is being watched, and that was last evaluated at
-/// `evaluated`.
+/// Returns the status of a rule set at the time `now`. `written` is the previous status. `change`
+/// sets the activity that feeds would record.
 fn watched_at(
     now: &str,
     written: &OperationRuleSetStatus,
     watch: Watch,
     change: impl Fn(&Activity),
 ) -> OperationRuleSetStatus {
-    let rule_set = Arc::new(compile("a", &spec("cars", "true")).expect("valid"));
+    let rule_set =
+        Arc::new(compile("a", &spec("cars", "true")).expect("the rule set of the test is valid"));
     change(&rule_set.activity);
     let target = Gvr {
         group: String::new(),
@@ -205,8 +211,10 @@ fn watched_at(
         unknown: None,
         scoped_wrongly: false,
         watch,
+        unknown_fields: &[],
+        missing_fields: Some(&[]),
     };
-    of(&health, written, time(now), REQUEUE)
+    compute(&health, written, time(now), REQUEUE)
 }
 
 #[test]
@@ -223,7 +231,11 @@ fn evaluation_time_is_updated_once_per_interval_and_with_every_other_change() {
             .map(|Time(at)| at.to_string())
     };
     let first = watched_at("2026-01-01T10:00:00Z", &nothing, Watch::Pending, |_| {});
-    assert_eq!(shown(&first), None, "not evaluated yet");
+    assert_eq!(
+        shown(&first),
+        None,
+        "a rule set that was not evaluated must have no evaluation time"
+    );
     let first = watched_at(
         "2026-01-01T10:00:01Z",
         &first,
@@ -237,7 +249,10 @@ fn evaluation_time_is_updated_once_per_interval_and_with_every_other_change() {
         Watch::Active,
         at("2026-01-01T10:00:59Z"),
     );
-    assert_eq!(soon, first, "evaluations alone change nothing yet");
+    assert_eq!(
+        soon, first,
+        "an evaluation alone must not change the status within the interval"
+    );
     let other = watched_at(
         "2026-01-01T10:00:59Z",
         &first,
@@ -308,7 +323,8 @@ fn message_never_exceeds_the_limit_of_a_condition() {
     assert!(message(&status, "Ready").chars().count() <= 32_768);
 }
 
-/// A status while the detection is unknown on `objects` objects.
+/// Returns the status at the time `now`, while the rule set fails on `objects` objects, so that its
+/// detection is unknown there.
 fn while_unknown(
     now: &str,
     written: &OperationRuleSetStatus,
@@ -322,7 +338,8 @@ fn while_unknown(
             error: EvaluationError::TooManyElements,
         };
         activity.detection_failed(failure("rules[Working].expression"));
-        // A later failure of a message does not matter.
+        // A later failure of the rule's `message` does not make a detection unknown, so it must not
+        // replace the failure in the condition.
         activity.failed(failure("rules[Working].message"));
         for _ in 0..objects {
             activity.add_unknown(None, &["Working".into()]);
@@ -338,17 +355,22 @@ fn rule_set_is_not_ready_while_the_detection_is_unknown_on_an_object() {
         condition(&unknown, "Ready").as_deref(),
         Some("False/EvaluationFailed")
     );
-    assert!(unknown.watch_active, "the target is being watched");
+    assert!(
+        unknown.watch_active,
+        "a failing rule must not change watchActive"
+    );
     let expected = "evaluation fails on 2 objects: rules[Working].expression: expected at most 1000 elements, \
                     found more";
     assert_eq!(message(&unknown, "Ready"), expected);
     assert_eq!(message(&unknown, "EvaluationFailed"), expected);
-    // Failures on one object after the other do not cause a write each.
+    // A failure on a further object changes the number of objects. This alone must not cause a
+    // write within the interval.
     let more = while_unknown("2026-01-01T10:00:10Z", &unknown, 3);
     assert_eq!(more, unknown);
     let later = while_unknown("2026-01-01T10:01:01Z", &unknown, 3);
     assert!(message(&later, "Ready").starts_with("evaluation fails on 3 objects: "));
-    // The condition stays as long as the object. Its end is shown at once.
+    // The condition stays while the detection is unknown on any object. When that is over, the
+    // condition is removed at once.
     let old = while_unknown("2026-01-01T12:00:00Z", &later, 1);
     assert!(message(&old, "Ready").starts_with("evaluation fails on 1 object: "));
     let over = while_unknown("2026-01-01T12:00:01Z", &old, 0);
@@ -372,7 +394,7 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
     assert!(message(&throttled, "Ready").contains("every ten seconds"));
 }
 
-/// The reasons for which lists may miss operations of the rule sets, by name.
+/// Returns the rule sets that may miss operations, each with the reason.
 fn gaps(world: &World) -> Vec<(String, String)> {
     let reporter = Reporter::new(world.report.clone(), "ifo-system".into());
     let gaps = reporter.gaps("");
@@ -449,7 +471,11 @@ async fn malformed_rule_set_is_reported_until_it_is_repaired_or_deleted() {
     world.send(RuleSetEvent::Unreadable("b".into()));
     world.list(&[rule_set("a", "cars", "true")]);
     moment().await;
-    assert_eq!(gaps(&world), [], "a list without it");
+    assert_eq!(
+        gaps(&world),
+        [],
+        "an object that is missing in the list must not be reported"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -461,9 +487,56 @@ async fn rule_set_that_changed_is_reported_until_its_target_has_been_listed_agai
     world.apply(&edited(first, "false"));
     tokio::time::sleep(Duration::from_millis(50)).await;
     let listing = [("a".to_owned(), "target is being listed".to_owned())];
-    assert_eq!(gaps(&world), listing, "the change is not published yet");
+    assert_eq!(
+        gaps(&world),
+        listing,
+        "the rule set must be reported before its change is published"
+    );
     moment().await;
     assert_eq!(gaps(&world), listing);
     world.catch_up().await;
     assert_eq!(gaps(&world), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_that_are_not_understood_are_reported_and_do_not_affect_ready() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.catch_up().await;
+    let status = |world: &World| {
+        let status = world.status("a");
+        assert_eq!(
+            condition(&status, "Ready").as_deref(),
+            Some("True/Watching")
+        );
+        status
+    };
+    world.send(RuleSetEvent::UnknownFields {
+        rule_set: "a".into(),
+        fields: vec!["spec.rules[0].newer".into()],
+    });
+    moment().await;
+    let text = message(&status(&world), "UnknownFields");
+    assert!(
+        text.contains(": spec.rules[0].newer. Upgrade the server"),
+        "{text}"
+    );
+
+    world.send(RuleSetEvent::OutdatedDefinition(vec![
+        "spec.rules[].outcome".into(),
+    ]));
+    world.send(RuleSetEvent::UnknownFields {
+        rule_set: "a".into(),
+        fields: Vec::new(),
+    });
+    moment().await;
+    assert_eq!(
+        types(&status(&world)),
+        ["Ready", "OutdatedDefinition", "Validated"]
+    );
+    let text = message(&status(&world), "OutdatedDefinition");
+    assert!(text.contains(": spec.rules[].outcome. Run"), "{text}");
+
+    world.send(RuleSetEvent::OutdatedDefinition(Vec::new()));
+    moment().await;
+    assert_eq!(types(&status(&world)), ["Ready", "Validated"]);
 }

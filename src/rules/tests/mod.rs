@@ -1,4 +1,5 @@
-//! Tests of the controller with simulated neighbours, with tokio's clock paused.
+//! Tests the rule-set controller with a simulated discovery, simulated feeds and a simulated
+//! cluster that stores statuses. tokio's clock is paused.
 
 mod conditions;
 mod publishing;
@@ -26,23 +27,24 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 const REQUEUE: Duration = Duration::from_mins(1);
 
-/// Longer than the time in which changes are collected, and shorter than any other time.
+/// Longer than the time for which the controller collects changes, and shorter than its other
+/// intervals.
 const A_MOMENT: Duration = Duration::from_millis(700);
 
 /// A simulated discovery.
 #[derive(Default)]
 struct FakeDiscovery {
-    /// The answers by resource. None means that discovery never answers.
+    /// The results of look-ups, by resource. `None` means that the look-up never ends.
     answers: Mutex<HashMap<String, Option<Resolution>>>,
-    asked: Mutex<Vec<String>>,
-    /// Time until an answer. The answer is that of the moment of the request.
+    looked_up: Mutex<Vec<String>>,
+    /// The duration of a look-up. Its result is that at the beginning of the look-up.
     takes: Mutex<Duration>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<()>>>,
 }
 
 impl Resolve for FakeDiscovery {
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution> {
-        self.asked.lock().unwrap().push(target.resource.clone());
+        self.looked_up.lock().unwrap().push(target.resource.clone());
         let answer = self.answers.lock().unwrap().get(&target.resource).cloned();
         let takes = *self.takes.lock().unwrap();
         async move {
@@ -56,7 +58,12 @@ impl Resolve for FakeDiscovery {
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        let changes = self.changes.lock().unwrap().take().expect("asked for once");
+        let changes = self
+            .changes
+            .lock()
+            .unwrap()
+            .take()
+            .expect("the controller calls this once");
         UnboundedReceiverStream::new(changes).boxed()
     }
 }
@@ -81,19 +88,19 @@ fn unknown() -> Resolution {
     }
 }
 
-/// Records every status, and refuses selected ones.
+/// Records every status, and refuses those of selected rule sets.
 #[derive(Default)]
 struct Sink {
     written: Mutex<Vec<StatusWrite>>,
     refuse: Mutex<BTreeSet<String>>,
     takes: Mutex<Duration>,
-    /// The resourceVersion of each rule set in the cluster. A rule set that is not here has none,
-    /// as one from a file.
+    /// The resourceVersion of each rule set in the cluster. A rule set without an entry has no
+    /// version, like a rule set from a file.
     versions: Mutex<HashMap<String, u64>>,
 }
 
 impl Sink {
-    /// The answers of the kube-apiserver. An accepted write creates a new version.
+    /// Answers a write as the kube-apiserver does. An accepted write creates a new version.
     fn answer(&self, write: &StatusWrite) -> StatusAnswer {
         if self.refuse.lock().unwrap().contains(&write.name) {
             return StatusAnswer::Failed;
@@ -123,6 +130,7 @@ impl StatusSink for Sink {
     }
 }
 
+/// A running controller and its simulated environment.
 struct World {
     discovery: Arc<FakeDiscovery>,
     changes: mpsc::UnboundedSender<()>,
@@ -135,7 +143,7 @@ struct World {
     sink: Arc<Sink>,
 }
 
-/// A running controller without rule sets.
+/// Starts a controller without rule sets.
 fn world() -> World {
     let discovery = Arc::new(FakeDiscovery::default());
     let (changes, changed) = mpsc::unbounded_channel();
@@ -144,7 +152,7 @@ fn world() -> World {
     let (feedback, reported) = mpsc::channel(16);
     let (publish, publications) = mpsc::channel(64);
     let (caught, caught_up) = watch::channel(None);
-    let (left, unread) = watch::channel(Arc::default());
+    let (unread_sender, unread) = watch::channel(Arc::default());
     let (reported_state, report) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
     let inputs = Inputs {
@@ -156,7 +164,7 @@ fn world() -> World {
     let outputs = Outputs {
         publications: publish,
         caught_up: caught,
-        unread: left,
+        unread_rule_sets: unread_sender,
         report: reported_state,
         status: sink.clone(),
     };
@@ -174,7 +182,7 @@ fn world() -> World {
     }
 }
 
-/// A controller that has read `rule_sets` at its start.
+/// Starts a controller that then reads `rule_sets`.
 async fn started(rule_sets: &[OperationRuleSet]) -> World {
     let world = world();
     world.list(rule_sets);
@@ -196,7 +204,9 @@ impl World {
     }
 
     fn send(&self, event: RuleSetEvent) {
-        self.rule_sets.send(event).expect("the controller runs");
+        self.rule_sets
+            .send(event)
+            .expect("the controller is running");
     }
 
     fn apply(&self, rule_set: &OperationRuleSet) {
@@ -213,23 +223,26 @@ impl World {
         answers.insert(resource.into(), None);
     }
 
-    /// The looked-up resources since the last call.
-    fn asked(&self) -> Vec<String> {
-        let mut asked = std::mem::take(&mut *self.discovery.asked.lock().unwrap());
-        asked.sort();
-        asked
+    /// Returns the resources that were looked up since the last call.
+    fn looked_up(&self) -> Vec<String> {
+        let mut looked_up = std::mem::take(&mut *self.discovery.looked_up.lock().unwrap());
+        looked_up.sort();
+        looked_up
     }
 
-    /// The publications since the last call.
+    /// Returns the publications since the last call.
     fn published(&mut self) -> Vec<Publication> {
         let mut all: Vec<_> = std::iter::from_fn(|| self.publications.try_recv().ok()).collect();
         all.sort_by(|a, b| a.target.cmp(&b.target));
         all
     }
 
-    /// Reports for every feed of `publication`.
+    /// Sends the same report for every feed of `publication`.
     async fn report(&self, publication: &Publication, failure: Option<&str>) {
-        let book = publication.book.as_ref().expect("a book");
+        let book = publication
+            .book
+            .as_ref()
+            .expect("the publication has a rule book");
         for source in book.sources(&publication.target) {
             self.report_of(source, book.generation, failure).await;
         }
@@ -241,10 +254,13 @@ impl World {
             generation,
             failure: failure.map(str::to_owned),
         };
-        self.feedback.send(feedback).await.expect("it runs");
+        self.feedback
+            .send(feedback)
+            .await
+            .expect("the controller is running");
     }
 
-    /// Reports every published feed as up to date.
+    /// Reports every published feed as up to date. Returns the publications since the last call.
     async fn catch_up(&mut self) -> Vec<Publication> {
         let published = self.published();
         for publication in published.iter().filter(|own| own.book.is_some()) {
@@ -254,20 +270,24 @@ impl World {
         published
     }
 
-    /// The statuses written since the last call.
+    /// Returns the statuses that were written since the last call.
     fn writes(&self) -> Vec<StatusWrite> {
         std::mem::take(&mut *self.sink.written.lock().unwrap())
     }
 
-    /// The newest status of `name` among those that [`World::writes`] has not returned.
+    /// Returns the newest status of `name`, among those that [`World::writes`] has not returned
+    /// yet.
     fn status(&self, name: &str) -> OperationRuleSetStatus {
         let written = self.sink.written.lock().unwrap();
         let mut own = written.iter().rev().filter(|write| write.name == name);
-        own.next().expect("a status was written").status.clone()
+        own.next()
+            .expect("a status of the rule set was written")
+            .status
+            .clone()
     }
 }
 
-/// A rule set whose `rules[Working]` is `expression`, on `resource`.
+/// Returns a rule set for `resource` with the rule `Working`, whose expression is `expression`.
 fn rule_set(name: &str, resource: &str, expression: &str) -> OperationRuleSet {
     let mut object = OperationRuleSet::new(name, spec(resource, expression));
     object.metadata.uid = Some(format!("uid-{name}"));
@@ -283,9 +303,9 @@ fn spec(resource: &str, expression: &str) -> OperationRuleSetSpec {
     }))
 }
 
-/// The rule set as in a manifest.
+/// Decodes a manifest.
 fn from<T: serde::de::DeserializeOwned>(manifest: serde_json::Value) -> T {
-    serde_json::from_value(manifest).expect("a manifest")
+    serde_json::from_value(manifest).expect("the manifest of the test is valid")
 }
 
 fn edited(mut object: OperationRuleSet, expression: &str) -> OperationRuleSet {
@@ -299,7 +319,7 @@ fn in_namespaces(mut object: OperationRuleSet, namespaces: &[&str]) -> Operation
     object
 }
 
-/// `status/reason` of a condition.
+/// Returns a condition as `status/reason`, such as `True/Watching`.
 fn condition(status: &OperationRuleSetStatus, type_: &str) -> Option<String> {
     let found = find(status, type_)?;
     Some(format!("{}/{}", found.status, found.reason))
@@ -310,7 +330,10 @@ fn find<'a>(status: &'a OperationRuleSetStatus, type_: &str) -> Option<&'a Condi
 }
 
 fn message(status: &OperationRuleSetStatus, type_: &str) -> String {
-    find(status, type_).expect("the condition").message.clone()
+    find(status, type_)
+        .expect("the status has this condition")
+        .message
+        .clone()
 }
 
 fn types(status: &OperationRuleSetStatus) -> Vec<&str> {
@@ -321,7 +344,7 @@ fn types(status: &OperationRuleSetStatus) -> Vec<&str> {
         .collect()
 }
 
-/// Target and rule sets of a publication. None means that its feeds end.
+/// Returns the target and the rule sets of a publication. `None` means that the feeds end.
 fn summary(publication: &Publication) -> (&str, Option<Vec<&str>>) {
     let names = publication
         .book

@@ -1,4 +1,4 @@
-//! Tests of the published rule books and their times.
+//! Tests which rule books are published, and when.
 
 use super::*;
 
@@ -16,7 +16,11 @@ async fn rule_sets_of_one_target_share_a_rule_book() {
         books,
         [("boats", Some(vec!["c"])), ("cars", Some(vec!["a", "b"]))]
     );
-    assert_eq!(world.asked(), ["boats", "cars"], "each is looked up once");
+    assert_eq!(
+        world.looked_up(),
+        ["boats", "cars"],
+        "each target must be looked up once"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -26,7 +30,10 @@ async fn feeds_are_per_namespace_only_if_all_rule_sets_name_namespaces() {
     let mut world = started(&[a, b]).await;
     let published = world.published();
     let namespaces = |publication: &Publication| -> Vec<String> {
-        let book = publication.book.as_ref().expect("a book");
+        let book = publication
+            .book
+            .as_ref()
+            .expect("the publication has a rule book");
         let sources = book.sources(&publication.target);
         let all = sources.iter().map(|source| source.namespace.as_deref());
         all.map(|own| own.unwrap_or("everywhere").to_owned())
@@ -58,9 +65,9 @@ async fn no_feed_relists_for_another_target_or_a_status_change() {
     let mut world = started(std::slice::from_ref(&a)).await;
     world.catch_up().await;
     world.apply(&rule_set("b", "boats", "true"));
-    let mut heard = a;
-    heard.status = Some(world.status("a"));
-    world.apply(&heard);
+    let mut event = a;
+    event.status = Some(world.status("a"));
+    world.apply(&event);
     moment().await;
     let published = world.published();
     let books: Vec<_> = published.iter().map(summary).collect();
@@ -77,12 +84,18 @@ async fn unusable_rule_set_does_not_affect_others_of_its_target() {
     moment().await;
     world.apply(&edited(bad, "object.."));
     moment().await;
-    assert!(world.published().is_empty(), "nothing changed for the feed");
+    assert!(
+        world.published().is_empty(),
+        "an invalid rule set must not change the rule book"
+    );
     let names: BTreeSet<_> = world.writes().into_iter().map(|own| own.name).collect();
     assert_eq!(names, BTreeSet::from(["bad".to_owned()]));
     world.send(RuleSetEvent::Deleted("bad".into()));
     moment().await;
-    assert!(world.published().is_empty(), "not by going either");
+    assert!(
+        world.published().is_empty(),
+        "the deletion of an invalid rule set must not change the rule book"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +116,10 @@ async fn last_rule_set_of_a_target_ends_its_feeds() {
     moment().await;
     let published = world.published();
     assert_eq!(summary(&published[0]), ("cars", None));
-    assert!(!published[0].removed, "the resource is still there");
+    assert!(
+        !published[0].removed,
+        "a target that is still served must not count as removed"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,12 +198,16 @@ async fn target_is_watched_while_its_crd_is_installed() {
     );
     assert!(!status.watch_active);
     world.writes();
-    world.asked();
+    world.looked_up();
     tokio::time::sleep(REQUEUE * 5).await;
-    assert_eq!(world.asked().len(), 5, "looked up once each interval");
+    assert_eq!(
+        world.looked_up().len(),
+        5,
+        "the target must be looked up once in each interval"
+    );
     assert!(
         world.writes().is_empty() && world.published().is_empty(),
-        "nothing spins"
+        "repeated look-ups must cause no writes and no publications"
     );
 }
 
@@ -201,9 +221,13 @@ async fn change_during_a_discovery_causes_another_discovery() {
     world.discovers("cars", served());
     world.changes.send(()).unwrap();
     moment().await;
-    assert_eq!(world.asked(), ["cars"], "one question at a time");
+    assert_eq!(
+        world.looked_up(),
+        ["cars"],
+        "a target must have only one look-up at a time"
+    );
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(world.asked(), ["cars"]);
+    assert_eq!(world.looked_up(), ["cars"]);
     assert_eq!(summary(&world.published()[0]), ("cars", Some(vec!["a"])));
 }
 
@@ -216,18 +240,21 @@ async fn inconclusive_discovery_ends_no_feed() {
     world.changes.send(()).unwrap();
     tokio::time::sleep(REQUEUE * 3).await;
     assert!(world.published().is_empty());
-    assert!(world.writes().is_empty(), "its feed is well");
+    assert!(
+        world.writes().is_empty(),
+        "the status must not change while the feed is up to date"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_feed_triggers_discovery() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.catch_up().await;
-    world.asked();
+    world.looked_up();
     world.discovers("cars", not_served());
     world.report(&published[0], Some("not found: cars")).await;
     moment().await;
-    assert_eq!(world.asked(), ["cars"]);
+    assert_eq!(world.looked_up(), ["cars"]);
     assert_eq!(summary(&world.published()[0]), ("cars", None));
 }
 
@@ -235,13 +262,13 @@ async fn failing_feed_triggers_discovery() {
 async fn target_with_a_failing_feed_is_discovered_each_interval() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.catch_up().await;
-    // Discovery is delayed, and no event reports when it is up to date.
+    // Discovery is delayed. No event reports when it is up to date.
     world.report(&published[0], Some("not found: cars")).await;
     moment().await;
-    world.asked();
+    world.looked_up();
     world.discovers("cars", not_served());
     tokio::time::sleep(REQUEUE).await;
-    assert_eq!(world.asked(), ["cars"]);
+    assert_eq!(world.looked_up(), ["cars"]);
     assert_eq!(summary(&world.published()[0]), ("cars", None));
 }
 
@@ -253,7 +280,7 @@ async fn change_of_the_served_resource_makes_another_rule_book() {
     moment().await;
     assert!(
         world.published().is_empty(),
-        "the same answer changes nothing"
+        "an unchanged result must not be published"
     );
     let kind = "Automobile".to_owned();
     world.discovers(
@@ -287,7 +314,7 @@ async fn reports_of_an_older_rule_books_feed_are_ignored() {
     );
 }
 
-/// `spec` with these fields replaced.
+/// Returns the rule set with these fields of its spec replaced.
 fn with(mut object: OperationRuleSet, fields: &serde_json::Value) -> OperationRuleSet {
     let mut spec = serde_json::to_value(&object.spec).expect("JSON");
     let own = spec.as_object_mut().expect("an object");
@@ -297,7 +324,7 @@ fn with(mut object: OperationRuleSet, fields: &serde_json::Value) -> OperationRu
     object
 }
 
-/// A rule set that uses all fields.
+/// Returns a rule set that uses all fields.
 fn full() -> OperationRuleSet {
     let object = rule_set("a", "cars", "object.works && variables.fast");
     with(
@@ -347,9 +374,12 @@ async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
         assert_eq!(
             condition(&status, "Ready").as_deref(),
             Some("True/Watching"),
-            "it is watched all the time"
+            "the rule set must stay watched"
         );
-        assert!(world.unread.borrow().is_empty(), "nothing is to be read");
+        assert!(
+            world.unread.borrow().is_empty(),
+            "the target must not be read again"
+        );
     }
 }
 
@@ -400,12 +430,12 @@ async fn error_positions_follow_a_formatting_edit() {
     let a = rule_set("a", "cars", "object.works");
     let mut world = started(std::slice::from_ref(&a)).await;
     world.catch_up().await;
-    for (expression, place) in [("object.", "1:"), ("// Why.\n\nobject.", "3:")] {
+    for (expression, position) in [("object.", "1:"), ("// Why.\n\nobject.", "3:")] {
         world.writes();
         world.apply(&edited(a.clone(), expression));
         moment().await;
-        let told = message(&world.status("a"), "InvalidRule");
-        let want = format!("rules[Working].expression: {place}");
-        assert!(told.starts_with(&want), "{told}");
+        let text = message(&world.status("a"), "InvalidRule");
+        let want = format!("rules[Working].expression: {position}");
+        assert!(text.starts_with(&want), "{text}");
     }
 }

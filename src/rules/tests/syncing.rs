@@ -1,4 +1,4 @@
-//! Tests of the first complete state, and of failures that must not delay it.
+//! Tests when the first state counts as complete, and that failures do not delay it.
 
 use super::*;
 
@@ -8,7 +8,7 @@ async fn without_rule_sets_the_server_is_synced_at_once() {
     moment().await;
     assert!(
         world.caught_up.borrow().is_none(),
-        "they have not been read"
+        "the state must not be complete before the rule sets have been read"
     );
     world.list(&[]);
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -32,7 +32,7 @@ async fn server_is_synced_once_every_feed_has_synced_or_failed() {
     moment().await;
     assert!(
         world.caught_up.borrow().is_none(),
-        "one namespace is missing"
+        "the state must not be complete before every feed has reported"
     );
     world
         .report_of(sources[1].clone(), book.generation, None)
@@ -64,7 +64,7 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
     let of = |resource: &str| {
         let mut published = published.iter();
         let found = published.find(|it| it.target.resource == resource);
-        found.expect("it has a book").clone()
+        found.expect("the target has a rule book").clone()
     };
     let cars = of("cars");
     let book = cars.book.clone().unwrap();
@@ -72,7 +72,7 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
     let feed = |namespace: &str| {
         let mut sources = sources.iter();
         let found = sources.find(|it| it.namespace.as_deref() == Some(namespace));
-        found.expect("it is watched").clone()
+        found.expect("the namespace is watched").clone()
     };
     world.report_of(feed("x"), book.generation, None).await;
     world
@@ -80,7 +80,10 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
         .await;
     world.report(&of("boats"), None).await;
     moment().await;
-    assert!(world.caught_up.borrow().is_some(), "nobody waits for it");
+    assert!(
+        world.caught_up.borrow().is_some(),
+        "a failing feed must not delay the first state"
+    );
     assert_eq!(unread(&world), "bd");
     world.report_of(feed("y"), book.generation, None).await;
     moment().await;
@@ -102,7 +105,7 @@ async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
     ]);
     moment().await;
     let bookless = world.caught_up.borrow().clone();
-    let bookless = bookless.expect("nobody waits for what cannot be watched");
+    let bookless = bookless.expect("targets that cannot be watched do not delay the first state");
     assert!(bookless.undecided.iter().eq(["b"]), "{bookless:?}");
     assert!(bookless.unserved.iter().eq(["a"]), "{bookless:?}");
 }
@@ -121,7 +124,11 @@ async fn a_target_that_is_found_late_counts_as_undecided_until_its_feed_has_repo
     world.discovers("boats", served());
     tokio::time::sleep(REQUEUE * 2).await;
     moment().await;
-    assert_eq!(undecided(&world), 1, "its book may not have arrived");
+    assert_eq!(
+        undecided(&world),
+        1,
+        "the rule set must stay undecided until its feed has reported"
+    );
     world.catch_up().await;
     moment().await;
     assert_eq!(undecided(&world), 0);
@@ -142,7 +149,10 @@ async fn hanging_discovery_delays_no_other_target() {
         condition(&world.status("b"), "Ready").as_deref(),
         Some("True/Watching")
     );
-    assert!(world.caught_up.borrow().is_none(), "cars may be there");
+    assert!(
+        world.caught_up.borrow().is_none(),
+        "the state must not be complete before every look-up has ended"
+    );
 }
 
 #[tokio::test(start_paused = true)]

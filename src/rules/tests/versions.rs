@@ -1,9 +1,9 @@
-//! Tests of conditional writes of the status. The tests simulate the cluster: they choose the
-//! resourceVersion of the rule set, and the time at which the controller receives each event.
+//! Tests conditional writes of the status. The tests choose the resourceVersion of the rule set in
+//! the simulated cluster, and the time at which the controller receives each event.
 
 use super::*;
 
-/// The rule set `a` in the cluster at this version, with this status.
+/// Returns the rule set `a` with this resourceVersion and status.
 fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet {
     let mut object = rule_set("a", "cars", "true");
     object.metadata.resource_version = Some(version.to_string());
@@ -11,8 +11,8 @@ fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet 
     object
 }
 
-/// A controller that has written `Ready=True` to `a`, and has not received an event about it. The
-/// second value is the status, and the third one its version.
+/// Starts a controller that has written `Ready=True` to `a`, and has not received the event of this
+/// write. Also returns the status and its resourceVersion.
 async fn ready() -> (World, OperationRuleSetStatus, u64) {
     let mut world = world();
     world.store(10);
@@ -26,12 +26,15 @@ async fn ready() -> (World, OperationRuleSetStatus, u64) {
     );
     let versions: Vec<_> = world.writes().into_iter().map(|own| own.version).collect();
     let expected = ["10", "11"].map(|it| Some(it.to_owned()));
-    assert_eq!(versions, expected, "each write names the version before it");
+    assert_eq!(
+        versions, expected,
+        "each write must name the version before the write"
+    );
     (world, status, 12)
 }
 
-/// A status as another client changes it.
-fn defaced(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
+/// Returns a status that another client has edited.
+fn edited_elsewhere(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
     let mut status = status.clone();
     status.watch_active = false;
     for condition in &mut status.conditions {
@@ -42,7 +45,7 @@ fn defaced(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
 }
 
 impl World {
-    /// Sets the version of `a` in the cluster.
+    /// Sets the resourceVersion of `a` in the cluster.
     fn store(&self, version: u64) {
         self.sink
             .versions
@@ -51,7 +54,8 @@ impl World {
             .insert("a".into(), version);
     }
 
-    /// Another client creates this version of `a`, and the controller receives the event.
+    /// Creates this version of `a` in the cluster, as another client would. The controller receives
+    /// the event.
     fn edit(&self, version: u64, status: &OperationRuleSetStatus) {
         self.store(version);
         self.apply(&at(version, Some(status.clone())));
@@ -84,9 +88,13 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
     moment().await;
     world.apply(&at(11, Some(world.status("a"))));
     tokio::time::sleep(REQUEUE).await;
-    assert_eq!(world.writes().len(), 1, "the target is being listed");
+    assert_eq!(
+        world.writes().len(),
+        1,
+        "only the status for the running list must be written"
+    );
 
-    // The event was not treated as the edit of another client.
+    // The controller must not treat the event of its own write as the edit of another client.
     let mut world = world;
     world.catch_up().await;
     let writes = world.writes();
@@ -99,11 +107,11 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
 async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
     let (world, status, version) = ready().await;
     world.sink.refuse.lock().unwrap().insert("a".into());
-    world.edit(version + 1, &defaced(&status));
+    world.edit(version + 1, &edited_elsewhere(&status));
     moment().await;
     let written = world.status("a");
     assert_eq!(world.writes().len(), 1);
-    // The write has reached the cluster anyway.
+    // The write has reached the cluster, but its answer was lost.
     world.sink.refuse.lock().unwrap().clear();
     world.edit(version + 2, &written);
     tokio::time::sleep(REQUEUE).await;
@@ -113,7 +121,7 @@ async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn status_edited_by_another_client_is_repaired_once() {
     let (world, status, version) = ready().await;
-    world.edit(version + 3, &defaced(&status));
+    world.edit(version + 3, &edited_elsewhere(&status));
     moment().await;
     let writes = world.writes();
     assert_eq!(writes.len(), 1);
@@ -133,7 +141,11 @@ async fn status_deleted_by_another_client_is_written_again() {
     world.list(&[at(version + 1, None)]);
     moment().await;
     let writes = world.writes();
-    assert_eq!(writes.len(), 1, "a relist shows it");
+    assert_eq!(
+        writes.len(),
+        1,
+        "a relist must show the deleted status to the controller"
+    );
     assert!(writes[0].status.watch_active);
 }
 
@@ -143,14 +155,14 @@ async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
     for (step, expression) in [(1, "true // The same rules."), (2, "false")] {
         let version = version + 10 * step;
         world.store(version);
-        let mut object = edited(at(version, Some(defaced(&status))), expression);
+        let mut object = edited(at(version, Some(edited_elsewhere(&status))), expression);
         object.metadata.generation = Some(1 + i64::try_from(step).unwrap());
         world.apply(&object);
         moment().await;
         world.catch_up().await;
         let writes = world.writes();
         assert_eq!(writes[0].version, Some(version.to_string()));
-        let last = writes.last().expect("it was written");
+        let last = writes.last().expect("the status was repaired");
         assert!(last.status.watch_active, "{last:?}");
         tokio::time::sleep(REQUEUE * 20).await;
     }
@@ -159,15 +171,19 @@ async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
 #[tokio::test(start_paused = true)]
 async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
     let (world, status, version) = ready().await;
-    world.edit(version + 1, &defaced(&status));
+    world.edit(version + 1, &edited_elsewhere(&status));
     // Another client is faster, and the controller has not received its event yet.
     world.store(version + 2);
     moment().await;
-    assert_eq!(world.writes().len(), 1, "it conflicts");
+    assert_eq!(
+        world.writes().len(),
+        1,
+        "the conflicting write must be sent once"
+    );
     moment().await;
-    assert_eq!(world.writes(), [], "it waits for the event");
-    // The status is still the edited one, because only the labels have changed.
-    world.apply(&at(version + 2, Some(defaced(&status))));
+    assert_eq!(world.writes(), [], "the controller must wait for the event");
+    // The other client has only changed the labels, so the status is still the edited one.
+    world.apply(&at(version + 2, Some(edited_elsewhere(&status))));
     tokio::time::sleep(REQUEUE).await;
     let writes = world.writes();
     assert_eq!(writes.len(), 1);
@@ -181,7 +197,11 @@ async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
     world.list(&[at(9, None)]);
     moment().await;
     world.published();
-    assert_eq!(world.writes().len(), 1, "it conflicts");
+    assert_eq!(
+        world.writes().len(),
+        1,
+        "the conflicting write must be sent once"
+    );
     world.apply(&at(10, None));
     moment().await;
     let versions: Vec<_> = world.writes().into_iter().map(|own| own.version).collect();
@@ -199,8 +219,11 @@ async fn conflict_without_an_event_is_retried_with_back_off() {
         world.changes.send(()).unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let tries = world.writes().len();
-    assert!((5..=9).contains(&tries), "{tries} tries in ten minutes");
+    let attempts = world.writes().len();
+    assert!(
+        (5..=9).contains(&attempts),
+        "{attempts} attempts in ten minutes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,8 +237,11 @@ async fn constantly_changing_rule_set_causes_few_conflicts() {
         world.apply(&at(version, None));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let tries = world.writes().len();
-    assert!((5..=10).contains(&tries), "{tries} tries in ten minutes");
+    let attempts = world.writes().len();
+    assert!(
+        (5..=10).contains(&attempts),
+        "{attempts} attempts in ten minutes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,19 +250,22 @@ async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
     let mut repairs = 0;
     for _ in 0..600 {
         version += 2;
-        world.edit(version, &defaced(&status));
+        world.edit(version, &edited_elsewhere(&status));
         tokio::time::sleep(Duration::from_secs(1)).await;
         repairs += world.writes().len();
     }
-    assert!((5..=9).contains(&repairs), "{repairs} in ten minutes");
+    assert!(
+        (5..=9).contains(&repairs),
+        "{repairs} repairs in ten minutes"
+    );
     // The other client stops editing, and its last edit is replaced.
     tokio::time::sleep(Duration::from_mins(5)).await;
-    let last = world.writes().pop().expect("the last repair");
+    let last = world.writes().pop().expect("the last edit is repaired");
     assert!(last.status.watch_active);
-    // After some time without edits, the next one is repaired at once again.
+    // After ten minutes without edits, the next edit is repaired at once.
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(world.writes(), []);
-    world.edit(version + 10, &defaced(&status));
+    world.edit(version + 10, &edited_elsewhere(&status));
     moment().await;
     assert_eq!(world.writes().len(), 1);
 }
@@ -244,7 +273,7 @@ async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
 #[tokio::test(start_paused = true)]
 async fn repair_does_not_delay_the_next_change_of_the_status() {
     let (mut world, status, version) = ready().await;
-    world.edit(version + 1, &defaced(&status));
+    world.edit(version + 1, &edited_elsewhere(&status));
     moment().await;
     assert_eq!(world.writes().len(), 1);
     world.discovers("cars", not_served());
@@ -252,7 +281,7 @@ async fn repair_does_not_delay_the_next_change_of_the_status() {
     moment().await;
     world.published();
     let writes = world.writes();
-    assert_eq!(writes.len(), 1, "within a moment");
+    assert_eq!(writes.len(), 1, "the new status must be written at once");
     assert_eq!(
         condition(&writes[0].status, "Ready").as_deref(),
         Some("False/InvalidTarget")

@@ -1,4 +1,4 @@
-//! Tests of the times and the number of status writes.
+//! Tests when statuses are written, and how many writes that takes.
 
 use super::*;
 use crate::clock;
@@ -12,14 +12,23 @@ fn failure(characters: usize) -> EvaluationFailure {
 }
 
 fn activity(publication: &Publication) -> &Activity {
-    &publication.book.as_ref().expect("a book").rule_sets[0].activity
+    &publication
+        .book
+        .as_ref()
+        .expect("the publication has a rule book")
+        .rule_sets[0]
+        .activity
 }
 
 #[tokio::test(start_paused = true)]
 async fn status_is_written_only_when_it_changes() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     let published = world.catch_up().await;
-    assert_eq!(world.writes().len(), 2, "pending, then ready");
+    assert_eq!(
+        world.writes().len(),
+        2,
+        "the status must be written twice: pending, then ready"
+    );
     world.report(&published[0], None).await;
     world.changes.send(()).unwrap();
     tokio::time::sleep(REQUEUE * 10).await;
@@ -38,10 +47,10 @@ async fn failure_is_reported_within_seconds_and_once() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         if second == 10 {
             let status = world.status("a");
-            let told = message(&status, "EvaluationFailed");
+            let text = message(&status, "EvaluationFailed");
             assert!(
-                told.starts_with("Working: expected") && !told.contains("ns/car"),
-                "no subject: {told}"
+                text.starts_with("Working: expected") && !text.contains("ns/car"),
+                "the message must not name an object: {text}"
             );
             assert_eq!(
                 condition(&status, "Ready").as_deref(),
@@ -49,7 +58,11 @@ async fn failure_is_reported_within_seconds_and_once() {
             );
         }
     }
-    assert_eq!(world.writes().len(), 1, "one failing subject after another");
+    assert_eq!(
+        world.writes().len(),
+        1,
+        "failures on further objects must not cause further writes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,13 +73,16 @@ async fn failed_write_is_retried_with_back_off() {
     moment().await;
     world.published();
     world.writes();
-    // Other changes continue all the time.
+    // Discovery reports changes all the time. They must not cause further attempts.
     for _ in 0..600 {
         world.changes.send(()).unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let tries = world.writes().len();
-    assert!((5..=9).contains(&tries), "{tries} tries in ten minutes");
+    let attempts = world.writes().len();
+    assert!(
+        (5..=9).contains(&attempts),
+        "{attempts} attempts in ten minutes"
+    );
     world.sink.refuse.lock().unwrap().clear();
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(world.writes().len(), 1);
@@ -93,7 +109,7 @@ async fn many_statuses_are_written_soon_with_limited_concurrency() {
     let world = world();
     *world.sink.takes.lock().unwrap() = Duration::from_millis(10);
     world.list(&rule_sets);
-    while world.discovery.asked.lock().unwrap().is_empty() {
+    while world.discovery.looked_up.lock().unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(Duration::from_millis(15)).await;
@@ -111,7 +127,11 @@ async fn writes_of_one_rule_set_stay_in_order() {
     let mut world = world;
     world.catch_up().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(world.writes().len(), 1, "the first is still under way");
+    assert_eq!(
+        world.writes().len(),
+        1,
+        "the second write must wait until the first one has ended"
+    );
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(
         condition(&world.status("a"), "Ready").as_deref(),
@@ -173,7 +193,11 @@ async fn rule_set_stays_ready_during_a_relist_caused_by_another_rule_set() {
     moment().await;
     world.catch_up().await;
     let names: Vec<_> = world.writes().into_iter().map(|own| own.name).collect();
-    assert_eq!(names, ["b", "b"], "pending, then ready; and nothing of a");
+    assert_eq!(
+        names,
+        ["b", "b"],
+        "only the status of b must be written: pending, then ready"
+    );
 }
 
 #[tokio::test(start_paused = true)]
