@@ -1,22 +1,25 @@
 # syntax=docker/dockerfile:1
-# One static binary on an image without a shell. The C runtime is linked in, which
-# needs an explicit target, or the proc-macros would be linked statically too.
+# The image contains one file: the static binary of the server. It needs no base image, because the
+# server reads the certificates of the cluster from its ServiceAccount, and writes no files.
 FROM rust:1.95-slim-bookworm AS build
+# OpenSSL is built from source, which needs Perl and make.
 RUN apt-get update && apt-get install -y --no-install-recommends make perl && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-ENV RUSTFLAGS="-C target-feature=+crt-static"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    target="$(rustc -vV | sed -n 's/^host: //p')" && \
-    cargo build --locked --release --features vendored-openssl --target "$target" --package ifo --bin ifo-apiserver && \
-    cp "target/$target/release/ifo-apiserver" /ifo-apiserver
+    cp "$(.ci/static-binary)" /ifo-apiserver
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM scratch
+ARG VERSION=dev
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="ifo-apiserver" \
       org.opencontainers.image.description="Shows which operations are in flight in a Kubernetes cluster" \
       org.opencontainers.image.source="https://github.com/kubevirt/ifo" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.documentation="https://github.com/kubevirt/ifo/blob/main/docs/installation.md" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /ifo-apiserver /ifo-apiserver
 USER 65532:65532
 EXPOSE 8443

@@ -28,7 +28,7 @@ soak-memory: ## Measure the memory of 60 targets with 5,000 objects of 20 KB eac
 	SOAK_OBJECTS=5000 $(CARGO) test --locked $(FEATURES) --package ifo --test pipeline -- --nocapture sixty_targets
 
 simulate: ## Simulate replicas under faults: SEEDS=FROM..TO; a failure prints its seed and trace
-	IFO_SEEDS=$(SEEDS) $(CARGO) test --locked --profile simulate $(FEATURES) --package ifo --lib replicate::tests::replicas
+	IFO_SEEDS=$(SEEDS) $(CARGO) test --locked --profile simulate $(FEATURES) --package ifo --lib replicate::tests::random_replicas
 
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
 	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli

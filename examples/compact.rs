@@ -1,11 +1,11 @@
 //! Reduces recorded watch streams to the fields that the shipped rules read. `cargo run --example
-//! compact -- FILE.jsonl…` writes a file of the same name for each into `tests/fixtures/recorded`
-//! (see the README there).
+//! compact -- FILE.jsonl…` reduces each file to a file of the same name in
+//! `tests/fixtures/recorded`. The README there explains the result.
 //!
-//! Input: lines `{"t", "resource", "type", "object"}`. Output: the lines about targets of the
-//! default catalogue. Each object has its identity and the fields that the rules read. The resource
-//! is derived from the kind. If a line has the same content as the previous line about the object,
-//! it is left out, because no rule can distinguish them.
+//! Each line of a recording is one watch event, `{"t", "resource", "type", "object"}`. The reduced
+//! file has only events of resources that the default rule sets watch. Each object has only its
+//! identity and the fields that these rules read. An event is dropped if it does not change these
+//! fields, because then no rule can have another result.
 
 use anyhow::Context as _;
 use ifo_api::Gvr;
@@ -22,31 +22,35 @@ use std::sync::Arc;
 fn main() -> anyhow::Result<()> {
     let catalogue = catalogue()?;
     for file in std::env::args_os().skip(1).map(PathBuf::from) {
-        let name = file.file_name().context("a file")?;
+        let name = file.file_name().context("the path names no file")?;
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let cut = cut(&text, &catalogue).with_context(|| file.display().to_string())?;
-        fs::write(below("tests/fixtures/recorded").join(name), cut)?;
+        let reduced = reduce(&text, &catalogue).with_context(|| file.display().to_string())?;
+        fs::write(
+            repository_path("tests/fixtures/recorded").join(name),
+            reduced,
+        )?;
     }
     Ok(())
 }
 
-fn below(path: &str) -> PathBuf {
+fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The default catalogue.
+/// The default rule sets.
 struct Catalogue {
-    /// The fields that it reads, by target.
+    /// The fields that the rule sets read, by the resource that they watch.
     projections: HashMap<Gvr, Projection>,
-    /// The texts of all expressions. A rule that checks the existence of an annotation reads all
-    /// annotations, but its text names the relevant ones.
+    /// The text of all rule sets. The projection of a rule that checks whether an annotation exists
+    /// contains all annotations, but the text contains only the names of relevant ones.
     text: String,
 }
 
+/// Reads and compiles the default rule sets.
 fn catalogue() -> anyhow::Result<Catalogue> {
     let mut all = String::new();
     let mut rule_sets: HashMap<Gvr, Vec<_>> = HashMap::new();
-    let root = below("rules");
+    let root = repository_path("rules");
     for component in kustomization(&root)? {
         let folder = root.join(component);
         for file in kustomization(&folder)? {
@@ -81,7 +85,7 @@ fn catalogue() -> anyhow::Result<Catalogue> {
     })
 }
 
-/// The resources of a kustomization.
+/// Returns the resources of the kustomization in a folder.
 fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Kustomization {
@@ -92,13 +96,14 @@ fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(kustomization.resources)
 }
 
-fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
-    let mut cut = String::new();
+/// Returns the reduced recording.
+fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
+    let mut reduced = String::new();
     let mut last: HashMap<String, Value> = HashMap::new();
-    let mut latest = latest(text)?;
+    let mut latest = latest_write(text)?;
     for (number, line) in (1..).zip(text.lines()) {
         let event: Value = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
-        // The recording can lack the group, but the object has it.
+        // The field `resource` can lack the API group, so the group is read from the object.
         let resource = event["resource"].as_str().context("resource")?;
         let plural = resource.rsplit('/').next().context("a plural")?;
         let api = event["object"]["apiVersion"]
@@ -115,13 +120,13 @@ fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
         };
         let json = event["object"].to_string();
         let doc = Doc::parse(json.as_bytes(), projection)?;
-        let mut object = kept(&event["object"], doc.root());
+        let mut object = restrict(&event["object"], doc.root());
         for name in ["apiVersion", "kind"] {
             object[name] = event["object"][name].clone();
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // Only times are read from managedFields. The time from which the date of the recording
-            // is derived best is kept.
+            // The replay reads only times from `managedFields`, to derive the date of the
+            // recording. One time is enough: the one that is closest to its event.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);
@@ -152,14 +157,14 @@ fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
             "type": event["type"],
             "object": object,
         });
-        writeln!(cut, "{event}")?;
+        writeln!(reduced, "{event}")?;
     }
-    Ok(cut)
+    Ok(reduced)
 }
 
-/// Returns the line whose object was written closest to its event, and the time of that write.
-/// Objects have whole seconds, so it is the write that is furthest ahead of the stream.
-fn latest(text: &str) -> anyhow::Result<Option<(usize, String)>> {
+/// Returns the line whose object was written most shortly before its event, and the time of the
+/// write. Compared with the time of the event in the stream, this write is later than all others.
+fn latest_write(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     let mut latest: Option<(f64, (usize, String))> = None;
     for (number, line) in (1..).zip(text.lines()) {
         let event: Value = serde_json::from_str(line)?;
@@ -180,17 +185,17 @@ fn latest(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     Ok(latest.map(|(_, latest)| latest))
 }
 
-/// Returns the parts of `value` that are in `node`.
-fn kept(value: &Value, node: Node<'_>) -> Value {
+/// Returns those parts of `value` that are also in `node`.
+fn restrict(value: &Value, node: Node<'_>) -> Value {
     match value {
         Value::Object(members) => members
             .iter()
-            .filter_map(|(name, value)| Some((name.clone(), kept(value, node.get(name)?))))
+            .filter_map(|(name, value)| Some((name.clone(), restrict(value, node.get(name)?))))
             .collect(),
         Value::Array(elements) => elements
             .iter()
             .zip(node.elements())
-            .map(|(value, node)| kept(value, node))
+            .map(|(value, node)| restrict(value, node))
             .collect(),
         scalar => scalar.clone(),
     }

@@ -1,12 +1,24 @@
-//! Writes the generated manifests. `make manifests` runs it, and `tests/manifests.rs` fails if the
-//! files differ from its output.
+//! Writes the generated manifests. `make manifests` runs this program, and `tests/manifests.rs`
+//! fails if a file differs from its output.
 //!
-//! The CRDs come from Rust types. The rule sets of the catalogue yield the `ClusterRole` of each
-//! folder, a `ClusterRole` for each rule set that is not in the folder's kustomization (as a second
-//! document of its file), and the table in `docs/rules-catalogue.md`.
+//! - The CRDs are generated from Rust types.
+//! - Each folder of the catalogue of shipped rule sets gets a `ClusterRole` for the rule sets in
+//!   its kustomization.
+//! - Each rule set that is not in the kustomization of its folder gets a `ClusterRole` of its own,
+//!   as the second document in the file of the rule set.
+//! - The table in `docs/rules-catalogue.md` is generated from all rule sets.
+//! - The OLM bundle is generated from the manifests in `deploy`.
+//! - The ConfigMap with the Grafana dashboard is generated from the JSON of the dashboard.
+//! - The Helm charts are generated from the kustomizations.
 
 #[path = "manifests/catalogue.rs"]
 mod catalogue;
+#[path = "manifests/dashboard.rs"]
+mod dashboard;
+#[path = "manifests/helm.rs"]
+mod helm;
+#[path = "manifests/olm.rs"]
+mod olm;
 
 use anyhow::Context as _;
 use catalogue::Shipped;
@@ -38,10 +50,16 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     let folders = sorted(&repository().join("rules"))?;
     let mut catalogue = Vec::new();
     for folder in folders.iter().filter(|path| path.is_dir()) {
-        let shipped = part(folder)?;
+        let shipped = rule_sets_in(folder)?;
         manifests.extend(roles_of(&file_name(folder), &shipped)?);
         catalogue.extend(shipped);
     }
+    let dashboard = read(&repository().join(dashboard::SOURCE))?;
+    let config_map = dashboard::config_map(&dashboard);
+    manifests.push((dashboard::CONFIG_MAP.to_owned(), config_map));
+    let charts = helm::charts(&catalogue, &manifests)?;
+    manifests.extend(charts);
+    manifests.extend(olm::bundle(&manifests[0].1)?);
     let document = "docs/rules-catalogue.md";
     let text = read(&repository().join(document))?;
     let text = catalogue::insert(&text, &catalogue::table(&catalogue)?).context(document)?;
@@ -49,8 +67,9 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     Ok(manifests)
 }
 
-/// Returns the rule sets of one folder of the catalogue, if it has a kustomization.
-fn part(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
+/// Returns the rule sets in one folder of the catalogue. There are none if the folder has no
+/// kustomization.
+fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
     let kustomization = folder.join("kustomization.yaml");
     if !kustomization.is_file() {
         return Ok(Vec::new());
@@ -70,6 +89,7 @@ fn part(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
             continue;
         }
         let text = read(&path)?;
+        // The second document of the file is generated.
         let own = text.split("\n---\n").next().unwrap_or_default().trim_end();
         shipped.push(Shipped {
             folder: file_name(folder),
@@ -82,7 +102,7 @@ fn part(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
     Ok(shipped)
 }
 
-/// Returns the roles for the rule sets of one folder.
+/// Returns the files with the roles for the rule sets of one folder.
 fn roles_of(folder: &str, shipped: &[Shipped]) -> anyhow::Result<Vec<(String, String)>> {
     if shipped.is_empty() {
         return Ok(Vec::new());
@@ -109,6 +129,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Returns the paths in a folder, in alphabetical order.
 fn sorted(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())

@@ -6,11 +6,11 @@
 
 mod cluster;
 mod demo;
-mod detection;
+mod leader_pipeline;
+mod leader_term;
 mod listener;
 mod persistence;
 mod pipeline_thread;
-mod replica;
 mod signals;
 
 pub use signals::{Signal, Signals};
@@ -28,11 +28,11 @@ use crate::serve::{
 };
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
-use detection::DetectionSetup;
 use futures::future::BoxFuture;
 use ifo_api::Source;
+use leader_pipeline::DetectionSetup;
+use leader_term::{BeginTerm, ServerPipeline};
 use pipeline_thread::PipelineThread;
-use replica::{BeginTerm, ServerPipeline};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};

@@ -4,23 +4,23 @@
 //! interface for users, are in one place, and the number of label values is limited.
 
 mod log;
+mod metrics_macro;
 mod persistence;
 mod process;
 mod requests;
 mod reviews;
-mod table;
 #[cfg(test)]
 mod tests;
 
 use crate::clock;
 use crate::index::{IndexEntry, TextField};
 pub use log::{ACCESS_LOG, LogFormat, start_log};
+use metrics_macro::metrics;
 pub use persistence::PersistenceMetrics;
 use process::Process;
 pub use requests::{CountedInGauge, RequestLabels};
 pub use reviews::ReviewKind;
 use reviews::ReviewMetrics;
-use table::metrics;
 
 use ifo_api::live::{Phase, State};
 use ifo_engine::Meter;

@@ -1,7 +1,7 @@
-//! Tests of `ifo-apiserver demo` with the real binary: its output, and its reaction to invalid
-//! input.
+//! Tests of the command `ifo-apiserver demo`, which serves example objects without a cluster. The
+//! tests start the real binary and check its answers, its output and its reaction to invalid input.
 
-// Some tests check all cases of a table in one function.
+// Some tests contain a table of cases, and a table has a long type.
 #![allow(clippy::unused_self, clippy::type_complexity)]
 
 mod binaries;
@@ -16,7 +16,7 @@ mod startup;
 #[path = "demo/stop.rs"]
 mod stop;
 
-/// The kubectl plugin.
+/// Returns the path of the binary of the kubectl plugin.
 fn plugin() -> std::path::PathBuf {
     binaries::other_binary(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
 }

@@ -1,5 +1,6 @@
-//! Tests of the index through its public functions: lists and watches beside a fast writer, and
-//! random sequences of operations compared with a simple model.
+//! Tests of the index, which holds the operations in memory. One test lists and watches while
+//! another thread writes at full speed. A property test compares random sequences of writes with a
+//! simple model.
 
 use futures::FutureExt;
 use ifo::index::{
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A logged write: the object, and its number, or None for a deletion.
+/// A write to the index: the key of an object and its new number, or None if the object is deleted.
 type Step = (Key, Option<u64>);
 
 fn put(key: &Key, n: u64) -> Write {
@@ -36,7 +37,7 @@ fn number(entry: &IndexEntry) -> u64 {
     object["n"].as_u64().unwrap()
 }
 
-/// Element `n` of a pseudorandom sequence.
+/// Returns element `n` of a pseudorandom sequence.
 fn scramble(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -50,7 +51,8 @@ fn key(number: u64) -> Key {
     Key::new(NAMESPACES[namespace], format!("vm-{}", number / 5 % 20))
 }
 
-/// Commits batches as fast as possible until `done`. Returns the effective steps of each version.
+/// Commits batches of writes as fast as possible until `done` is set. Returns each committed
+/// version with the writes that led to it.
 fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     let mut log: Vec<(Rv, Vec<Step>)> = Vec::new();
     let mut now: BTreeMap<Key, u64> = BTreeMap::new();
@@ -83,7 +85,8 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     log
 }
 
-/// The result of a reader: a list at a version, and a watch from there.
+/// What a reader has received: a list at a version, and the first events of a watch from this
+/// version.
 struct Seen {
     scope: ListScope,
     rv: Rv,
@@ -130,10 +133,14 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
                 listed,
                 watched,
             }),
-            // This thread was not scheduled for as long as the writer takes to fill the ring.
+            // The ring buffer of changes no longer has the next change. This happens when this
+            // thread is not scheduled for a while.
             Err(_) => overtaken += 1,
         }
-        assert!(overtaken < LISTS, "the ring keeps nothing");
+        assert!(
+            overtaken < LISTS,
+            "most watches fail: the ring buffer keeps no changes"
+        );
     }
     done.store(true, Ordering::Relaxed);
     let log = worker.join().unwrap();
@@ -169,7 +176,7 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
     }
 }
 
-/// The first changes of the scope after `rv`, at least `want` of them.
+/// Watches a scope from version `rv`. Returns the first changes, at least `want` of them.
 async fn watch(
     reader: &IndexReader,
     rv: Rv,
@@ -183,7 +190,10 @@ async fn watch(
         for change in cursor.next().await? {
             assert!(change.rv > last, "{} after {last}", change.rv);
             last = change.rv;
-            let key = change.key().expect("no term begins here").clone();
+            let key = change
+                .key()
+                .expect("this test writes no change without a key")
+                .clone();
             watched.push((key, change.after.as_deref().map(number)));
         }
         assert!(cursor.rv() >= last);
@@ -191,12 +201,12 @@ async fn watch(
     Ok(watched)
 }
 
-/// The model of the index: a list of all states.
+/// A simple model of the index. It keeps all states that the index has had.
 struct Model {
     past: Vec<Past>,
 }
 
-/// A version, the step that led to it, and its state.
+/// A version of the index, the write that led to it, and the state at this version.
 struct Past {
     rv: Rv,
     step: Option<Step>,
@@ -205,7 +215,9 @@ struct Past {
 
 impl Model {
     fn last(&self) -> &Past {
-        self.past.last().expect("it begins with the empty state")
+        self.past
+            .last()
+            .expect("the list begins with the empty state")
     }
 
     fn state(&self, rv: Rv) -> &BTreeMap<Key, (Rv, u64)> {
@@ -213,7 +225,8 @@ impl Model {
         &self.past[after - 1].state
     }
 
-    /// The effective steps. In a mirror, a put of an equal object is also effective.
+    /// Returns the writes that change the state. If the index copies a leader's index (`mirror`),
+    /// a write of an equal object counts, too.
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
@@ -234,7 +247,7 @@ impl Model {
         self.past.push(Past { rv, step, state });
     }
 
-    /// Compares all reads of a scope with the model.
+    /// Compares the lists and watches of a scope, at every version, with the model.
     fn check(&self, reader: &IndexReader, scope: &ListScope) {
         let expected = |rv: Rv| -> Vec<_> {
             let state = self.state(rv).iter();
@@ -258,9 +271,9 @@ impl Model {
             for at in [past.rv, before_next] {
                 let oldest = reader.oldest();
                 match reader.list(scope, ReadVersion::Exact(at)) {
-                    Ok((told, entries)) => {
+                    Ok((rv, entries)) => {
                         assert!(at >= oldest && (at == past.rv || at == oldest));
-                        assert_eq!(told, at);
+                        assert_eq!(rv, at);
                         assert_eq!(seen(entries), expected(at), "at {at}");
                     }
                     Err(gone) => {
@@ -282,25 +295,31 @@ impl Model {
         }
     }
 
-    /// Compares the changes of a cursor with the model from number `from` on.
+    /// Compares the changes that a cursor returns with the model, from the state with the index
+    /// `from` on.
     fn check_changes(&self, from: usize, scope: &ListScope, cursor: Cursor) {
         let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
         let mut expected = self.past[from..].iter().filter(ours);
         for change in ready(cursor) {
-            let past = expected.next().expect("no more changes than there were");
+            let past = expected
+                .next()
+                .expect("the cursor must not return more changes than the model has");
             let (key, n) = past.step.as_ref().unwrap();
             assert_eq!((change.rv, change.key()), (past.rv, Some(key)));
             assert_eq!(change.after.as_deref().map(number), *n);
             let at = self.past.iter().position(|p| std::ptr::eq(p, past));
             let before = self.past[at.unwrap() - 1].state.get(key).copied();
-            let told = change.before.as_deref().map(|old| (old.rv(), number(old)));
-            assert_eq!(told, before);
+            let old = change.before.as_deref().map(|old| (old.rv(), number(old)));
+            assert_eq!(old, before);
         }
-        assert!(expected.next().is_none(), "a change is missing");
+        assert!(
+            expected.next().is_none(),
+            "the cursor returned too few changes"
+        );
     }
 }
 
-/// All changes that a cursor returns without waiting.
+/// Returns all changes that a cursor returns without waiting.
 fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
     let mut all = Vec::new();
     while let Some(changes) = cursor.next().now_or_never() {
@@ -322,7 +341,8 @@ proptest! {
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),
-        // True if the changes are no longer young when the next ones are committed.
+        // True if the changes have reached `Bounds::MIN_AGE` before the next batch is committed.
+        // Only then does the limit of bytes apply to them.
         old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };
@@ -345,7 +365,7 @@ proptest! {
                 prop_assert!(last.0 >= head.0 + count);
             }
             for (i, step) in (1..).zip(changing) {
-                // The versions of a batch are consecutive.
+                // When the index assigns the versions, the versions of a batch are consecutive.
                 model.record(if mirror { last } else { Rv(last.0 - count + i) }, step);
             }
             prop_assert!(reader.ring_bytes() <= bounds.peak_bytes());

@@ -1,5 +1,5 @@
-//! Tests of the manifests: generated files are up to date, and written files are complete and
-//! consistent.
+//! Tests of the manifests in `deploy/`, `apiservice/` and `rules/`. Generated files must be up to
+//! date. Files that are written by hand must be complete and must grant only the necessary rights.
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -23,12 +23,14 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The YAML files below `folder`, without those of kustomize.
+/// Returns all YAML files below `folder`, except the kustomizations.
 fn manifests(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
+        if path.ends_with("deploy/helm") || path.ends_with("deploy/olm") {
+            // Helm's files are templates, which are not YAML. OLM reads all files of its folder.
+        } else if path.is_dir() {
             found.extend(manifests(&path));
         } else if path
             .extension()
@@ -52,7 +54,7 @@ fn documents(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// The shipped rule sets by file: the first document of each, without the roles.
+/// Returns the shipped rule sets with their files. A rule set is the first document of its file.
 fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
     let all: Vec<_> = manifests(&repository().join("rules"))
         .into_iter()
@@ -70,7 +72,8 @@ fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
     all
 }
 
-/// The files that the kustomization of `folder` installs, including those of folders that it names.
+/// Returns the files that the kustomization in `folder` installs. If it names other folders, the
+/// files of their kustomizations are included.
 fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
     let mut files = BTreeSet::new();
@@ -88,7 +91,7 @@ fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     files
 }
 
-/// The patch files of a kustomization.
+/// Returns the patch files of the kustomization in `folder`.
 fn patches(folder: &Path) -> Vec<PathBuf> {
     let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
     let patches = kustomization["patches"].as_array().into_iter().flatten();
@@ -98,7 +101,7 @@ fn patches(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The object of this kind and name that `deploy/` installs.
+/// Returns the object of this kind and name that the kustomization in `deploy/` installs.
 fn deployed(kind: &str, name: &str) -> Value {
     let files = installed(&repository().join("deploy"));
     let mut objects = files.iter().flat_map(|path| documents(path));
@@ -112,9 +115,51 @@ fn generated_manifests_are_up_to_date() {
         let found = fs::read_to_string(repository().join(&path)).unwrap_or_default();
         assert!(
             found == generated,
-            "{path} differs from what is generated: run `make manifests`"
+            "{path} is not up to date: run `make manifests`"
         );
     }
+}
+
+/// The files below `folder`, relative to the repository.
+fn files(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(repository().join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+        if entry.path().is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// A template stays if its source is removed.
+#[test]
+fn the_charts_contain_only_generated_files_and_these() {
+    let written = [
+        "NOTES.txt",
+        "apiservice.yaml",
+        "deployment.yaml",
+        "servicemonitor.yaml",
+        "tests/operations.yaml",
+    ];
+    let written = written.map(|file| format!("deploy/helm/ifo/templates/{file}"));
+    let values = ["values.schema.json", "values.yaml"];
+    let values = values.map(|file| format!("deploy/helm/ifo/{file}"));
+    let generated = generator::manifests().unwrap();
+    let known: BTreeSet<String> = generated
+        .into_iter()
+        .map(|(path, _)| path)
+        .filter(|path| path.starts_with("deploy/helm/"))
+        .chain(written)
+        .chain(values)
+        .collect();
+    assert_eq!(
+        files("deploy/helm").into_iter().collect::<BTreeSet<_>>(),
+        known
+    );
 }
 
 #[test]
@@ -123,19 +168,20 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
         let folder = repository().join(folder);
         let mut installed = installed(&folder);
         if folder.ends_with("deploy") {
-            for apart in ["crd", "crd-persistence", "persistence", "targets-default"] {
-                installed.extend(self::installed(&folder.join(apart)));
+            for subfolder in ["crd", "crd-persistence", "persistence", "targets-default"] {
+                installed.extend(self::installed(&folder.join(subfolder)));
             }
         }
         for list in ["components", "transformers"] {
             for entry in fs::read_dir(folder.join(list)).into_iter().flatten() {
-                let part = entry.unwrap().path();
-                installed.extend(self::installed(&part));
-                installed.extend(patches(&part));
+                let subfolder = entry.unwrap().path();
+                installed.extend(self::installed(&subfolder));
+                installed.extend(patches(&subfolder));
             }
         }
         for path in manifests(&folder) {
-            // A rule set that is not installed by default is installed alone.
+            // A rule set that is not installed by default is applied as a single file. The file
+            // must contain the role for its target.
             let alone = || {
                 let documents = documents(&path);
                 path.with_file_name("kustomization.yaml").is_file()
@@ -148,8 +194,9 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
     }
 }
 
-/// `kubectl delete -k` must not delete the rule sets with the server. `kubectl apply -k` must not
-/// need a running server.
+/// `kubectl delete -k deploy` must not delete the CRD of rule sets, because this would
+/// delete all rule sets. `kubectl apply -k deploy` must work before the server runs, so it must not
+/// contain the APIService.
 #[test]
 fn crds_registration_and_target_roles_are_separate_from_the_server() {
     let repository = repository();
@@ -182,7 +229,8 @@ fn crds_registration_and_target_roles_are_separate_from_the_server() {
     }
 }
 
-/// `src/app/cluster/registration.rs` makes this object the owner of the registration.
+/// The registration is the APIService. Its owner is this ClusterRole, as
+/// `src/app/cluster/registration.rs` sets it. So the APIService is deleted with the ClusterRole.
 #[test]
 fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
     let role = deployed("ClusterRole", "ifo-apiserver-registration");
@@ -212,10 +260,13 @@ fn persistence_adds_the_rights_for_its_custom_resources_and_nothing_else() {
     assert_eq!(crd["spec"]["scope"], "Cluster");
     assert!(
         crd["spec"]["names"]["shortNames"].is_null(),
-        "they are the live operations'"
+        "the short names must belong to the live operations"
     );
     let version = &crd["spec"]["versions"][0];
-    assert!(version["subresources"].is_null(), "one write says it all");
+    assert!(
+        version["subresources"].is_null(),
+        "without a status subresource, one write contains spec and status"
+    );
     let fields = |list: &str, field: &str| -> Vec<String> {
         let list = version[list].as_array().unwrap();
         let text = |it: &Value| it[field].as_str().unwrap().to_owned();
@@ -244,7 +295,7 @@ fn persistence_adds_the_rights_for_its_custom_resources_and_nothing_else() {
 }
 
 #[test]
-fn shipped_rule_sets_use_only_fields_that_exist_and_names_that_are_free() {
+fn shipped_rule_sets_have_known_fields_and_unique_names() {
     let mut names = BTreeSet::new();
     for (path, set) in rule_sets() {
         let written = &documents(&path)[0];
@@ -252,13 +303,13 @@ fn shipped_rule_sets_use_only_fields_that_exist_and_names_that_are_free() {
         assert_eq!(*written, understood, "{}", path.display());
         assert!(
             names.insert(set.metadata.name.clone()),
-            "{} is not the first of its name",
+            "another rule set has the same name as {}",
             path.display()
         );
     }
 }
 
-/// The resources that a role lets the server read, as (group, resource).
+/// Returns the resources that a role allows the server to read, as pairs of group and resource.
 fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
     let labels = role.metadata.labels.clone().unwrap_or_default();
     assert_eq!(
@@ -277,9 +328,10 @@ fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
     granted
 }
 
-/// Each rule pack contains exactly the rights for its targets.
+/// A pack is a folder of rule sets with the role that allows the server to read their targets. A
+/// target is the resource that a rule set watches.
 #[test]
-fn each_rule_pack_grants_exactly_its_targets() {
+fn each_rule_pack_grants_the_right_to_read_exactly_its_targets() {
     let rules = repository().join("rules");
     let mut packs = 0;
     for entry in fs::read_dir(&rules).unwrap() {
@@ -310,10 +362,13 @@ fn each_rule_pack_grants_exactly_its_targets() {
     assert!(packs > 10, "{packs}");
 }
 
-/// The rules of the server's role of this kind that contain `item` in the list `field`.
+/// Returns rules of the server's Role or ClusterRole: those whose list `field` contains `item`.
 fn server_rules(kind: &str, field: &str, item: &str) -> Vec<Value> {
     let role = deployed(kind, "ifo-apiserver");
-    let rules = role["rules"].as_array().expect("a role has rules").iter();
+    let rules = role["rules"]
+        .as_array()
+        .expect("the role must have rules")
+        .iter();
     let contains = |rule: &&Value| {
         let list = rule[field].as_array();
         list.is_some_and(|list| list.contains(&item.into()))
@@ -322,7 +377,7 @@ fn server_rules(kind: &str, field: &str, item: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_server_may_hold_its_own_lease_and_no_other() {
+fn the_server_may_change_only_its_own_lease() {
     assert_eq!(
         server_rules("Role", "resources", "leases"),
         [
@@ -340,7 +395,8 @@ fn the_server_may_hold_its_own_lease_and_no_other() {
     assert!(in_all_namespaces.is_empty(), "{in_all_namespaces:?}");
 }
 
-/// RBAC cannot restrict the right to create Secrets to one name.
+/// With RBAC, the right to create Secrets cannot be restricted to one name. So the server has no
+/// such right, and `deploy/` contains an empty Secret that the server fills.
 #[test]
 fn the_server_may_read_and_write_its_own_secret_and_create_none() {
     let secret = deployed("Secret", "ifo-apiserver-serving-ca");
@@ -361,7 +417,7 @@ fn the_server_may_read_and_write_its_own_secret_and_create_none() {
 }
 
 #[test]
-fn a_replica_may_mirror_others_and_discover_the_previous_release() {
+fn a_replica_may_copy_operations_from_other_replicas_and_list_their_addresses() {
     assert_eq!(
         server_rules("ClusterRole", "apiGroups", "live.ifo.kubevirt.io"),
         [json!({
@@ -380,7 +436,7 @@ fn a_replica_may_mirror_others_and_discover_the_previous_release() {
             "verbs": ["list"],
         })]
     );
-    // The name of the port in EndpointSlices.
+    // Replicas look for a port of this name in EndpointSlices.
     let service = deployed("Service", "ifo-apiserver");
     assert_eq!(service["spec"]["ports"][0]["name"], "https");
 }
@@ -393,7 +449,10 @@ fn no_user_role_grants_the_replication_path() {
                 continue;
             }
             for rule in object["rules"].as_array().into_iter().flatten() {
-                assert!(rule["nonResourceURLs"].is_null(), "{}", path.display());
+                let paths = &rule["nonResourceURLs"];
+                // Prometheus reads `/metrics`.
+                let is_allowed = paths.is_null() || *paths == json!(["/metrics"]);
+                assert!(is_allowed, "{}: {paths}", path.display());
             }
         }
     }
@@ -419,15 +478,17 @@ fn a_replica_knows_its_identity_and_has_a_token_for_the_other_replicas() {
     let file = args
         .iter()
         .find_map(|arg| arg.strip_prefix("--peer-token-file="))
-        .expect("the server is given a token");
+        .expect("the Deployment must set the flag --peer-token-file");
     let mount = container["volumeMounts"].as_array().unwrap().iter();
     let mut mount = mount.filter(|it| file.starts_with(it["mountPath"].as_str().unwrap()));
-    let mount = mount.next().expect("the token's folder is mounted");
+    let mount = mount
+        .next()
+        .expect("the folder of the token must be mounted");
     let volume = pod["volumes"].as_array().unwrap().iter();
     let mut volume = volume.filter(|it| it["name"] == mount["name"]);
-    let sources = &volume.next().expect("the mounted volume exists")["projected"]["sources"];
-    // With the default audience, a replica could use the token of another replica at the
-    // kube-apiserver.
+    let sources = &volume.next().expect("the mounted volume must exist")["projected"]["sources"];
+    // A replica sends this token to another replica. If the token had the default audience, the
+    // other replica could use it at the kube-apiserver.
     assert_eq!(
         sources,
         &json!([{"serviceAccountToken": {"audience": "ifo-apiserver", "path": "token"}}])
@@ -454,7 +515,7 @@ fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
     let spread = &pod["topologySpreadConstraints"][0];
     assert_eq!(spread["topologyKey"], "kubernetes.io/hostname");
     assert_eq!(spread["maxSkew"], 1);
-    // The server must also run on a cluster with one node.
+    // On a cluster with one node, both replicas must run on this node.
     assert_eq!(spread["whenUnsatisfiable"], "ScheduleAnyway");
     for selector in [&budget["selector"], &spread["labelSelector"]] {
         assert_eq!(selector, &spec["selector"]);
@@ -473,14 +534,15 @@ fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
     );
 }
 
-/// A JSON patch that adds a whole list replaces the list of the Deployment, including the token of
-/// the replicas.
+/// In a JSON patch, `add` with the path of a list replaces the whole list. A path that ends with
+/// `/-` appends to the list. The lists of the Deployment contain what replicas need, such as the
+/// token.
 #[test]
 fn components_with_certificates_keep_the_lists_of_the_deployment() {
     for component in ["cert-manager", "openshift-service-ca"] {
         let file = format!("deploy/components/{component}/deployment.yaml");
         let patch = &documents(&repository().join(file))[0];
-        let operations = patch.as_array().expect("a JSON patch is a list");
+        let operations = patch.as_array().expect("a JSON patch must be a list");
         assert!(!operations.is_empty());
         for operation in operations {
             let path = operation["path"].as_str().unwrap();
@@ -531,9 +593,12 @@ fn the_filled_in_krew_manifest_is_valid() {
             }
         })
         .collect();
-    let plugin: serde_json::Value = serde_saphyr::from_str(&filled).expect("YAML");
+    let plugin: serde_json::Value =
+        serde_saphyr::from_str(&filled).expect("the manifest must be valid YAML");
     assert_eq!(plugin["metadata"]["name"], "ifo");
-    let platforms = plugin["spec"]["platforms"].as_array().expect("platforms");
+    let platforms = plugin["spec"]["platforms"]
+        .as_array()
+        .expect("the manifest must have platforms");
     assert_eq!(platforms.len(), 4);
     for platform in platforms {
         assert_eq!(platform["bin"], "kubectl-ifo");

@@ -1,30 +1,31 @@
-//! Checks that modules depend on each other in one direction, as in docs/architecture.md, and that
-//! type names are unique.
+//! Checks rules about the modules of the workspace: modules depend on each other in one direction
+//! only, and each type name is used once. docs/architecture.md describes the modules.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use syn::{Attribute, Item};
 
-/// The Rust files in a folder, and in the folders in it.
+/// Returns all Rust files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files_in_it = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("it is a folder") {
-        let path = entry.expect("it can be read").path();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder must exist") {
+        let path = entry.expect("the folder must be readable").path();
         if path.is_dir() {
-            files_in_it.extend(files(&path));
+            found.extend(files(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files_in_it.push(path);
+            found.push(path);
         }
     }
-    files_in_it
+    found
 }
 
-/// The lines in a folder of the repository that name one of `paths`, each with its file.
+/// Returns the lines of all Rust files below a folder of the repository that contain one of the
+/// Rust paths. Each line is prefixed with the name of its file.
 fn lines_with(folder: &str, paths: &[&str]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     for file in files(&root.join(folder)) {
-        let text = std::fs::read_to_string(&file).expect("it can be read");
+        let text = std::fs::read_to_string(&file).expect("the file must be readable");
         let named = text.lines().filter(|line| {
             let mut paths = paths.iter();
             paths.any(|path| line.contains(path))
@@ -43,14 +44,14 @@ fn observe_depends_on_neither_rules_nor_engine() {
         "ifo_engine",
     ];
     assert_eq!(lines_with("src/observe", &foreign), [""; 0]);
-    // The search finds an existing use, so it works.
+    // `detection` does use these paths, so this checks that the search finds uses.
     for path in ["crate::rules", "ifo_engine"] {
         assert!(!lines_with("src/detection", &[path]).is_empty(), "{path}");
     }
 }
 
 #[test]
-fn engine_modules_depend_only_on_earlier_ones() {
+fn engine_modules_depend_only_on_modules_earlier_in_the_pipeline() {
     let order = ["rules", "detect", "track", "replay"];
     for (place, module) in order.iter().enumerate().take(3) {
         let later: Vec<String> = order[place + 1..]
@@ -64,7 +65,8 @@ fn engine_modules_depend_only_on_earlier_ones() {
     assert!(!lines_with("crates/engine/src/track", &["crate::detect"]).is_empty());
 }
 
-/// True for `#[cfg(test)]` and similar attributes of code that is not part of a program.
+/// True if the attributes contain `#[cfg(test)]` or a similar condition, so that the code is not
+/// part of a program.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let condition = attribute
@@ -76,7 +78,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The names of the types that are defined outside of functions and tests.
+/// Returns the names of the types that are defined outside of functions and tests.
 fn type_names(items: &[Item]) -> Vec<String> {
     let mut names = Vec::new();
     for item in items {
@@ -101,14 +103,17 @@ fn type_names(items: &[Item]) -> Vec<String> {
     names
 }
 
-/// A reader who searches for a type finds one definition. A type may only share the name `Error`.
+/// A search for the name of a type must find only one definition. The name `Error` is an exception:
+/// several modules may have a type of this name.
 #[test]
 fn type_names_are_unique_in_the_workspace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let sources = ["src", "crates"].map(|folder| files(&root.join(folder)));
     for file in sources.concat() {
-        let path = file.strip_prefix(root).expect("it is in the repository");
+        let path = file
+            .strip_prefix(root)
+            .expect("the file is in the repository");
         let mut parts = path.iter().filter_map(|part| part.to_str());
         let is_program = parts.all(|part| {
             let name = part.strip_suffix(".rs").unwrap_or(part);
@@ -124,8 +129,8 @@ fn type_names_are_unique_in_the_workspace() {
             !others.contains(&name) && !name.ends_with("_tests")
         });
         if is_program {
-            let text = std::fs::read_to_string(&file).expect("it can be read");
-            let parsed = syn::parse_file(&text).expect("it compiles");
+            let text = std::fs::read_to_string(&file).expect("the file must be readable");
+            let parsed = syn::parse_file(&text).expect("the file must be valid Rust");
             for name in type_names(&parsed.items) {
                 defined
                     .entry(name)
@@ -136,7 +141,7 @@ fn type_names_are_unique_in_the_workspace() {
     }
     assert!(
         defined.contains_key("InFlightOperationStatus"),
-        "the types are found"
+        "the search must find the types of the workspace"
     );
     defined.retain(|name, files| files.len() > 1 && name != "Error");
     assert_eq!(defined, BTreeMap::new());

@@ -1,7 +1,9 @@
-//! Tests of the real binary with invalid and hostile input: rule sets, objects, a kube-apiserver
-//! and clients. Valid input is processed as usual, invalid input is reported, memory is limited,
-//! and nothing panics.
+//! Tests of the real binary with invalid and hostile input. The input comes from rule sets,
+//! objects, clients, or a fake kube-apiserver. The server must report invalid input, process valid
+//! input as usual, limit its memory, and never panic.
 
+#[path = "pipeline/access_log.rs"]
+mod access_log;
 #[path = "demo/harness.rs"]
 #[expect(
     dead_code,
@@ -9,28 +11,26 @@
     reason = "it belongs to tests/demo.rs, which uses the rest of it"
 )]
 mod demo;
-#[path = "pipeline/feeds.rs"]
-mod feeds;
-#[path = "pipeline/impostor.rs"]
-mod impostor;
+#[path = "pipeline/fake_apiserver.rs"]
+mod fake_apiserver;
+#[path = "pipeline/hostile_connections.rs"]
+mod hostile_connections;
 #[path = "pipeline/lifecycle.rs"]
 mod lifecycle;
-#[path = "pipeline/listener.rs"]
-mod listener;
 #[path = "pipeline/memory.rs"]
 mod memory;
-#[path = "pipeline/requests.rs"]
-mod requests;
+#[path = "pipeline/odd_objects.rs"]
+mod odd_objects;
 #[path = "pipeline/rule_sets.rs"]
 mod rule_sets;
 #[path = "pipeline/server.rs"]
 mod server;
-#[path = "pipeline/slow.rs"]
-mod slow;
-#[path = "pipeline/subjects.rs"]
-mod subjects;
+#[path = "pipeline/slow_watch.rs"]
+mod slow_watch;
+#[path = "pipeline/watch_failures.rs"]
+mod watch_failures;
 
-/// The peak resident memory of a process, in bytes. 0 if the system does not report it.
+/// Returns the peak resident memory of a process in bytes, or 0 if the system does not report it.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -39,8 +39,7 @@ fn peak_memory(pid: u32) -> u64 {
     kibibytes.unwrap_or(0) << 10
 }
 
-/// Asserts that nothing panicked.
-fn calm(log: &[String]) {
+fn assert_no_panics(log: &[String]) {
     let panics: Vec<_> = log
         .iter()
         .filter(|line| line.contains("panicked"))

@@ -1,12 +1,12 @@
-//! Checks parts of plain English that a program can check: the length of sentences in the docs, and
-//! words that readers had to read twice.
+//! Checks the language of docs, comments and messages: sentences in the docs must not be too long,
+//! and some unclear words must not be used.
 
 use std::path::{Path, PathBuf};
 
-/// Largest number of words of a sentence in the docs.
+/// Largest number of words in a sentence of the docs.
 const MOST_WORDS: usize = 40;
 
-/// Words without a clear meaning, each with its replacement.
+/// Words without a clear meaning, each with the advice that the test prints.
 const UNCLEAR: [(&str, &str); 10] = [
     (
         "whoever",
@@ -30,11 +30,11 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files with this extension in a folder and in the folders in it.
+/// Returns all files with this extension below a folder.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("it is a folder") {
-        let path = entry.expect("it can be read").path();
+    for entry in std::fs::read_dir(folder).expect("the folder must exist") {
+        let path = entry.expect("the folder must be readable").path();
         if path.is_dir() {
             found.extend(files(&path, extension));
         } else if path.extension().is_some_and(|it| it == extension) {
@@ -44,19 +44,20 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The pages of the documentation. The catalogue is generated from the rule sets.
+/// Returns the paths and texts of the documentation. The catalogue is left out, because it is
+/// generated from the rule sets.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut pages = files(&root().join("docs"), "md");
     pages.retain(|page| !page.ends_with("rules-catalogue.md"));
     pages.push(root().join("README.md"));
     let read = |page: PathBuf| {
-        let text = std::fs::read_to_string(&page).expect("it can be read");
+        let text = std::fs::read_to_string(&page).expect("the page must be readable");
         (page, text)
     };
     pages.into_iter().map(read).collect()
 }
 
-/// The paragraphs, list items and table cells of a page, without code blocks.
+/// Splits a page into its paragraphs, list items and table cells. Code blocks are left out.
 fn paragraphs(page: &str) -> Vec<String> {
     let mut found = vec![String::new()];
     let mut is_code = false;
@@ -80,14 +81,16 @@ fn paragraphs(page: &str) -> Vec<String> {
         if text.starts_with("- ") || (number.len() < text.len() && number.starts_with(". ")) {
             found.push(String::new());
         }
-        let paragraph = found.last_mut().expect("there is always one");
+        let paragraph = found
+            .last_mut()
+            .expect("the list begins with one paragraph");
         paragraph.push(' ');
         paragraph.push_str(text);
     }
     found
 }
 
-/// The sentences of a paragraph. A colon and a semicolon end a sentence, too.
+/// Splits a paragraph into its sentences. A colon and a semicolon end a sentence, too.
 fn sentences(paragraph: &str) -> impl Iterator<Item = &str> {
     let ends = [". ", "? ", "! ", ": ", "; ", ".)", ".**"];
     let mut rest = paragraph;
@@ -116,7 +119,7 @@ fn sentences_in_the_docs_are_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// The unclear words in a text, as messages about `place`.
+/// Returns a message about each unclear word in a text. `place` is where the text comes from.
 fn complaints(place: &str, text: &str) -> Vec<String> {
     let text = text.to_lowercase();
     let mut words = text.split(|c: char| c.is_whitespace() || ",.;()".contains(c));
@@ -141,7 +144,8 @@ fn the_docs_have_no_unclear_words() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The comment or the messages in a line of Rust. Messages are string literals with a space.
+/// Returns the comment or the messages in a line of Rust. A string literal that contains a space
+/// counts as a message.
 fn prose(line: &str) -> String {
     let line = line.trim_start();
     if line.starts_with("//") {
@@ -152,7 +156,7 @@ fn prose(line: &str) -> String {
     messages.join(" ")
 }
 
-/// True for files with tests only. Their string literals are data.
+/// True for files that contain only tests. The string literals in them are data, not messages.
 fn is_test(path: &Path) -> bool {
     path.iter().filter_map(|part| part.to_str()).any(|part| {
         part.starts_with("test") || part.starts_with("fuzzing") || part.contains("_tests")
@@ -164,8 +168,10 @@ fn comments_and_messages_have_no_unclear_words() {
     let mut found = Vec::new();
     for folder in CHECKED {
         for file in files(&root().join(folder), "rs") {
-            let path = file.strip_prefix(root()).expect("it is in the repository");
-            let text = std::fs::read_to_string(&file).expect("it can be read");
+            let path = file
+                .strip_prefix(root())
+                .expect("the file is in the repository");
+            let text = std::fs::read_to_string(&file).expect("the file must be readable");
             let mut has_messages = !is_test(path);
             for (number, line) in text.lines().enumerate() {
                 has_messages &= !line.contains("#[cfg(test)]");
@@ -181,7 +187,7 @@ fn comments_and_messages_have_no_unclear_words() {
 }
 
 #[test]
-fn long_sentences_and_unclear_words_are_found() {
+fn the_checks_find_long_sentences_and_unclear_words() {
     let long = format!("One. {}end; short.", "word ".repeat(MOST_WORDS));
     let counts: Vec<usize> = sentences(&long)
         .map(|sentence| sentence.split_whitespace().count())

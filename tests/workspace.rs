@@ -1,5 +1,6 @@
-//! Checks that the crates of the workspace depend on each other as the table in
-//! docs/architecture.md says.
+//! Checks the dependencies of the crates in this workspace. The dependencies between the crates
+//! must be those in the table of docs/architecture.md. The server and the plugin must not link each
+//! other's libraries.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,59 +13,67 @@ impl Workspace {
     fn read() -> Self {
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--locked", "--offline", "--format-version=1"])
-            // Dependencies for other platforms may not be downloaded.
+            // Without this filter, the command fails if dependencies for other platforms have not
+            // been downloaded.
             .args(["--filter-platform", &host()])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output()
-            .expect("cargo starts");
+            .expect("cargo must start");
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{error}");
-        Self(serde_json::from_slice(&output.stdout).expect("JSON"))
+        Self(serde_json::from_slice(&output.stdout).expect("cargo must print JSON"))
     }
 
     fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-        value[field].as_array().expect("a list")
+        value[field].as_array().expect("the field must be a list")
     }
 
-    /// Package ids and names.
+    /// Returns the names of all packages, by package id.
     fn names(&self) -> BTreeMap<&str, &str> {
         let packages = Self::list(&self.0, "packages").iter();
         packages
             .map(|it| {
                 (
-                    it["id"].as_str().expect("an id"),
-                    it["name"].as_str().expect("a name"),
+                    it["id"].as_str().expect("a package has an id"),
+                    it["name"].as_str().expect("a package has a name"),
                 )
             })
             .collect()
     }
 
-    /// The members of the workspace that each member depends on, without those for tests.
+    /// Returns the members of the workspace, each with the members that it depends on. Dependencies
+    /// of tests are left out.
     fn members(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let names = self.names();
         let ids = Self::list(&self.0, "workspace_members").iter();
-        let members: BTreeSet<&str> = ids.map(|id| names[id.as_str().expect("an id")]).collect();
+        let members: BTreeSet<&str> = ids
+            .map(|id| names[id.as_str().expect("a member is an id")])
+            .collect();
         let packages = Self::list(&self.0, "packages").iter();
-        let own = packages.filter(|it| members.contains(it["name"].as_str().expect("a name")));
+        let own = packages
+            .filter(|it| members.contains(it["name"].as_str().expect("a package has a name")));
         own.map(|package| {
             let dependencies = Self::list(package, "dependencies").iter();
             let normal = dependencies.filter(|it| it["kind"].is_null());
-            let needed = normal.map(|it| it["name"].as_str().expect("a name"));
+            let needed = normal.map(|it| it["name"].as_str().expect("a dependency has a name"));
             let needed = needed.filter(|name| members.contains(name)).collect();
-            (package["name"].as_str().expect("a name"), needed)
+            (
+                package["name"].as_str().expect("a package has a name"),
+                needed,
+            )
         })
         .collect()
     }
 
-    /// The names of all packages that are linked into the binaries of `package`.
+    /// Returns the names of all packages that are linked into the binaries of `package`.
     fn linked(&self, package: &str) -> BTreeSet<&str> {
         let names = self.names();
         let nodes = Self::list(&self.0["resolve"], "nodes").iter();
         let nodes: BTreeMap<&str, &Value> = nodes
-            .map(|node| (node["id"].as_str().expect("an id"), node))
+            .map(|node| (node["id"].as_str().expect("a node has an id"), node))
             .collect();
         let first = names.iter().find(|(_, name)| **name == package);
-        let mut open = vec![*first.expect("a package of this name").0];
+        let mut open = vec![*first.expect("the package must exist").0];
         let mut seen = BTreeSet::new();
         while let Some(id) = open.pop() {
             if !seen.insert(id) {
@@ -73,7 +82,7 @@ impl Workspace {
             for dependency in Self::list(nodes[id], "deps") {
                 let kinds = Self::list(dependency, "dep_kinds");
                 if kinds.iter().any(|kind| kind["kind"].is_null()) {
-                    open.push(dependency["pkg"].as_str().expect("an id"));
+                    open.push(dependency["pkg"].as_str().expect("a dependency has an id"));
                 }
             }
         }
@@ -81,21 +90,21 @@ impl Workspace {
     }
 }
 
-/// The platform of this machine, such as `x86_64-unknown-linux-gnu`.
+/// Returns the platform of this machine, such as `x86_64-unknown-linux-gnu`.
 fn host() -> String {
     let output = Command::new("rustc").arg("-vV").output();
-    let output = output.expect("rustc starts").stdout;
-    let text = String::from_utf8(output).expect("UTF-8");
+    let output = output.expect("rustc must start").stdout;
+    let text = String::from_utf8(output).expect("rustc prints UTF-8");
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.expect("rustc says its host").to_owned()
+    host.expect("rustc must print its platform").to_owned()
 }
 
-/// The parts of a cell that are in back quotes.
+/// Returns the texts in a table cell that are in backquotes.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// The packages and the dependencies between them in the table of docs/architecture.md.
+/// Returns the packages in the table of docs/architecture.md, each with its dependencies.
 fn documented(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     let rows = text
         .lines()
@@ -104,14 +113,17 @@ fn documented(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     rows.map(|row| {
         let mut cells = row.trim_matches('|').split('|');
         let package = cells.next().and_then(|cell| quoted(cell).next());
-        let needed = cells.next_back().expect("a last column");
-        (package.expect("a package"), quoted(needed).collect())
+        let needed = cells.next_back().expect("a row has cells");
+        (
+            package.expect("the first cell must name a package"),
+            quoted(needed).collect(),
+        )
     })
     .collect()
 }
 
 #[test]
-fn dependencies_between_the_crates_point_one_way() {
+fn dependencies_between_the_crates_are_those_in_the_docs() {
     let text = include_str!("../docs/architecture.md");
     let documented = documented(text);
     assert_eq!(documented.len(), 6, "{documented:?}");
@@ -119,7 +131,7 @@ fn dependencies_between_the_crates_point_one_way() {
 }
 
 #[test]
-fn neither_binary_links_what_only_the_other_needs() {
+fn server_and_plugin_do_not_link_each_others_libraries() {
     let workspace = Workspace::read();
     for (package, own, foreign) in [
         (
@@ -136,7 +148,7 @@ fn neither_binary_links_what_only_the_other_needs() {
         let linked = workspace.linked(package);
         assert!(
             linked.contains(own),
-            "{package} without {own}: is this list right?"
+            "{package} no longer links {own}: update the list in this test"
         );
         for name in foreign {
             assert!(!linked.contains(name), "{package} links {name}");

@@ -11,9 +11,9 @@ mod statuses;
 
 use self::namespaces::SeenNamespaces;
 use self::statuses::StatusWriter;
-use super::detection::PipelineInput;
+use super::leader_pipeline::PipelineInput;
+use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
 use super::listener::bind;
-use super::replica::{BeginTerm, LeaderTerm, keep_readiness};
 use super::{Access, App, Signals, Started};
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust};
 use crate::config::{Common, ElectionConfig, Persistence, Serve};

@@ -1,9 +1,9 @@
 //! Runs the server in demo mode, without a cluster. The objects come from recorded scenes or from a
 //! folder of manifests. Everything else is the same as in a cluster.
 
-use super::detection::PipelineInput;
+use super::leader_pipeline::PipelineInput;
+use super::leader_term::LeaderTerm;
 use super::listener::bind;
-use super::replica::LeaderTerm;
 use super::{Access, App, Signals, Started, rule_set_source};
 use crate::auth::{DemoUser, DemoUsers, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate, TlsSettings};

@@ -4,7 +4,7 @@
 //!
 //! This module also decides when the operations are complete enough to be served.
 
-use super::replica::LeaderTerm;
+use super::leader_term::LeaderTerm;
 use crate::config::Common;
 use crate::detection::Supervisor;
 use crate::observe::{Feed, Resolve};

@@ -1,7 +1,7 @@
 //! Runs the pipeline of the leader in each leadership term of this replica, and updates the
 //! readiness of this replica.
 
-use super::detection::{DetectionSetup, PipelineInput};
+use super::leader_pipeline::{DetectionSetup, PipelineInput};
 use super::spawn;
 use crate::index::{IndexReader, Writer};
 use crate::replicate::{Leadership, Pipeline, Succession, View};
@@ -130,7 +130,7 @@ pub(super) async fn keep_readiness(
             // that is, all resources that are watched for rule sets.
             health.set_synced();
         }
-        if is_in_sync || view.is_without_leader(succession) {
+        if is_in_sync || view.is_without_leader(succession) || view.is_unregistered() {
             health.set_has_joined();
         }
         let impairment = view.impairment();

@@ -1,6 +1,6 @@
 //! Starts the tasks of persistence mode, which write operations as custom resources.
 
-use super::replica::LeaderTerm;
+use super::leader_term::LeaderTerm;
 use crate::config::Common;
 use crate::observe::Connection;
 use crate::persist::{

@@ -6,9 +6,9 @@
 //! client certificate, bearer token. The first method that finds a user wins. An invalid client
 //! certificate refuses a request only if the request has no token.
 
-use super::reviews::{self, Reviews, digest};
+use super::review_cache::{self, Reviews, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
-use crate::replicate::peer::{AUDIENCE, TERM_HEADER};
+use crate::replicate::leader_link::{AUDIENCE, TERM_HEADER};
 use crate::telemetry::{Metrics, ReviewKind};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -102,7 +102,8 @@ impl ClusterAuthenticator {
             let request = request.clone();
             async move {
                 let audiences = request.spec.audiences.clone();
-                let answer = reviews::send(&api, &request, ReviewKind::Token, &metrics).await?;
+                let answer =
+                    review_cache::send(&api, &request, ReviewKind::Token, &metrics).await?;
                 Ok(user_of(answer, audiences.as_deref()))
             }
         };

@@ -1,7 +1,7 @@
 //! Authorizes requests with the `SubjectAccessReview` of a cluster. Decisions are cached for some
 //! seconds.
 
-use super::reviews::{self, Reviews, digest};
+use super::review_cache::{self, Reviews, digest};
 use super::{AccessDecision, Attributes, Authorize, SelectorRequirement, Undecided, User};
 use crate::telemetry::{Metrics, ReviewKind};
 use futures::future::BoxFuture;
@@ -78,7 +78,7 @@ impl ClusterAuthorizer {
             let request = request.clone();
             async move {
                 let answer =
-                    reviews::send(&api, &request, ReviewKind::SubjectAccess, &metrics).await?;
+                    review_cache::send(&api, &request, ReviewKind::SubjectAccess, &metrics).await?;
                 Ok(decision(answer))
             }
         };

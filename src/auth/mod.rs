@@ -19,7 +19,7 @@ mod certificate;
 mod demo;
 mod handshake;
 mod headers;
-mod reviews;
+mod review_cache;
 mod trust;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use super::certificate::{Authorities, CertificateSubject};
 use super::headers::UserHeaders;
-use super::reviews::{Recent, digest};
+use super::review_cache::{Recent, digest};
 use super::{PeerCertificates, User};
 use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
@@ -291,7 +291,7 @@ fn apply(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metri
             trust.store(Arc::new(new));
         }
         Err(error) => {
-            tracing::error!(%error, "the new authentication configuration is invalid; the last valid one stays in use")
+            tracing::error!(%error, "the new authentication configuration is invalid; the last valid one stays in use");
         }
     }
 }

@@ -16,9 +16,9 @@
 //! - If the content of the Secret is not a valid CA, the server does not overwrite it.
 
 mod authority;
-mod bundle;
+mod ca_bundle;
+mod ca_secret;
 mod own_certificate;
-mod secret;
 mod serving;
 mod tls;
 
@@ -26,9 +26,9 @@ mod tls;
 mod tests;
 
 pub use authority::{Authority, IssuedCertificate};
-pub use bundle::CaBundle;
+pub use ca_bundle::CaBundle;
+pub use ca_secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
 pub use own_certificate::OwnCertificate;
-pub use secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
 pub use serving::{ServingCertificate, server_config};
 pub use tls::{TlsCipherSuite, TlsSettings, TlsVersion};
 

@@ -10,16 +10,16 @@
 
 pub mod kinds;
 pub mod kubeconfig;
-mod objects;
+mod object_server;
+mod object_store;
 mod rule_set_store;
 mod scene;
 pub mod shipped_rules;
-mod store;
 
-pub use objects::ObjectServer;
+pub use object_server::ObjectServer;
+pub use object_store::{ObjectId, ObjectStore};
 pub use rule_set_store::RuleSetStore;
 pub use scene::{SceneError, Scenes};
-pub use store::{ObjectId, ObjectStore};
 
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! `kubectl get vm -A` works, and the plugin can check if a namespace exists.
 
 use super::kinds::{self, KINDS};
-use super::store::{ObjectId, ObjectStore};
+use super::object_store::{ObjectId, ObjectStore};
 use crate::auth::{AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates};
 use crate::serve::{AdvertisedResource, ErrorStatus};
 use axum::Router;

@@ -10,7 +10,7 @@
 //! of the round, and the UIDs are replaced by new ones. Objects that are added at 0 s exist before
 //! the first round. They keep their UIDs, and return to their initial state before each round.
 
-use super::store::{ObjectId, ObjectStore};
+use super::object_store::{ObjectId, ObjectStore};
 use crate::clock;
 use futures::future::join_all;
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};

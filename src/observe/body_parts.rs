@@ -6,7 +6,7 @@
 //! Before a part gets larger than [`SMALL_OBJECT`] bytes, the reader waits for a permit of the
 //! [`ReadBudget`]. The server must wait in the meantime.
 
-use super::budget::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
+use super::shared_limits::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use ifo_client::error::chain;

@@ -3,7 +3,8 @@
 
 use super::request::{self, Refusal};
 use super::{
-    Connection, Feed, GapReason, ObjectNames, Raw, budget::ReadBudget, follow::WatchTask, inline,
+    Connection, Feed, GapReason, ObjectNames, Raw, inline, list_and_watch::WatchTask,
+    shared_limits::ReadBudget,
 };
 use crate::telemetry::Metrics;
 use futures::FutureExt as _;

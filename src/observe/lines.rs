@@ -1,12 +1,12 @@
 //! Splits the body of a watch into lines.
 //!
-//! A line has at most [`MAX_OBJECT`](super::input::MAX_OBJECT) bytes, and only the beginning of a
+//! A line has at most [`MAX_OBJECT`](super::body_parts::MAX_OBJECT) bytes, and only the beginning of a
 //! longer line is kept. If a line has no end, reading fails after some time. So a hostile or broken
 //! server cannot use more memory.
 
 use super::{
-    budget::ReadBudget,
-    input::{BodyEnd, BodyPart, BodyReader},
+    body_parts::{BodyEnd, BodyPart, BodyReader},
+    shared_limits::ReadBudget,
 };
 use bytes::Bytes;
 use futures::Stream;

@@ -19,11 +19,11 @@
 use super::{
     Connection, GapReason, InvalidData, Raw,
     backoff::Backoff,
-    budget::ReadBudget,
-    envelope::{self, WatchLine},
-    input::{self, BodyPart, MAX_OBJECT},
+    body_parts::{self, BodyPart, MAX_OBJECT},
     lines::LineReader,
     request::{self, Refusal, WatchOrPage},
+    shared_limits::ReadBudget,
+    watch_event::{self, WatchLine},
 };
 use crate::telemetry::Metrics;
 use bytes::Bytes;
@@ -171,7 +171,7 @@ impl WatchTask {
     /// Reads the whole state if necessary, and then its changes until the watch ends.
     async fn attempt(&mut self, client: &kube::Client) -> WatchEnd {
         if let Some(last) = self.last.take() {
-            self.version = envelope::resource_version(&last);
+            self.version = watch_event::resource_version(&last);
         }
         if self.version.is_none() {
             self.metrics.feed_state(&self.target, "listing");
@@ -286,27 +286,29 @@ impl WatchTask {
                         Err(line) => line.why,
                     }
                 }
-                Err(input::BodyEnd::Idle) if in_grace => {
+                Err(body_parts::BodyEnd::Idle) if in_grace => {
                     self.synced().await;
                     continue;
                 }
-                Err(input::BodyEnd::Idle) if initial => {
+                Err(body_parts::BodyEnd::Idle) if initial => {
                     return WatchEnd::NoWatchList { for_good: false };
                 }
                 // Not even a bookmark has arrived. After etcd was restored from a backup, the
                 // version of this feed can be in the future. The server is then silent until it
                 // reaches that version.
-                Err(input::BodyEnd::Idle) if !has_event => return WatchEnd::Expired,
-                Err(input::BodyEnd::Closed) if initial => {
+                Err(body_parts::BodyEnd::Idle) if !has_event => return WatchEnd::Expired,
+                Err(body_parts::BodyEnd::Closed) if initial => {
                     let why = "the watch ended before its initial state was complete";
                     return WatchEnd::Failed(GapReason::Unreachable(why.into()), None);
                 }
                 // A line that could not be decoded may have been a change, so the state is unknown.
-                Err(input::BodyEnd::Idle | input::BodyEnd::Closed) if garbage > 0 => {
+                Err(body_parts::BodyEnd::Idle | body_parts::BodyEnd::Closed) if garbage > 0 => {
                     return WatchEnd::Expired;
                 }
-                Err(input::BodyEnd::Idle | input::BodyEnd::Closed) => return WatchEnd::Closed,
-                Err(input::BodyEnd::Broken(why)) => {
+                Err(body_parts::BodyEnd::Idle | body_parts::BodyEnd::Closed) => {
+                    return WatchEnd::Closed;
+                }
+                Err(body_parts::BodyEnd::Broken(why)) => {
                     return WatchEnd::Failed(GapReason::Unreachable(why), None);
                 }
             };
@@ -376,7 +378,7 @@ impl WatchTask {
             self.last = Some(object.clone());
         } else {
             self.last = None;
-            self.version = envelope::resource_version(object);
+            self.version = watch_event::resource_version(object);
         }
     }
 
@@ -396,10 +398,10 @@ struct Unintelligible {
 fn decode_line(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     let (event, too_long) = match line {
         BodyPart::TooLong { length, head } => (
-            envelope::read_head(head, *length).ok_or(InvalidData::Line(*length)),
+            watch_event::read_head(head, *length).ok_or(InvalidData::Line(*length)),
             true,
         ),
-        BodyPart::Whole(line) => (envelope::read(line), false),
+        BodyPart::Whole(line) => (watch_event::read(line), false),
     };
     event.map_err(|why| Unintelligible { too_long, why })
 }

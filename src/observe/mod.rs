@@ -11,24 +11,24 @@
 mod client;
 mod cluster;
 mod discovery;
-mod files;
+mod folder_feed;
 
 mod backoff;
-mod budget;
-mod envelope;
+mod body_parts;
 mod folder_scan;
-mod follow;
-mod input;
 mod lines;
+mod list_and_watch;
 mod page_reader;
 mod read_ahead;
 mod request;
+mod shared_limits;
 mod time_limits;
+mod watch_event;
 
 pub use client::{ConnectError, ConnectOptions, Connection, connect};
 pub use cluster::ClusterFeed;
 pub use discovery::Discovery;
-pub use files::{Folder, FolderError};
+pub use folder_feed::{Folder, FolderError};
 
 use bytes::Bytes;
 use futures::{

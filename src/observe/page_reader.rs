@@ -7,8 +7,8 @@
 
 use super::{
     InvalidData,
-    budget::ReadBudget,
-    input::{self, BodyEnd, BodyPart, BodyReader},
+    body_parts::{self, BodyEnd, BodyPart, BodyReader},
+    shared_limits::ReadBudget,
 };
 use bytes::Bytes;
 use futures::Stream;
@@ -245,7 +245,7 @@ where
     }
 }
 
-fn item(part: input::BodyPart) -> Result<PagePart, PageFault> {
+fn item(part: body_parts::BodyPart) -> Result<PagePart, PageFault> {
     match part {
         BodyPart::TooLong { length, head } => Ok(PagePart::TooLong { length, head }),
         BodyPart::Whole(object) if object.starts_with(b"{") => {

@@ -1,6 +1,6 @@
 //! Builds the requests of feeds and of discovery, and interprets answers other than 200.
 
-use super::{GapReason, ObjectNames, envelope::WatchStatus};
+use super::{GapReason, ObjectNames, watch_event::WatchStatus};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};

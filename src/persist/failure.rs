@@ -1,7 +1,7 @@
 //! Classifies the failures of requests for custom resources. The class decides if the request is
 //! retried, and how the failure is reported.
 
-use super::failure_text::FailureText;
+use super::redacted_failure::FailureText;
 use super::store::read;
 use http::{Response, StatusCode, header};
 use kube::client::Body;

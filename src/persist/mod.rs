@@ -21,23 +21,23 @@
 
 mod convert;
 mod failure;
-mod failure_text;
 mod persisted_condition;
 mod queue;
 mod rate_limit;
+mod redacted_failure;
 mod store;
 mod written_summary;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::fake;
+pub(crate) use tests::fake_cluster;
 
 pub use convert::{from_cr, to_cr};
 pub use failure::StoreFailure;
-pub use failure_text::FailureText;
 pub use persisted_condition::{PersistVerdict, keep_condition};
 pub use queue::{AtStop, PersistSettings, UnreadRuleSets};
+pub use redacted_failure::FailureText;
 pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
 
 use crate::clock;

@@ -6,7 +6,7 @@
 //! state.
 
 use super::failure::StoreFailure;
-use super::failure_text::FailureText;
+use super::redacted_failure::FailureText;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;

@@ -3,13 +3,13 @@
 use super::*;
 use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
 use crate::telemetry::Metrics;
-use fake::FakeCluster;
+use fake_cluster::FakeCluster;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-pub mod fake;
+pub mod fake_cluster;
 
 fn operation(name: &str, phase: &str) -> Write {
     let uid = Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes());

@@ -21,16 +21,16 @@
 //! All decisions compare times of the boot clock. The timers use tokio's clock, which stops while a
 //! virtual machine is paused. So a timer can fire late, but the comparison after it is right.
 
-mod announce;
 mod decision;
-mod lease_knowledge;
+mod lease_requests;
+mod publish_role;
 mod wait;
 
 use self::decision::ElectionDecision;
-use self::lease_knowledge::{RESERVED_AHEAD, SeenLease, clock_version, micros};
+use self::lease_requests::{RESERVED_AHEAD, SeenLease, clock_version, micros};
 use self::wait::ElectionEvent;
 use super::leadership::LeadershipGrant;
-use super::record::LeaseRecord;
+use super::lease_contents::LeaseRecord;
 use super::view::ClusterContact;
 use super::{Leader, LeaderView, Leadership, LeaseError, LeaseStore, Term, Timing};
 use crate::clock;

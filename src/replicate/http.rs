@@ -8,7 +8,7 @@
 //! redirect the follower to another address.
 
 use super::Leader;
-use super::peer::{
+use super::leader_link::{
     self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::index::{Key, Rv};
@@ -58,7 +58,7 @@ const MAX_EVENT: usize = 1 << 20;
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
-    /// A file with a token for the audience [`peer::AUDIENCE`]. The file is read repeatedly,
+    /// A file with a token for the audience [`leader_link::AUDIENCE`]. The file is read repeatedly,
     /// because the kubelet renews the token.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
@@ -122,15 +122,11 @@ impl HttpLinkFactory {
     /// Reads the CA certificates in the `caBundle` of our `APIService`, in DER encoding.
     async fn authorities(&self) -> Result<Vec<Vec<u8>>, LinkError> {
         let api: Api<APIService> = Api::all(self.client.clone());
-        let registered = api.get(self.api_service).await;
+        let registered = api.get_opt(self.api_service).await;
         let registered = registered.map_err(|error| failed(&error))?;
-        let bundle = registered.spec.and_then(|spec| spec.ca_bundle);
-        let bundle = bundle.ok_or_else(|| {
-            LinkError::Failed(format!(
-                "the APIService {} has no caBundle",
-                self.api_service
-            ))
-        })?;
+        let bundle = registered
+            .and_then(|registered| registered.spec?.ca_bundle)
+            .ok_or(LinkError::NotRegistered)?;
         let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle.0)
             .map(|certificate| certificate.map(|der| der.to_vec()))
             .collect();
@@ -158,7 +154,7 @@ impl HttpLinkFactory {
             .map_err(|_| LinkError::Failed("the term is no header value".to_owned()))?;
         let mut config = self.config(&leader.address).await?;
         config.auth_info = self.credentials.auth_info();
-        config.headers = vec![(HeaderName::from_static(peer::TERM_HEADER), term)];
+        config.headers = vec![(HeaderName::from_static(leader_link::TERM_HEADER), term)];
         Ok(Box::new(Self::through(client(config)?)))
     }
 
@@ -225,7 +221,7 @@ impl HttpLink {
     }
 
     async fn answer(&self) -> Result<PeerAnswer, LinkError> {
-        let answer = read(self.get(peer::PEER_PATH).await?).await?;
+        let answer = read(self.get(leader_link::PEER_PATH).await?).await?;
         serde_json::from_slice(&answer).map_err(|error| failed(&error))
     }
 

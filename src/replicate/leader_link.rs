@@ -76,6 +76,10 @@ pub enum LinkError {
     /// The other replica answered with another error.
     #[error("the leader refuses the request: {0}")]
     Refused(String),
+    /// The `APIService` of this server does not exist, or has no `caBundle`. So the certificate of the
+    /// leader cannot be verified.
+    #[error("the APIService is not registered, or has no caBundle")]
+    NotRegistered,
     /// The leader did not answer, or its answer is malformed.
     #[error("{0}")]
     Failed(String),

@@ -1,6 +1,6 @@
 //! Reads and writes the Lease in the cluster, and checks the time settings of the election.
 
-use super::record::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
+use super::lease_contents::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use ifo_client::error::chain;

@@ -8,7 +8,9 @@
 //! whole state again. So changes that only a crashed leader had do not stay in the follower's
 //! index.
 
-use super::peer::{Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart};
+use super::leader_link::{
+    Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart,
+};
 use super::view::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
@@ -86,6 +88,8 @@ impl Mirror {
         loop {
             let interruption = self.copy(writer, leader).await;
             self.wake.notify_one();
+            let unregistered = matches!(interruption, MirrorError::Link(LinkError::NotRegistered));
+            self.contact.set_unregistered(unregistered);
             // Each reason is logged once, not after every attempt.
             let reason = interruption.to_string();
             if reason != logged_reason {
@@ -106,6 +110,7 @@ impl Mirror {
             Ok(link) => link,
             Err(error) => return error.into(),
         };
+        self.contact.set_unregistered(false);
         let link = &*link;
         let first = match self.contact.first_answer(link, &leader.term).await {
             Ok(answer) => answer,

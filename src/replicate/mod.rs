@@ -12,12 +12,12 @@
 mod completeness;
 mod election;
 mod http;
+pub mod leader_link;
 mod leadership;
 mod lease;
+mod lease_contents;
 mod mirror;
-pub mod peer;
-mod predecessor;
-mod record;
+mod previous_release;
 mod replica;
 mod view;
 
@@ -32,6 +32,6 @@ pub use http::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, LeaderView, Leadership, Term};
 pub use lease::{ClusterLeases, LeaseError, LeaseStore, Timing};
 pub use mirror::Mirror;
-pub use predecessor::{Predecessor, Succession};
+pub use previous_release::{Predecessor, Succession};
 pub use replica::{Pipeline, ReplicaTask};
 pub use view::{ClusterContact, LeaderQueries, View, view};

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The time for which a leader that stops waits until its Lease is released. If the release fails,
-/// has_changed replicas lead only after the Lease has expired.
+/// other replicas lead only after the Lease has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The tasks of a leader that detect operations and write them to the index. They are started for
@@ -47,7 +47,7 @@ pub struct ReplicaTask<P> {
     /// Copies the operations of a server of release 0.1.0, which uses no Lease. None if no such
     /// server can exist.
     pub predecessor: Option<Predecessor>,
-    /// The state of this replica that requests of clients and has_changed replicas need.
+    /// The state of this replica that requests of clients and other replicas need.
     pub view: View,
     /// The pipeline that detects operations while this replica leads.
     pub pipeline: P,

@@ -5,12 +5,13 @@
 //! newest resourceVersion. This module sends the state queries of this replica, and answers those
 //! of other replicas.
 
-use super::peer::{Link, LinkError, PeerAnswer};
+use super::leader_link::{Link, LinkError, PeerAnswer};
 use super::{LeaderView, Leadership, Succession, Term};
 use crate::index::{IndexReader, Rv};
 use crate::rules::IncompleteRuleSets;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -79,6 +80,8 @@ struct ViewState {
     up_to_date_at: watch::Sender<Instant>,
     /// The last time at which this replica reached the leader, or began to follow the leader.
     reached: watch::Sender<Instant>,
+    /// True if this replica cannot connect to the leader because our `APIService` is not registered.
+    unregistered: AtomicBool,
     /// The times at which the kube-apiserver answered this replica.
     answers: watch::Sender<ClusterContact>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
@@ -108,6 +111,7 @@ pub fn view(reader: IndexReader, standing: watch::Receiver<LeaderView>) -> (View
         query_requests,
         up_to_date_at: watch::Sender::new(Instant::now()),
         reached: watch::Sender::new(Instant::now()),
+        unregistered: AtomicBool::new(false),
         answers: watch::Sender::default(),
         leader_answered: watch::Sender::new(None),
         last_peer_query: watch::Sender::new(None),
@@ -171,6 +175,9 @@ impl View {
         if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
             return None;
         }
+        if self.is_unregistered() {
+            return None;
+        }
         let silent = self.0.reached.borrow().elapsed();
         if silent > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach it");
@@ -182,6 +189,17 @@ impl View {
         let leaders = (*self.0.leader_answered.borrow())?;
         let is_lost = leaders > since + UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
+    }
+
+    /// Returns true if this replica follows a leader, but cannot connect to it because our
+    /// `APIService` is not registered.
+    ///
+    /// Then the replica is ready nevertheless: the kube-apiserver sends it no requests, and an
+    /// administrator waits for the Deployment before registering the server. Until the replica has
+    /// copied the leader's index, it answers requests for operations with 429.
+    pub fn is_unregistered(&self) -> bool {
+        matches!(&*self.0.standing.borrow(), LeaderView::Following(_))
+            && self.0.unregistered.load(Ordering::Relaxed)
     }
 
     /// Returns the sender with which the election reports answers of the kube-apiserver.
@@ -277,6 +295,17 @@ pub struct LeaderQueries {
 }
 
 impl LeaderQueries {
+    /// Records whether this replica cannot connect to the leader because our `APIService` is not
+    /// registered.
+    pub fn set_unregistered(&self, unregistered: bool) {
+        let state = &self.view.0;
+        state.unregistered.store(unregistered, Ordering::Relaxed);
+        if unregistered {
+            // The time without a connection counts from the registration.
+            state.reached.send_replace(Instant::now());
+        }
+    }
+
     /// Records that this replica now follows a leader.
     pub(super) fn begin(&self) {
         self.view.0.reached.send_replace(Instant::now());

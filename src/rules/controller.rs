@@ -8,7 +8,7 @@
 use super::Report;
 use super::lookups::Lookups;
 use super::registry::{Feedback, LookupRequest, Publication, Registry};
-use super::writes::{StatusSink, StatusWrite, StatusWrites};
+use super::status_writes::{StatusSink, StatusWrite, StatusWrites};
 use crate::clock;
 use crate::observe::Resolve;
 use futures::StreamExt;

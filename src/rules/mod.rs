@@ -10,8 +10,8 @@ mod registry;
 mod report;
 mod status;
 mod status_cache;
-mod target;
-mod writes;
+mod status_writes;
+mod target_state;
 
 #[cfg(test)]
 mod tests;
@@ -20,4 +20,4 @@ pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
 pub use incomplete_rule_sets::IncompleteRuleSets;
 pub use registry::{Feedback, Publication};
 pub use report::{Report, Reporter};
-pub use writes::{StatusAnswer, StatusSink, StatusWrite};
+pub use status_writes::{StatusAnswer, StatusSink, StatusWrite};

@@ -6,7 +6,7 @@ use super::StatusWrite;
 use super::report::{Facts, IdleReason, Report, Reported, RuleSetState};
 use super::status::{self, RuleSetHealth, Watch};
 use super::status_cache::HeldStatus;
-use super::target::TrackedTarget;
+use super::target_state::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook};

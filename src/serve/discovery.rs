@@ -5,10 +5,10 @@
 //! If discovery of an aggregated API fails, no namespace in the cluster can be deleted.
 
 use super::accept::{AcceptClause, clauses};
-use super::document::Document;
 use super::negotiate::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
 use super::request::Query;
 use super::resource::Resource;
+use super::static_document::Document;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::get;

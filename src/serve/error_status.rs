@@ -5,8 +5,8 @@
 mod body;
 
 use self::body::{StatusBody, StatusCause, StatusDetails, StatusMeta, escape_html, go_json};
+use super::go_quoting::{Quoted, clip, join_errors};
 use super::negotiate::Syntax;
-use super::quoted::{Quoted, clip, join_errors};
 use super::respond::whole;
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};

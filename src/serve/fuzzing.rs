@@ -6,10 +6,10 @@
 
 mod answers;
 mod requests;
-mod world;
+mod test_server;
 
 pub(super) use answers::check_error;
-pub(super) use world::{Known, World};
+pub(super) use test_server::{Known, World};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

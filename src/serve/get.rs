@@ -1,12 +1,12 @@
 //! Answers get requests: the newest version of one object.
 
 use super::encode::{Encoder, VersionedEntry};
+use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
 use super::negotiate::{ChosenClause, Shape};
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
-use super::status::ErrorStatus;
 use crate::clock;
 use crate::index::{Key, Rv};
 use axum::response::Response;

@@ -10,13 +10,13 @@ mod fuzzing;
 pub mod tests;
 
 use super::encode::{Encoder, ListMeta, VersionedEntry};
+use super::error_status::ErrorStatus;
 use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond::{self, Indenter};
 use super::select::Selector;
-use super::status::ErrorStatus;
 use crate::clock;
 use crate::index::{IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;
@@ -31,10 +31,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-mod list_turns;
 mod yaml;
+mod yielding;
 
-pub use self::list_turns::ListPace;
+pub use self::yielding::ListPace;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};

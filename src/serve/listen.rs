@@ -6,7 +6,7 @@
 //! The module `connections` has the rules.
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
-use super::delivery::{AbortableExchange, STALL_TIMEOUT};
+use super::read_deadline::{AbortableExchange, STALL_TIMEOUT};
 use super::request_log::ClientAddress;
 use crate::auth::PeerCertificates;
 use axum::Router;

@@ -2,17 +2,17 @@
 //! and authorizes the request. Afterwards, it compresses the answer, limits the time to read it,
 //! and counts and logs the request.
 
-mod entry;
+mod admit_request;
 
-use self::entry::{Admission, admit};
+use self::admit_request::{Admission, admit};
 use super::concurrency_limit::RequestSlot;
-use super::delivery::Delivery;
+use super::error_status::ErrorStatus;
 use super::gzip;
 use super::negotiate::negotiate_error;
+use super::read_deadline::Delivery;
 use super::request::{self, Query, RequestTarget};
 use super::request_log::RequestLogLine;
 use super::respond::{SelfDefence, overload};
-use super::status::ErrorStatus;
 use super::{REQUEST_TIMEOUT, ServerState};
 use crate::auth::User;
 use crate::clock;

@@ -20,18 +20,17 @@
 //! - No request makes a handler panic, or makes the memory grow without a limit.
 
 mod accept;
-mod completeness;
 mod concurrency_limit;
 mod connections;
-mod delivery;
 pub mod discovery;
-mod document;
 mod encode;
+mod error_status;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod get;
+mod go_quoting;
 mod gzip;
-mod health;
+mod incomplete_warning;
 mod line_cache;
 mod list;
 pub mod listen;
@@ -41,13 +40,14 @@ pub mod openapi;
 mod options;
 mod peer_requests;
 mod probes;
-mod quoted;
+mod read_deadline;
+mod readiness;
 mod request;
 mod request_log;
 pub mod resource;
 mod respond;
 mod select;
-mod status;
+mod static_document;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -55,9 +55,9 @@ mod watch;
 
 pub use connections::Connections;
 pub use discovery::AdvertisedResource;
-pub use health::Health;
+pub use error_status::ErrorStatus;
+pub use readiness::Health;
 pub use resource::Resource;
-pub use status::ErrorStatus;
 
 use crate::auth::{Authenticate, Authorize};
 use crate::replicate::View;
@@ -317,7 +317,7 @@ async fn resource(
         && matches!(request.verb, "list" | "watch")
     {
         let user = admitted.user.as_ref();
-        completeness::warn(shared, request, &admitted.query, user, response).await;
+        incomplete_warning::warn(shared, request, &admitted.query, user, response).await;
     }
     answer_result
 }

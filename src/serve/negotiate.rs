@@ -6,9 +6,9 @@
 mod fuzzing;
 
 use super::accept::{AcceptClause, clauses};
-use super::quoted::Quoted;
+use super::error_status::ErrorStatus;
+use super::go_quoting::Quoted;
 use super::request::Query;
-use super::status::ErrorStatus;
 use http::{HeaderMap, header};
 
 #[cfg(any(fuzzing, test))]

@@ -10,8 +10,8 @@ mod schemas;
 mod v2;
 
 use super::accept::{AcceptClause, clauses};
-use super::document::Document;
 use super::resource::Resource;
+use super::static_document::Document;
 use axum::Router;
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};

@@ -2,10 +2,10 @@
 //! the same order as in the kube-apiserver. So a request with several errors gets the same error
 //! from both servers.
 
+use super::error_status::{ErrorStatus, OptionProblem};
 use super::request::Query;
 use super::resource::Resource;
 use super::select::Selector;
-use super::status::{ErrorStatus, OptionProblem};
 
 const MATCH: &str = "resourceVersionMatch";
 

@@ -10,11 +10,11 @@
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
 //! - A watch ends when the term ends.
 
+use super::error_status::ErrorStatus;
 use super::negotiate::Syntax;
-use super::status::ErrorStatus;
 use super::{ServerState, respond};
 use crate::auth::Attributes;
-use crate::replicate::peer::{PEER_PATH, TERM_HEADER};
+use crate::replicate::leader_link::{PEER_PATH, TERM_HEADER};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};

@@ -1,7 +1,7 @@
 //! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
 
+use super::go_quoting::clip;
 use super::negotiate::Syntax;
-use super::quoted::clip;
 use super::respond::{plain, whole as whole_json};
 use super::{Health, ServerState, VersionInfo};
 use axum::Router;

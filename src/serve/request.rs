@@ -5,8 +5,8 @@
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
-use super::quoted::Quoted;
-use super::status::ErrorStatus;
+use super::error_status::ErrorStatus;
+use super::go_quoting::Quoted;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use std::time::Duration;

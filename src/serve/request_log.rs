@@ -7,7 +7,7 @@
 //! contains no credentials. Text from clients is shortened, and control characters are escaped. So
 //! clients can neither forge a line nor control a terminal that shows the log.
 
-use super::quoted::clip;
+use super::go_quoting::clip;
 use super::request::RequestTarget;
 use crate::auth::User;
 use crate::clock;

@@ -2,8 +2,8 @@
 //! the index of the objects. There are two resources: operations (`inflightoperations`) and rule
 //! sets (`operationrulesets`). The other modules work with any such description.
 
+use super::error_status::ErrorStatus;
 use super::line_cache::LineCache;
-use super::status::ErrorStatus;
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use serde::Deserialize;

@@ -7,13 +7,14 @@
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
-mod lifetime;
+mod start_and_duration;
 #[cfg(test)]
 mod tests;
 
-use self::lifetime::{WatchLifetime, WatchStart};
+use self::start_and_duration::{WatchLifetime, WatchStart};
 use super::REQUEST_TIMEOUT;
 use super::encode::{Encoder, VersionedEntry};
+use super::error_status::ErrorStatus;
 use super::list::{FRESHNESS_TIMEOUT, ListPace};
 use super::middleware::WatchSlot;
 use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
@@ -22,7 +23,6 @@ use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
 use super::select::Selector;
-use super::status::ErrorStatus;
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;
@@ -134,7 +134,7 @@ enum WatchStep {
     /// The watch has not started yet.
     Start(WatchStart),
     /// The watch sends initial events.
-    Initial(InitialState),
+    Initial(InitialEvents),
     /// The watch sends changes.
     Live(Cursor),
     /// The watch has ended.
@@ -142,7 +142,7 @@ enum WatchStep {
 }
 
 /// The state that is sent as initial events.
-struct InitialState {
+struct InitialEvents {
     /// The objects that have not been sent yet.
     entries: std::vec::IntoIter<Arc<IndexEntry>>,
     /// The cursor at the version of the state. The watch continues with it.
@@ -232,7 +232,7 @@ impl Watcher {
                 self.start_with_retries(|| {
                     let (rv, entries) = reader.list(&self.scope, ReadVersion::Latest)?;
                     let cursor = reader.follow(rv, self.scope.clone())?;
-                    Ok(WatchStep::Initial(InitialState {
+                    Ok(WatchStep::Initial(InitialEvents {
                         entries: entries.into_iter(),
                         cursor,
                         until: Instant::now() + REQUEST_TIMEOUT,
@@ -265,7 +265,7 @@ impl Watcher {
 
     /// Returns the next initial events. The function stops when a chunk is full, or when it has
     /// paused for other requests.
-    async fn next_initial_events(&mut self, mut initial: InitialState) -> Vec<u8> {
+    async fn next_initial_events(&mut self, mut initial: InitialEvents) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
             let Some(entry) = initial.entries.next() else {

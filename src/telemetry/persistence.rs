@@ -1,7 +1,7 @@
 //! The metrics of persistence mode. While the mode is off, they have no series, so an alert on
 //! missing writes does not fire.
 
-use super::table::metrics;
+use super::metrics_macro::metrics;
 use super::{CounterFamily, FloatGaugeFamily, GaugeFamily};
 use crate::clock;
 use prometheus_client::registry::Registry;

@@ -1,7 +1,7 @@
 //! The standard metrics of a process, such as its memory and CPU time.
 
 use super::FloatGauge;
-use super::table::metrics;
+use super::metrics_macro::metrics;
 use crate::clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;

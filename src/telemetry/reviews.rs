@@ -1,7 +1,7 @@
 //! The metrics of the reviews with which this server asks the kube-apiserver to authenticate and to
 //! authorize requests. Their names and buckets are those of Kubernetes' own extension API servers.
 
-use super::table::metrics;
+use super::metrics_macro::metrics;
 use super::{CounterFamily, Histogram, Histograms, Metrics, SeriesLabels};
 use prometheus_client::metrics::family::Family;
 use std::time::Duration;

@@ -1,10 +1,11 @@
-//! Finds the binary of another package of this workspace. `cargo test` in the root builds it first,
-//! because that package has integration tests. Before you run a single test target, build the
-//! binary with `cargo build`.
+//! Finds the binary of another package in this workspace. `cargo test` in the root folder builds
+//! this binary first, because the other package has integration tests. If you run only one test
+//! target, build the binary with `cargo build` before.
 
 use std::path::{Path, PathBuf};
 
-/// Returns the path of `name` in the folder of `own`, which is a binary of the test's own package.
+/// Returns the path of the binary `name`. It is in the same folder as `own`, a binary of the
+/// package that the test belongs to.
 pub fn other_binary(own: &str, name: &str) -> PathBuf {
     let path = Path::new(own).with_file_name(name);
     assert!(

@@ -1,4 +1,5 @@
-//! Tests of the demo with a folder of manifests.
+//! Tests of a demo that reads its objects and rule sets from folders of manifests. The demo must
+//! follow changes of the files, and must report invalid files and invalid rule sets.
 
 use super::harness::{Demo, Folders, RULE_SETS, condition, eventually, rule_set, vm};
 use serde_json::Value;
@@ -11,27 +12,29 @@ async fn operations_follow_the_files_of_a_folder() {
     folders.rule_set("vms", "Starting", STARTING);
     folders.vm("web", "Running");
     let demo = Demo::start(&folders.args()).await;
-    demo.shows(&[]).await;
-    // The file is replaced in one step, as editors do.
+    demo.wait_for_operations(&[]).await;
+    // `vm` replaces the file in one step, as editors do.
     folders.vm("web", "Starting");
-    demo.shows(&["web Starting"]).await;
-    // The file is written in place in two steps. After the first one it has no complete object.
+    demo.wait_for_operations(&["web Starting"]).await;
+    // The second file is written in place, in two steps. After the first step, the file does not
+    // contain a complete object.
     let file = folders.objects.join("db.yaml");
     std::fs::write(&file, "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\n").unwrap();
     std::fs::write(&file, vm("db", "Starting")).unwrap();
-    demo.shows(&["db Starting", "web Starting"]).await;
+    demo.wait_for_operations(&["db Starting", "web Starting"])
+        .await;
     std::fs::write(&file, vm("db", "Running")).unwrap();
-    demo.shows(&["web Starting"]).await;
-    // The objects are deleted with their file.
+    demo.wait_for_operations(&["web Starting"]).await;
+    // A deleted file deletes its objects.
     std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();
-    demo.shows(&[]).await;
-    // A subfolder with a list.
+    demo.wait_for_operations(&[]).await;
+    // Files in subfolders are read, too. This file contains a list.
     std::fs::create_dir(folders.objects.join("more")).unwrap();
     let list = r#"{"apiVersion":"v1","kind":"List","items":[
         {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"a"},"status":{"printableStatus":"Starting"}},
         {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"b"},"status":{"printableStatus":"Stopped"}}]}"#;
     folders.put(&folders.objects.join("more"), "list.json", list);
-    demo.shows(&["a Starting"]).await;
+    demo.wait_for_operations(&["a Starting"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,13 +42,13 @@ async fn rule_sets_follow_the_files_of_a_folder() {
     let folders = Folders::new();
     folders.vm("web", "Starting");
     let demo = Demo::start(&folders.args()).await;
-    demo.shows(&[]).await;
+    demo.wait_for_operations(&[]).await;
     folders.rule_set("vms", "Starting", STARTING);
-    demo.shows(&["web Starting"]).await;
+    demo.wait_for_operations(&["web Starting"]).await;
     folders.rule_set("vms", "Booting", STARTING);
-    demo.shows(&["web Booting"]).await;
+    demo.wait_for_operations(&["web Booting"]).await;
     std::fs::remove_file(folders.rules.join("vms.json")).unwrap();
-    demo.shows(&[]).await;
+    demo.wait_for_operations(&[]).await;
     assert!(demo.items(RULE_SETS).await.is_empty());
 }
 
@@ -60,24 +63,25 @@ async fn an_invalid_file_is_reported_with_its_position_and_the_rest_continues() 
     let half = format!("{}---\nkind: Pod\n", vm("half", "Starting"));
     folders.put(&folders.objects, "half.yaml", &half);
     let demo = Demo::start(&folders.args()).await;
-    demo.shows(&["web Starting"]).await;
-    demo.logged(&["bad.yaml", "line "]).await;
-    demo.logged(&["worse.json", "line 2"]).await;
-    demo.logged(&["binary.yaml", "UTF-8"]).await;
-    demo.logged(&["half.yaml", "document 2", "apiVersion"])
+    demo.wait_for_operations(&["web Starting"]).await;
+    demo.wait_for_log(&["bad.yaml", "line "]).await;
+    demo.wait_for_log(&["worse.json", "line 2"]).await;
+    demo.wait_for_log(&["binary.yaml", "UTF-8"]).await;
+    demo.wait_for_log(&["half.yaml", "document 2", "apiVersion"])
         .await;
-    // While the file is invalid, the object is unchanged. A valid file updates it.
+    // While a file is invalid, its objects stay unchanged. The next valid content updates them.
     folders.put(&folders.objects, "web.yaml", "- nonsense");
-    demo.logged(&["web.yaml", "not an object"]).await;
+    demo.wait_for_log(&["web.yaml", "not an object"]).await;
     folders.vm("db", "Starting");
-    demo.shows(&["db Starting", "web Starting"]).await;
+    demo.wait_for_operations(&["db Starting", "web Starting"])
+        .await;
     folders.vm("web", "Running");
-    demo.shows(&["db Starting"]).await;
+    demo.wait_for_operations(&["db Starting"]).await;
 }
 
-/// Waits until the condition `kind` of the rule set `name` has `status` in the output of `kubectl
-/// get ors`.
-async fn until(demo: &Demo, name: &str, kind: &str, status: &str) -> Value {
+/// Waits until the condition of type `kind` of the rule set `name` has `status`. Returns the rule
+/// set.
+async fn wait_for_condition(demo: &Demo, name: &str, kind: &str, status: &str) -> Value {
     eventually(&format!("{kind}={status} of {name}"), async || {
         let all = demo.items(RULE_SETS).await;
         let own = all
@@ -88,7 +92,7 @@ async fn until(demo: &Demo, name: &str, kind: &str, status: &str) -> Value {
     .await
 }
 
-/// The columns Name, Ready and Reason of `kubectl get ors -o wide`.
+/// Returns the columns Name, Ready and Reason that `kubectl get ors -o wide` prints.
 async fn ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
     let request = http::Request::get(RULE_SETS)
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
@@ -96,12 +100,12 @@ async fn ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
         .unwrap();
     let table: Value = demo.client.request(request).await.unwrap();
     let columns = table["columnDefinitions"].as_array().unwrap();
-    let places = ["Name", "Ready", "Reason"].map(|name| {
-        let place = columns.iter().position(|column| column["name"] == name);
-        place.unwrap_or_else(|| panic!("no column {name}: {table}"))
+    let positions = ["Name", "Ready", "Reason"].map(|name| {
+        let position = columns.iter().position(|column| column["name"] == name);
+        position.unwrap_or_else(|| panic!("no column {name}: {table}"))
     });
     let rows = table["rows"].as_array().unwrap().iter();
-    rows.map(|row| places.map(|at| row["cells"][at].as_str().unwrap_or_default().to_owned()))
+    rows.map(|row| positions.map(|at| row["cells"][at].as_str().unwrap_or_default().to_owned()))
         .collect()
 }
 
@@ -118,16 +122,16 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
                      metadata: {name: shapeless}\nspec: {rules: 7}\n";
     folders.put(&folders.rules, "shapeless.yaml", shapeless);
     let demo = Demo::start(&folders.args()).await;
-    demo.shows(&["web Starting"]).await;
-    let good = until(&demo, "good", "Ready", "True").await;
+    demo.wait_for_operations(&["web Starting"]).await;
+    let good = wait_for_condition(&demo, "good", "Ready", "True").await;
     assert!(condition(&good, "InvalidRule").is_none(), "{good}");
 
     for (name, parts) in [
         ("syntax", ["Broken", "2:6", "Syntax error"]),
         ("text", ["Worded", "1:1", "expected type 'bool'"]),
     ] {
-        let bad = until(&demo, name, "InvalidRule", "True").await;
-        let ready = condition(&bad, "Ready").expect("always there");
+        let bad = wait_for_condition(&demo, name, "InvalidRule", "True").await;
+        let ready = condition(&bad, "Ready").expect("the server always sets this condition");
         assert_eq!(ready["status"], "False", "{bad}");
         assert_eq!(ready["reason"], "InvalidRule", "{bad}");
         let message = &condition(&bad, "InvalidRule").unwrap()["message"];
@@ -135,8 +139,8 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
             assert!(message.as_str().unwrap().contains(part), "{message}");
         }
     }
-    let lost = until(&demo, "elsewhere", "InvalidTarget", "True").await;
-    let ready = condition(&lost, "Ready").expect("always there");
+    let lost = wait_for_condition(&demo, "elsewhere", "InvalidTarget", "True").await;
+    let ready = condition(&lost, "Ready").expect("the server always sets this condition");
     assert_eq!(ready["reason"], "InvalidTarget", "{lost}");
     let message = &condition(&lost, "InvalidTarget").unwrap()["message"];
     assert!(
@@ -152,21 +156,23 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
             ["text", "False", "InvalidRule"],
         ]
     );
-    demo.logged(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
+    demo.wait_for_log(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
         .await;
 
-    // After the correction, each rule set is ready and detects, without a restart.
+    // After its file is corrected, each rule set becomes ready and detects operations. The demo is
+    // not restarted.
     folders.rule_set("syntax", "Mended", STARTING);
-    demo.shows(&["web Mended", "web Starting"]).await;
-    let mended = until(&demo, "syntax", "Ready", "True").await;
+    demo.wait_for_operations(&["web Mended", "web Starting"])
+        .await;
+    let mended = wait_for_condition(&demo, "syntax", "Ready", "True").await;
     assert!(condition(&mended, "InvalidRule").is_none(), "{mended}");
     assert_eq!(mended["status"]["observedGeneration"], 2);
-    until(&demo, "text", "InvalidRule", "True").await;
+    wait_for_condition(&demo, "text", "InvalidRule", "True").await;
     folders.rule_set("text", "Rewritten", "object.metadata.name == 'web'");
     folders.rule_set("elsewhere", "Found", STARTING);
     let text = rule_set("shapeless", "virtualmachines", "Shapely", STARTING);
     folders.put(&folders.rules, "shapeless.yaml", &text);
-    demo.shows(&[
+    demo.wait_for_operations(&[
         "web Found",
         "web Mended",
         "web Rewritten",
@@ -175,7 +181,7 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     ])
     .await;
     for name in ["elsewhere", "good", "shapeless", "syntax", "text"] {
-        until(&demo, name, "Ready", "True").await;
+        wait_for_condition(&demo, name, "Ready", "True").await;
     }
 }
 
@@ -192,10 +198,10 @@ async fn the_age_of_the_oldest_operation_counts_only_operations_in_flight() {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
         demo.client.request_text(request).await.unwrap()
     };
-    demo.shows(&["web Starting"]).await;
+    demo.wait_for_operations(&["web Starting"]).await;
     assert!(metrics().await.contains(&oldest));
     folders.vm("web", "Running");
-    demo.shows(&[]).await;
+    demo.wait_for_operations(&[]).await;
     let metrics = metrics().await;
     let retained = format!(r#"ifo_operations{{{labels},state="Ended"}} 1"#);
     assert!(metrics.contains(&retained), "{metrics}");

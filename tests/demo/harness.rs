@@ -1,4 +1,5 @@
-//! A running demo, and a client for it.
+//! Helpers of the tests of the demo: they start `ifo-apiserver demo`, send requests to it, and
+//! write the manifests that the demo reads.
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -11,25 +12,26 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Time limit of every wait. It is far longer than any wait, because the machine may be busy. Only
-/// a failing test reaches it.
+/// Time limit of every wait in these tests. Waits are usually much shorter, but the machine may be
+/// busy. Only a failing test reaches the limit.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
-/// Interval at which a condition is checked.
-pub const LOOK: Duration = Duration::from_millis(50);
+/// Pause between two checks of a condition that a test waits for.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The operations of all namespaces.
+/// API path of the operations in all namespaces.
 pub const OPERATIONS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// The rule sets.
+/// API path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
-/// The lines that a process has written so far.
+/// The lines that a process has written to one of its outputs so far.
 #[derive(Clone, Default)]
-pub struct Written(Arc<Mutex<Vec<String>>>);
+pub struct OutputLines(Arc<Mutex<Vec<String>>>);
 
-impl Written {
-    pub fn of(from: impl AsyncRead + Send + Unpin + 'static) -> Self {
+impl OutputLines {
+    /// Starts a task that reads the lines of `from` until its end.
+    pub fn collect(from: impl AsyncRead + Send + Unpin + 'static) -> Self {
         let written = Self::default();
         let lines = written.clone();
         tokio::spawn(async move {
@@ -46,18 +48,19 @@ impl Written {
     }
 }
 
-/// A running demo. Dropping it kills the process.
+/// A running process of `ifo-apiserver demo`. Dropping this value kills the process.
 pub struct Demo {
     child: Child,
-    out: Written,
-    log: Written,
+    out: OutputLines,
+    log: OutputLines,
     pub kubeconfig: PathBuf,
     pub client: Client,
     pub config: Config,
     _folder: Option<tempfile::TempDir>,
 }
 
-/// The binary, without variables of this process that would configure it.
+/// Returns a command that runs `ifo-apiserver` with these arguments. The environment of the command
+/// is empty, because environment variables would configure the server.
 pub fn binary(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ifo-apiserver"));
     command
@@ -78,7 +81,8 @@ impl Demo {
         Self::launch(&kubeconfig, Some(folder), args).await
     }
 
-    /// The same with this kubeconfig. The file may exist already.
+    /// Starts a demo that writes its kubeconfig to this path, and waits until the demo is ready.
+    /// The demo overwrites an existing file.
     pub async fn start_at(kubeconfig: &Path, args: &[&str]) -> Self {
         Self::launch(kubeconfig, None, args).await
     }
@@ -86,17 +90,17 @@ impl Demo {
     async fn launch(kubeconfig: &Path, folder: Option<tempfile::TempDir>, args: &[&str]) -> Self {
         let mut command = binary(&["demo", "--kubeconfig-out"]);
         let mut child = command.arg(kubeconfig).args(args).spawn().unwrap();
-        let out = Written::of(child.stdout.take().unwrap());
-        let log = Written::of(child.stderr.take().unwrap());
+        let out = OutputLines::collect(child.stdout.take().unwrap());
+        let log = OutputLines::collect(child.stderr.take().unwrap());
         let started = Instant::now();
         // The introduction is printed after the kubeconfig is written.
         while out.lines().is_empty() {
             assert!(
                 started.elapsed() < DEADLINE && child.try_wait().unwrap().is_none(),
-                "no demo: {:#?}",
+                "the demo did not start: {:#?}",
                 log.lines()
             );
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         let read = Kubeconfig::read_from(kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
@@ -113,7 +117,7 @@ impl Demo {
         }
     }
 
-    /// A client for another user, who belongs to this context of the kubeconfig.
+    /// Returns a client for the user of this context in the kubeconfig of the demo.
     pub async fn client_of(&self, context: &str) -> Client {
         let read = Kubeconfig::read_from(&self.kubeconfig).unwrap();
         let options = KubeConfigOptions {
@@ -124,23 +128,25 @@ impl Demo {
         Client::try_from(config.unwrap()).unwrap()
     }
 
-    /// The process of the demo.
+    /// Returns the process id of the demo.
     pub fn id(&self) -> u32 {
-        self.child.id().expect("it runs")
+        self.child
+            .id()
+            .expect("no test uses the id of an exited demo")
     }
 
-    /// The lines on its standard output.
-    pub fn said(&self) -> String {
+    /// Returns what the demo has written to its standard output so far.
+    pub fn stdout(&self) -> String {
         self.out.lines().join("\n")
     }
 
-    /// The lines of its log.
+    /// Returns the lines that the demo has logged so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lines()
     }
 
-    /// The first line of the log that contains all `parts`.
-    pub async fn logged(&self, parts: &[&str]) -> String {
+    /// Waits until the log has a line that contains all `parts`, and returns the line.
+    pub async fn wait_for_log(&self, parts: &[&str]) -> String {
         eventually(&format!("{parts:?} in the log"), async || {
             let found = |line: &String| parts.iter().all(|part| line.contains(part));
             self.log().into_iter().find(found)
@@ -148,30 +154,31 @@ impl Demo {
         .await
     }
 
-    /// Sends a GET with the token. Returns the JSON answer.
+    /// Sends a GET request as the user of the demo's kubeconfig, and returns the JSON answer.
     pub async fn get(&self, path: &str) -> Result<Value, kube::Error> {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         self.client.request(request).await
     }
 
-    /// The operations, after data is served.
+    /// Waits until the server no longer answers 429, and returns the operations.
     pub async fn operations(&self) -> Vec<Value> {
         self.items(OPERATIONS).await
     }
 
-    /// The items of a list, after data is served.
+    /// Waits until the server no longer answers 429, and returns the items of the list at `path`.
     pub async fn items(&self, path: &str) -> Vec<Value> {
         eventually("a list", async || match self.get(path).await {
             Ok(list) => Some(list["items"].as_array().unwrap().clone()),
-            // The targets have not been read completely.
+            // At its start, the server answers 429 until it has read all targets.
             Err(kube::Error::Api(status)) if status.code == 429 => None,
             Err(error) => panic!("{path}: {error}"),
         })
         .await
     }
 
-    /// Waits until the operations in flight are these. Each has the form `subject operation`.
-    pub async fn shows(&self, expected: &[&str]) {
+    /// Waits until the operations in flight are exactly the `expected` ones. Each is written as the
+    /// name of its subject and the name of the operation, such as `web Starting`.
+    pub async fn wait_for_operations(&self, expected: &[&str]) {
         let mut last = Vec::new();
         let started = Instant::now();
         while started.elapsed() < DEADLINE {
@@ -180,12 +187,15 @@ impl Demo {
             if last == expected {
                 return;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
-        panic!("{last:?} and not {expected:?}; log: {:#?}", self.log());
+        panic!(
+            "the operations are {last:?}, expected {expected:?}; log: {:#?}",
+            self.log()
+        );
     }
 
-    /// Returns one line for each object or event of a watch.
+    /// Starts a watch at `path`. `accept` is the value of the Accept header.
     pub async fn watch(&self, path: &str, accept: &str) -> Watch {
         let request = http::Request::get(path)
             .header("accept", accept)
@@ -202,18 +212,17 @@ impl Demo {
         Watch(Box::pin(futures::AsyncBufReadExt::lines(response)))
     }
 
-    /// Sends a signal by its name.
+    /// Sends a signal, such as `TERM`, to the demo.
     pub fn signal(&self, name: &str) {
         signal(self.id(), name);
     }
 
-    /// Waits until the process ends.
-    pub async fn ended(&mut self) -> ExitStatus {
-        ended(&mut self.child).await
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
+        wait_for_exit(&mut self.child).await
     }
 }
 
-/// Sends a signal by its name.
+/// Sends a signal, such as `TERM`, to the process with this id.
 pub fn signal(process: u32, name: &str) {
     let id = process.to_string();
     let sent = std::process::Command::new("kill")
@@ -223,31 +232,32 @@ pub fn signal(process: u32, name: &str) {
     assert!(sent.success());
 }
 
-/// Waits until a process ends.
-pub async fn ended(child: &mut Child) -> ExitStatus {
+pub async fn wait_for_exit(child: &mut Child) -> ExitStatus {
     timeout(DEADLINE, child.wait())
         .await
-        .expect("it ends")
+        .expect("the process must exit before the deadline")
         .unwrap()
 }
 
-/// Waits until a process has handlers for SIGTERM and SIGINT.
-pub async fn catches_signals(child: &Child) {
+/// Waits until a process has installed handlers for SIGTERM and SIGINT.
+pub async fn wait_for_signal_handlers(child: &Child) {
     const SIGINT: u64 = 1 << (2 - 1);
     const SIGTERM: u64 = 1 << (15 - 1);
-    let status = format!("/proc/{}/status", child.id().expect("it runs"));
-    eventually("handlers of signals", async || {
-        let status = std::fs::read_to_string(&status).expect("it runs");
+    let id = child.id().expect("the test has not waited for its exit");
+    let status = format!("/proc/{id}/status");
+    eventually("signal handlers", async || {
+        let status = std::fs::read_to_string(&status).expect("the process must not exit");
         let mask = status
             .lines()
             .find_map(|line| line.strip_prefix("SigCgt:"))?;
-        let mask = u64::from_str_radix(mask.trim(), 16).expect("it is a mask");
+        let mask = u64::from_str_radix(mask.trim(), 16).expect("Linux writes a hexadecimal mask");
         (mask & SIGINT != 0 && mask & SIGTERM != 0).then_some(())
     })
     .await;
 }
 
-/// Formats `subject operation` of an operation in flight. None if it has completed.
+/// Returns the name of the subject and the name of the operation, such as `web Starting`. Returns
+/// None for a completed operation.
 pub fn active(operation: &Value) -> Option<String> {
     let text = |pointer: &str| operation.pointer(pointer)?.as_str();
     (text("/status/phase")? == "Active").then(|| {
@@ -259,53 +269,55 @@ pub fn active(operation: &Value) -> Option<String> {
     })
 }
 
-/// The lines of a watch.
+/// The stream of a watch. Each line is an event.
 pub struct Watch(std::pin::Pin<Box<dyn futures::Stream<Item = std::io::Result<String>> + Send>>);
 
 impl Watch {
-    /// The next event; None at the end of the watch.
+    /// Waits for the next event. Returns None when the watch has ended.
     pub async fn next(&mut self) -> Option<Value> {
         let line = timeout(DEADLINE, futures::StreamExt::next(&mut self.0))
             .await
-            .expect("an event or the end")?
-            .expect("the connection does not break");
-        Some(serde_json::from_str(&line).expect("an event is JSON"))
+            .expect("the watch must send an event or end before the deadline")?
+            .expect("the connection must not break");
+        Some(serde_json::from_str(&line).expect("each event must be JSON"))
     }
 }
 
-/// Waits for a result of `look`.
-pub async fn eventually<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+/// Calls `check` repeatedly until it returns a value. `what` describes the expectation in the error
+/// message.
+pub async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = check().await {
             return found;
         }
-        assert!(started.elapsed() < DEADLINE, "in vain: {what}");
-        sleep(LOOK).await;
+        assert!(started.elapsed() < DEADLINE, "waited in vain for: {what}");
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Folders of manifests.
+/// The two folders of manifests that a demo reads. Dropping this value deletes them.
 pub struct Folders {
     pub objects: PathBuf,
     pub rules: PathBuf,
-    _both: tempfile::TempDir,
+    _parent: tempfile::TempDir,
 }
 
 impl Folders {
     pub fn new() -> Self {
-        let both = tempfile::tempdir().unwrap();
+        let parent = tempfile::tempdir().unwrap();
         let folders = Self {
-            objects: both.path().join("objects"),
-            rules: both.path().join("rules"),
-            _both: both,
+            objects: parent.path().join("objects"),
+            rules: parent.path().join("rules"),
+            _parent: parent,
         };
         std::fs::create_dir(&folders.objects).unwrap();
         std::fs::create_dir(&folders.rules).unwrap();
         folders
     }
 
-    /// Arguments for [`Demo::start`], with a short debounce period.
+    /// Returns the arguments for [`Demo::start`]. An operation completes immediately, because the
+    /// debounce period is 0.
     pub fn args(&self) -> [&str; 5] {
         [
             "--objects",
@@ -316,20 +328,20 @@ impl Folders {
         ]
     }
 
-    /// Replaces a file in one step, as editors do.
+    /// Replaces a file in one step, as editors do: it writes a new file and renames it.
     pub fn put(&self, folder: &Path, name: &str, text: &str) {
-        // The name must not be that of a manifest.
+        // The demo reads files with the extensions of manifests only, and `.new` is none of them.
         let temporary = folder.join(format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
         std::fs::rename(&temporary, folder.join(name)).unwrap();
     }
 
-    /// A VM in a state.
+    /// Writes the manifest of a VirtualMachine whose `printableStatus` is `state`.
     pub fn vm(&self, name: &str, state: &str) {
         self.put(&self.objects, &format!("{name}.yaml"), &vm(name, state));
     }
 
-    /// A rule set on VMs with one rule.
+    /// Writes the manifest of a rule set that watches `virtualmachines` and has one rule.
     pub fn rule_set(&self, name: &str, operation: &str, expression: &str) {
         let text = rule_set(name, "virtualmachines", operation, expression);
         self.put(&self.rules, &format!("{name}.json"), &text);
@@ -357,7 +369,7 @@ pub fn rule_set(name: &str, resource: &str, operation: &str, expression: &str) -
     .to_string()
 }
 
-/// A condition of a rule set.
+/// Returns the condition of type `kind` of a rule set.
 pub fn condition<'a>(rule_set: &'a Value, kind: &str) -> Option<&'a Value> {
     rule_set["status"]["conditions"]
         .as_array()?

@@ -1,4 +1,6 @@
-//! Tests of the built-in scenes with kubectl.
+//! Tests of a demo with its built-in scenes. A scene is a recording of changing objects. The demo
+//! replays the scenes, so it always has operations. The tests read them as kubectl does, and check
+//! the rights of the users in the kubeconfig.
 
 use super::harness::{Demo, OPERATIONS, RULE_SETS, condition, eventually};
 use std::collections::BTreeSet;
@@ -11,14 +13,16 @@ async fn the_demo_kubeconfig_can_read_operations_and_rule_sets() {
     let demo = Demo::start(&[]).await;
     let mode = std::fs::metadata(&demo.kubeconfig).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
-    eventually("the commands", async || {
-        demo.said()
-            .contains(&format!("export KUBECONFIG={}", demo.kubeconfig.display()))
-            .then_some(())
-    })
+    eventually(
+        "the command that sets KUBECONFIG in the output",
+        async || {
+            demo.stdout()
+                .contains(&format!("export KUBECONFIG={}", demo.kubeconfig.display()))
+                .then_some(())
+        },
+    )
     .await;
 
-    // Several kinds of operations appear within seconds.
     eventually("operations of several kinds", async || {
         let operations = demo.operations().await;
         let names: BTreeSet<_> = operations
@@ -51,10 +55,11 @@ async fn the_demo_kubeconfig_can_read_operations_and_rule_sets() {
         .unwrap();
     assert_eq!(live.resources[0].kind, "InFlightOperation");
 
-    // `kubectl get ifos -A -w` prints the current state and then the changes, as rows of a table.
+    // `kubectl get ifos -A -w` requests a watch as tables. It prints the current operations first,
+    // and then their changes.
     let mut watch = demo.watch(&format!("{OPERATIONS}?watch=true"), TABLE).await;
     for n in 0..15 {
-        let event = watch.next().await.expect("the watch goes on");
+        let event = watch.next().await.expect("the watch must not end");
         let table = &event["object"];
         assert_eq!(table["kind"], "Table", "{event}");
         assert_eq!(table["rows"].as_array().unwrap().len(), 1);
@@ -109,7 +114,7 @@ async fn the_objects_of_the_scenes_can_be_read() {
     let machines = "/apis/kubevirt.io/v1/namespaces/team-b/virtualmachines";
     let mail = demo.get(&format!("{machines}/mail")).await.unwrap();
     assert_eq!(mail["metadata"]["namespace"], "team-b");
-    // The objects change, but their UIDs do not.
+    // The demo changes its objects, but never their UIDs.
     let lists_mail = async |path: &str| {
         let items = demo.items(path).await;
         let uid = &mail["metadata"]["uid"];
@@ -120,7 +125,7 @@ async fn the_objects_of_the_scenes_can_be_read() {
     assert!(!lists_mail("/apis/kubevirt.io/v1/namespaces/team-a/virtualmachines").await);
     let missing = demo.get("/api/v1/namespaces/nope").await;
     let Err(kube::Error::Api(status)) = missing else {
-        panic!("there is no such namespace");
+        panic!("the server must answer 404, because this namespace does not exist");
     };
     assert_eq!((status.code, &*status.reason), (404, "NotFound"));
     assert_eq!(
@@ -133,14 +138,14 @@ async fn the_objects_of_the_scenes_can_be_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_user_may_read_only_one_namespace() {
     let demo = Demo::start(&[]).await;
-    assert!(demo.said().contains("--context ifo-demo-team-a"));
+    assert!(demo.stdout().contains("--context ifo-demo-team-a"));
     let viewer = demo.client_of("ifo-demo-team-a").await;
     let code = async |path: &str| {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         eventually("an answer", async || {
             match viewer.request_text(request.clone()).await {
                 Ok(_) => Some(200),
-                // The targets have not been read completely.
+                // At its start, the server answers 429 until it has read all targets.
                 Err(kube::Error::Api(status)) if status.code == 429 => None,
                 Err(kube::Error::Api(status)) => Some(status.code),
                 Err(error) => panic!("{path}: {error}"),
@@ -178,9 +183,9 @@ async fn the_plugin_knows_the_namespaces_and_kinds_of_the_demo() {
     let plugin = async |args: &[&str]| {
         let mut plugin = tokio::process::Command::new(crate::plugin());
         plugin.args(args).env("KUBECONFIG", &demo.kubeconfig);
-        let said = plugin.output().await.unwrap();
-        let err = String::from_utf8(said.stderr).unwrap();
-        (said.status.code(), err)
+        let output = plugin.output().await.unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), err)
     };
     for command in ["list", "summary", "tree", "wait"] {
         let (code, err) = plugin(&[command, "-n", "teem-a"]).await;
@@ -202,18 +207,27 @@ async fn a_signal_ends_the_demo_and_its_watches_cleanly() {
         let path = format!("{OPERATIONS}?watch=true");
         let mut watch = demo.watch(&path, "application/json").await;
         assert_eq!(watch.next().await.unwrap()["type"], "ADDED");
-        let mut silent = demo
+        // No operation has this label, so the watch sends no event.
+        let mut without_events = demo
             .watch(&format!("{path}&labelSelector=none=such"), TABLE)
             .await;
         demo.signal(signal);
-        // The stream ends without an error event.
+        // Each watch must end without an error event.
         while let Some(event) = watch.next().await {
             assert_ne!(event["type"], "ERROR", "{event}");
         }
-        assert_eq!(silent.next().await, None);
-        assert_eq!(demo.ended().await.code(), Some(0), "{:#?}", demo.log());
-        assert!(!demo.kubeconfig.exists(), "its credential is worth nothing");
-        let noise = |line: &String| line.contains("ERROR") || line.contains("panicked");
-        assert!(!demo.log().iter().any(noise), "{:#?}", demo.log());
+        assert_eq!(without_events.next().await, None);
+        assert_eq!(
+            demo.wait_for_exit().await.code(),
+            Some(0),
+            "{:#?}",
+            demo.log()
+        );
+        assert!(
+            !demo.kubeconfig.exists(),
+            "the demo must delete its kubeconfig, because the credential in it is no longer valid"
+        );
+        let is_error = |line: &String| line.contains("ERROR") || line.contains("panicked");
+        assert!(!demo.log().iter().any(is_error), "{:#?}", demo.log());
     }
 }

@@ -1,15 +1,16 @@
-//! Tests of errors at the start. Each is reported in one line.
+//! Tests of starts that fail, such as a start with an invalid flag. The server must report each
+//! error in one line and exit.
 
 use super::harness::{DEADLINE, Demo, Folders, binary};
 use tokio::time::timeout;
 
-/// Returns the exit code and standard error of a start that fails.
-async fn refused(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String) {
+/// Starts the binary, waits until it exits, and returns its exit code and its standard error.
+async fn failed_start(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = binary(args);
     command.envs(env.iter().copied());
     let output = timeout(DEADLINE, command.output())
         .await
-        .expect("it ends")
+        .expect("the process must exit, because its configuration is invalid")
         .unwrap();
     (
         output.status.code(),
@@ -73,7 +74,7 @@ async fn an_invalid_flag_value_is_reported_in_one_line_with_the_accepted_ones() 
         (&["-v", "many"], &[], ["--v", "many", "digit"]),
     ];
     for (args, env, parts) in cases {
-        let (code, error) = refused(args, env).await;
+        let (code, error) = failed_start(args, env).await;
         assert_eq!(code, Some(2), "{args:?} {env:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{args:?} {env:?}: {error}");
         for part in parts {
@@ -89,7 +90,7 @@ async fn flag_values_that_are_not_utf_8_are_rejected() {
     command.env("DEBOUNCE_THRESHOLD", std::ffi::OsStr::from_bytes(b"\xff"));
     let output = timeout(DEADLINE, command.output())
         .await
-        .expect("it ends and does not start with the default")
+        .expect("the process must exit, and must not start with the default value")
         .unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -110,7 +111,7 @@ async fn a_port_in_use_is_reported_in_one_line() {
         "--kubeconfig-out",
         kubeconfig,
     ];
-    let (code, error) = refused(&args, &[("RUST_LOG", "error")]).await;
+    let (code, error) = failed_start(&args, &[("RUST_LOG", "error")]).await;
     assert_eq!(code, Some(1), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(
@@ -130,7 +131,7 @@ async fn files_that_cannot_be_read_or_written_are_named() {
         ["demo", "--rules", missing],
         ["demo", "--kubeconfig-out", &format!("{missing}/kubeconfig")],
     ] {
-        let (code, error) = refused(&args, &[("RUST_LOG", "error")]).await;
+        let (code, error) = failed_start(&args, &[("RUST_LOG", "error")]).await;
         assert_eq!(code, Some(1), "{args:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{args:?}: {error}");
         assert!(error.contains(missing), "{args:?}: {error}");

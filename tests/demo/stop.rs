@@ -1,21 +1,31 @@
-//! Tests of stopping the demo, and of the files that remain.
+//! Tests of a stopped demo: its exit code, and whether it deletes its kubeconfig.
 
-use super::harness::{Demo, Written, binary, catches_signals, ended, signal};
+use super::harness::{Demo, OutputLines, binary, signal, wait_for_exit, wait_for_signal_handlers};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_demo_does_not_remove_the_kubeconfig_of_a_newer_one() {
     let mut old = Demo::start(&[]).await;
     let path = old.kubeconfig.clone();
     let mut new = Demo::start_at(&path, &[]).await;
-    new.logged(&["WARN", "another demo", path.to_str().unwrap()])
+    new.wait_for_log(&["WARN", "another demo", path.to_str().unwrap()])
         .await;
     let content = std::fs::read_to_string(&path).unwrap();
     old.signal("TERM");
-    assert_eq!(old.ended().await.code(), Some(0), "{:#?}", old.log());
+    assert_eq!(
+        old.wait_for_exit().await.code(),
+        Some(0),
+        "{:#?}",
+        old.log()
+    );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
     new.operations().await;
     new.signal("TERM");
-    assert_eq!(new.ended().await.code(), Some(0), "{:#?}", new.log());
+    assert_eq!(
+        new.wait_for_exit().await.code(),
+        Some(0),
+        "{:#?}",
+        new.log()
+    );
     assert!(!path.exists());
 }
 
@@ -26,15 +36,16 @@ async fn a_signal_during_the_start_ends_a_demo_and_leaves_no_file() {
         let kubeconfig = folder.path().join("kubeconfig");
         let mut command = binary(&["demo", "--kubeconfig-out"]);
         let mut child = command.arg(&kubeconfig).spawn().unwrap();
-        let log = Written::of(child.stderr.take().unwrap());
-        catches_signals(&child).await;
+        let log = OutputLines::collect(child.stderr.take().unwrap());
+        wait_for_signal_handlers(&child).await;
         signal(child.id().unwrap(), name);
-        // A process that a signal ends without a handler has no exit code.
-        let code = ended(&mut child).await.code();
+        // If the signal had no handler, it would kill the process, and there would be no exit code.
+        let code = wait_for_exit(&mut child).await.code();
         let log = log.lines();
         assert_eq!(code, Some(0), "{name}: {log:#?}");
-        let waits = |line: &String| line.contains("is now unready");
-        assert!(!log.iter().any(waits), "{name}: {log:#?}");
+        // The demo logs this line when it waits for its clients. At its start it has none.
+        let is_wait = |line: &String| line.contains("is now unready");
+        assert!(!log.iter().any(is_wait), "{name}: {log:#?}");
         assert!(!kubeconfig.exists());
     }
 }

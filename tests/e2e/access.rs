@@ -1,4 +1,5 @@
-//! Tests of authorization, through kube-apiserver and directly.
+//! Tests of authentication and authorization, both through the kube-apiserver and on direct
+//! connections to the server.
 
 use crate::harness::{
     Caller, Events, OPERATION, World, event_types, eventually, migrating, shared, so, text,
@@ -50,7 +51,9 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
         let one = format!("{}/{operation}", OPERATION.path(Some(mine)));
         assert_eq!(user.get(&one).await.ok(), list["items"][0]);
         let path = format!("{}?watch=1", OPERATION.path(Some(mine)));
-        let mut events = Events::of(&user, &path).await.expect("the user may watch");
+        let mut events = Events::of(&user, &path)
+            .await
+            .expect("the user must be allowed to watch");
         events
             .until("the operation", |all| {
                 (event_types(all, operation) == ["ADDED"]).then_some(())
@@ -72,22 +75,25 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
         }
         let theirs = format!("{}/{operation}", OPERATION.path(Some(other)));
         user.get(&theirs).await.refused(403);
-        // Users need a right for the operations on cluster-scoped subjects, too.
+        // Operations on cluster-scoped objects are in this namespace, and need a right there.
         user.get(&OPERATION.path(Some("ifo-system")))
             .await
             .refused(403);
 
         let kubectl = world.kubectl(&["get", "ifos", "-A", "--as", &name]).await;
-        let error = kubectl.expect_err("the user may not list everywhere");
+        let error = kubectl.expect_err("the user must not be allowed to list all namespaces");
         assert!(error.contains("Error from server (Forbidden)"), "{error}");
         let args = ["get", "ifos", "-n", mine, "-o", "name", "--as", &name];
-        let found = world.kubectl(&args).await.expect("the user may list here");
+        let found = world
+            .kubectl(&args)
+            .await
+            .expect("the user must be allowed to list in this namespace");
         assert!(found.contains(operation), "{found}");
 
         let binding =
             format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings/viewer");
         world.admin.delete(&binding).await.ok();
-        eventually("the right is gone", async || {
+        eventually("the user may no longer list", async || {
             let answer = user.get(&OPERATION.path(Some(mine))).await;
             so(answer.code == 403, answer)
         })
@@ -95,7 +101,7 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
     });
 }
 
-/// Binds the user to the role `view`, which every cluster has, in a namespace.
+/// Gives the user the ClusterRole `view` in a namespace. Every cluster has this role.
 async fn grant(world: &World, namespace: &str, user: &str) {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -127,7 +133,7 @@ fn forged_headers_give_no_administrator_rights() {
         }
         let watch = format!("{path}?watch=1");
         stranger.get_with(&watch, &forged).await.refused(403);
-        // kube-apiserver does not even forward these requests.
+        // The kube-apiserver ignores these headers of a client, and refuses the request itself.
         let name = format!("{}-user", world.namespace("forged").await);
         let user = world.user(&name);
         let message = user.get_with(&path, &forged).await.refused(403);
@@ -169,7 +175,10 @@ fn an_invalid_credential_is_401_and_a_valid_one_authenticates_its_user() {
         stranger.get_with("/healthz", &bad).await.refused(401);
 
         let token = ["create", "token", "default", "-n", namespace];
-        let token = world.kubectl(&token).await.expect("a token");
+        let token = world
+            .kubectl(&token)
+            .await
+            .expect("kubectl must create a token");
         let bearer = format!("Bearer {}", token.trim());
         let headers = [
             ("Authorization", bearer.as_str()),
@@ -209,7 +218,7 @@ fn the_front_proxy_acts_for_the_user_it_names() {
             ("X-Remote-Group", "system:masters"),
         ];
         proxy.get_with(&OPERATION.path(None), &masters).await.ok();
-        // A certificate of this authority belongs to no user.
+        // Without these headers, the certificate of the front proxy belongs to no user.
         proxy.get(&path).await.refused(401);
     });
 }
@@ -218,9 +227,10 @@ fn the_front_proxy_acts_for_the_user_it_names() {
 fn a_client_certificate_of_the_cluster_authenticates_and_others_are_401() {
     shared(async |world| {
         let state = &world.control_plane.state;
-        let read = |path| std::fs::read(path).expect("the control plane has written it");
-        let ca = X509::from_pem(&read(&state.client_ca)).expect("a certificate");
-        let key = PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("a key");
+        let read = |path| std::fs::read(path).expect("the control plane writes this file");
+        let ca = X509::from_pem(&read(&state.client_ca)).expect("the file is a certificate");
+        let key =
+            PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("the file is a key");
         let path = OPERATION.path(None);
         let holder = |name: &str, group: &str, ca: &X509, key: &PKey<Private>| {
             let mut config = world.direct();
@@ -239,7 +249,9 @@ fn a_client_certificate_of_the_cluster_authenticates_and_others_are_401() {
             .refused(403);
         assert!(message.contains("User \"joe\""), "{message}");
 
-        let other_key = PKey::from_rsa(Rsa::generate(2048).expect("random bits")).expect("a key");
+        let other_key = Rsa::generate(2048)
+            .and_then(PKey::from_rsa)
+            .expect("OpenSSL creates keys");
         let other = issue_with("kubernetes", "", None, &other_key, &other_key);
         let forger = holder("jane", "system:masters", &other, &other_key);
         forger.get(&path).await.refused(401);
@@ -252,25 +264,29 @@ fn base64(pem: &[u8]) -> String {
     openssl::base64::encode_block(pem)
 }
 
-/// A client certificate of the cluster and its key, as PEM.
+/// Issues a client certificate with the client CA of the cluster. Returns the certificate and its
+/// key as PEM.
 pub fn client_certificate(world: &World, name: &str, group: &str) -> (Vec<u8>, Vec<u8>) {
     let state = &world.control_plane.state;
-    let read = |path| std::fs::read(path).expect("the control plane has written it");
-    let ca = X509::from_pem(&read(&state.client_ca)).expect("a certificate");
-    let key = PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("a key");
+    let read = |path| std::fs::read(path).expect("the control plane writes this file");
+    let ca = X509::from_pem(&read(&state.client_ca)).expect("the file is a certificate");
+    let key = PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("the file is a key");
     issue(name, group, &ca, &key)
 }
 
-/// A client certificate and its key, as PEM.
+/// Issues a client certificate with this CA. Returns the certificate and its key as PEM.
 fn issue(name: &str, group: &str, ca: &X509, key: &PKey<Private>) -> (Vec<u8>, Vec<u8>) {
-    let own = PKey::from_rsa(Rsa::generate(2048).expect("random bits")).expect("a key");
+    let own = Rsa::generate(2048)
+        .and_then(PKey::from_rsa)
+        .expect("OpenSSL creates keys");
     let certificate = issue_with(name, group, Some(ca), key, &own);
     (
-        certificate.to_pem().expect("PEM"),
-        own.private_key_to_pem_pkcs8().expect("PEM"),
+        certificate.to_pem().expect("OpenSSL writes PEM"),
+        own.private_key_to_pem_pkcs8().expect("OpenSSL writes PEM"),
     )
 }
 
+/// Issues a certificate for the key `own`. Without `ca`, it is a self-signed CA.
 fn issue_with(
     name: &str,
     group: &str,
@@ -278,11 +294,15 @@ fn issue_with(
     ca_key: &PKey<Private>,
     own: &PKey<Private>,
 ) -> X509 {
-    let mut subject = X509NameBuilder::new().expect("memory");
+    let mut subject = X509NameBuilder::new().expect("OpenSSL creates names");
     if !group.is_empty() {
-        subject.append_entry_by_text("O", group).expect("a group");
+        subject
+            .append_entry_by_text("O", group)
+            .expect("the group is valid");
     }
-    subject.append_entry_by_text("CN", name).expect("a name");
+    subject
+        .append_entry_by_text("CN", name)
+        .expect("the name is valid");
     let subject = subject.build();
     let build = || -> Result<X509, openssl::error::ErrorStack> {
         let mut builder = X509Builder::new()?;
@@ -302,5 +322,5 @@ fn issue_with(
         builder.sign(ca_key, MessageDigest::sha256())?;
         Ok(builder.build())
     };
-    build().expect("OpenSSL makes certificates")
+    build().expect("OpenSSL creates certificates")
 }

@@ -1,4 +1,6 @@
-//! Tests of the ValidatingAdmissionPolicies in `deploy/rbac/admission.yaml`.
+//! Tests of the ValidatingAdmissionPolicies in `deploy/rbac/admission.yaml`. They restrict roles
+//! that let the server read resources, and rule sets of authors who may not list the watched
+//! resource.
 
 use crate::harness::{
     Answer, Caller, RULE_SET, VM, World, eventually, migrating, rule_set, shared, so, text,
@@ -15,7 +17,8 @@ fn role(name: &str, label: &str, rule: &Value) -> Value {
     })
 }
 
-/// Binds a role with these rules to a user, in one namespace or in the whole cluster.
+/// Creates a role with these rules and binds it to a user, in one namespace or in the whole
+/// cluster.
 async fn grant(world: &World, user: &str, namespace: Option<&str>, rules: &Value) {
     let kind = if namespace.is_some() { "" } else { "Cluster" };
     let path = namespace.map_or_else(String::new, |it| format!("namespaces/{it}/"));
@@ -41,11 +44,11 @@ async fn grant(world: &World, user: &str, namespace: Option<&str>, rules: &Value
     world.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Repeats a request until it is refused with this text. A new policy takes effect after some
-/// seconds.
-async fn until_refused(text: &str, mut ask: impl AsyncFnMut() -> Answer) {
+/// Repeats a request until it is refused with a message that contains `text`. A new policy takes
+/// effect after some seconds.
+async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> Answer) {
     eventually("the policy refuses the request", async || {
-        let answer = ask().await;
+        let answer = request().await;
         let message = answer.body["message"].as_str().unwrap_or_default();
         so(answer.code >= 400 && message.contains(text), &answer)
     })
@@ -55,33 +58,36 @@ async fn until_refused(text: &str, mut ask: impl AsyncFnMut() -> Answer) {
 #[test]
 fn a_role_for_targets_may_only_grant_reading() {
     shared(async |world| {
-        let dry = format!("{ROLES}?dryRun=All");
+        let dry_run = format!("{ROLES}?dryRun=All");
         let reads = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]});
         let writes = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "update"]});
         let all = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]});
         let urls = json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]});
         for refused in [&writes, &all] {
             until_refused("may only have the verbs get, list and watch", async || {
-                world.admin.post(&dry, &role("a", "true", refused)).await
+                world
+                    .admin
+                    .post(&dry_run, &role("a", "true", refused))
+                    .await
             })
             .await;
         }
         until_refused("may not have nonResourceURLs", async || {
-            world.admin.post(&dry, &role("a", "true", &urls)).await
+            world.admin.post(&dry_run, &role("a", "true", &urls)).await
         })
         .await;
         world
             .admin
-            .post(&dry, &role("a", "true", &reads))
+            .post(&dry_run, &role("a", "true", &reads))
             .await
             .ok();
         world
             .admin
-            .post(&dry, &role("a", "false", &writes))
+            .post(&dry_run, &role("a", "false", &writes))
             .await
             .ok();
 
-        // The label cannot be added to an existing role that grants more.
+        // The label cannot be added to an existing role that grants other verbs.
         let name = format!("{}-role", world.namespace("admission").await);
         world
             .admin
@@ -94,8 +100,8 @@ fn a_role_for_targets_may_only_grant_reading() {
     });
 }
 
-/// Creates, or changes, a rule set as this user.
-async fn writes(user: &Caller, rule_set: &Value) -> Answer {
+/// Creates a rule set as this user, as a dry run.
+async fn create_as(user: &Caller, rule_set: &Value) -> Answer {
     user.post(&format!("{}?dryRun=All", RULE_SET.path(None)), rule_set)
         .await
 }
@@ -123,11 +129,11 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
         };
         let right = "needs the right to list its target: virtualmachines.kubevirt.io in ";
         until_refused(&format!("{right}all namespaces"), async || {
-            writes(&user, &within(&[])).await
+            create_as(&user, &within(&[])).await
         })
         .await;
         until_refused(&format!("{right}{mine}"), async || {
-            writes(&user, &within(&[mine])).await
+            create_as(&user, &within(&[mine])).await
         })
         .await;
 
@@ -138,17 +144,17 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
         eventually(
             "the rule set for the own namespace is accepted",
             async || {
-                let answer = writes(&user, &within(&[mine])).await;
+                let answer = create_as(&user, &within(&[mine])).await;
                 so(answer.code == 201, &answer)
             },
         )
         .await;
-        let message = writes(&user, &within(&[mine, other])).await.refused(403);
+        let message = create_as(&user, &within(&[mine, other])).await.refused(403);
         assert!(
             message.contains(&format!("{right}{mine}, {other}")),
             "{message}"
         );
-        let message = writes(&user, &within(&[mine, other, "third"]))
+        let message = create_as(&user, &within(&[mine, other, "third"]))
             .await
             .refused(403);
         assert!(
@@ -156,7 +162,7 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
             "{message}"
         );
 
-        // A change of labels needs no right on the target, and a change of the rules needs it.
+        // A change of the labels needs no right to list the target. A change of the spec needs it.
         let existing = world.ready_rule_set(&migrating(other)).await;
         let path = format!(
             "{}/{}",

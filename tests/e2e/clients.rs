@@ -1,12 +1,13 @@
-//! Tests of the API with clients: discovery, OpenAPI, pages, and refused writes. Informers and
-//! kubectl have their own folders.
+//! Tests of the API: discovery, OpenAPI, lists in pages, and refused writes. The tests of informers
+//! and of kubectl command lines have their own folders.
 
 use crate::harness::{
     OPERATION, VM, World, eventually, migrating, same_but_for_gaps, shared, so, text,
 };
 use serde_json::{Value, json};
 
-/// A namespace with the operations of two machines.
+/// Creates a namespace with two VirtualMachines that migrate. Returns the namespace and the
+/// operations.
 async fn two_operations(world: &World, prefix: &str) -> (&'static str, Vec<Value>) {
     let namespace = world.namespace(prefix).await;
     world.ready_rule_set(&migrating(namespace)).await;
@@ -25,8 +26,8 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
             "-o",
             "wide",
         ];
-        let table = world.kubectl(&live).await.expect("discovery works");
-        let row = table.lines().nth(1).expect("a row");
+        let table = world.kubectl(&live).await.expect("discovery must work");
+        let row = table.lines().nth(1).expect("the table must have a row");
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(
             cells,
@@ -41,7 +42,7 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
             "{table}"
         );
         let ours = ["api-resources", "--api-group=ifo.kubevirt.io"];
-        let table = world.kubectl(&ours).await.expect("discovery works");
+        let table = world.kubectl(&ours).await.expect("discovery must work");
         let row: Vec<&str> = table
             .lines()
             .nth(1)
@@ -65,7 +66,8 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
 #[test]
 fn kubectl_explain_describes_every_field() {
     shared(async |world| {
-        // kube-apiserver reads the OpenAPI document some time after the registration.
+        // The kube-apiserver reads the OpenAPI document of the server some time after the
+        // registration.
         let status = eventually("operations are documented", async || {
             world.kubectl(&["explain", "ifo.status"]).await
         })
@@ -81,7 +83,7 @@ fn kubectl_explain_describes_every_field() {
             assert!(status.contains(part), "{part} in {status}");
         }
         let all = world.kubectl(&["explain", "ifo", "--recursive"]).await;
-        let all = all.expect("operations are documented");
+        let all = all.expect("operations must be documented");
         assert!(all.contains("subject") && all.contains("ruleSet"), "{all}");
         for path in [
             "ifo.spec.subject.uid",
@@ -91,7 +93,7 @@ fn kubectl_explain_describes_every_field() {
             let field = world
                 .kubectl(&["explain", path])
                 .await
-                .expect("it is documented");
+                .expect("the field must be documented");
             let description = field.split("DESCRIPTION:").nth(1).unwrap_or("").trim();
             assert!(
                 !description.is_empty() && !description.contains("<empty>"),
@@ -105,8 +107,8 @@ fn kubectl_explain_describes_every_field() {
 fn kubectl_get_raw_reads_the_api() {
     shared(async |world| {
         let raw = ["get", "--raw", "/apis/live.ifo.kubevirt.io/v1alpha1"];
-        let list = world.kubectl(&raw).await.expect("discovery works");
-        let list: Value = serde_json::from_str(&list).expect("it is JSON");
+        let list = world.kubectl(&raw).await.expect("discovery must work");
+        let list: Value = serde_json::from_str(&list).expect("discovery must return JSON");
         assert_eq!(list["kind"], "APIResourceList");
         assert_eq!(list["groupVersion"], OPERATION.api_version);
         assert_eq!(
@@ -129,7 +131,7 @@ fn the_openapi_of_the_cluster_has_the_live_group_in_both_versions() {
             let v2 = world.admin.get("/openapi/v2").await.ok();
             let path =
                 "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations";
-            so(v2["paths"].get(path).is_some(), "the path is not there")
+            so(v2["paths"].get(path).is_some(), "the path is missing")
         })
         .await;
         let group = "apis/live.ifo.kubevirt.io/v1alpha1";
@@ -137,19 +139,19 @@ fn the_openapi_of_the_cluster_has_the_live_group_in_both_versions() {
             let v3 = world.admin.get("/openapi/v3").await.ok();
             let url = v3["paths"][group]["serverRelativeURL"].as_str();
             url.map(str::to_owned)
-                .ok_or_else(|| "no such path".to_owned())
+                .ok_or_else(|| "the path is missing".to_owned())
         })
         .await;
         let document = world.admin.get(&url).await.ok();
         let schemas = document["components"]["schemas"].as_object();
-        let schemas = schemas.expect("a document has schemas");
+        let schemas = schemas.expect("the document must have schemas");
         let of_kind = schemas.values().find(|schema| {
             let kinds = &schema["x-kubernetes-group-version-kind"];
             kinds
                 .as_array()
                 .is_some_and(|all| all.iter().any(|it| it["kind"] == OPERATION.kind))
         });
-        let of_kind = of_kind.expect("the kind has a schema");
+        let of_kind = of_kind.expect("the kind must have a schema");
         assert!(of_kind["properties"]["status"].is_object(), "{of_kind}");
         assert!(!text(of_kind, "/description").is_empty(), "{of_kind}");
     });
@@ -174,7 +176,7 @@ fn operations_cannot_be_written() {
         let error = world
             .kubectl(&["delete", "ifos", "--all", "-n", namespace])
             .await
-            .expect_err("they cannot be deleted");
+            .expect_err("kubectl must not be able to delete operations");
         assert!(error.contains("MethodNotAllowed"), "{error}");
         let after = world.operations(namespace).await;
         assert_eq!(after.len(), operations.len(), "{after:?}");
@@ -198,7 +200,7 @@ fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
         };
         only(&first, &operations[0]);
         let version = text(&first, "/metadata/resourceVersion").to_owned();
-        // A change between the pages does not appear in the second page.
+        // An operation that starts between two pages must not appear in the second page.
         world.machine(namespace, "c", "Migrating").await;
         let three = [("a", "Migrating"), ("b", "Migrating"), ("c", "Migrating")];
         let now = world.until_operations(namespace, &three).await;
@@ -213,9 +215,9 @@ fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
         let watch = format!("{path}?watch=1&resourceVersion={version}");
         let mut events = crate::harness::Events::of(&world.admin, &watch)
             .await
-            .expect("a watch");
+            .expect("an administrator must be allowed to watch");
         let event = events
-            .until("an event that is not of a watch gap", |all| {
+            .until("an event with another type than MODIFIED", |all| {
                 let mut events = all.iter();
                 events.find(|event| event["type"] != "MODIFIED").cloned()
             })
@@ -246,7 +248,9 @@ fn the_manifests_are_accepted_without_a_warning() {
     shared(async |world| {
         for folder in ["deploy", "rules"] {
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-            let folder = folder.to_str().expect("the repository's path is UTF-8");
+            let folder = folder
+                .to_str()
+                .expect("the path of the repository is UTF-8");
             let args = [
                 "create",
                 "-k",
@@ -255,7 +259,7 @@ fn the_manifests_are_accepted_without_a_warning() {
                 "--warnings-as-errors",
             ];
             if let Err(error) = world.kubectl(&args).await {
-                // The harness has already installed this object.
+                // Objects that the harness has already installed are not a problem.
                 let other = error
                     .lines()
                     .filter(|line| line.contains("rror") || line.contains("arning"))

@@ -1,33 +1,38 @@
-//! Tests of the components in `deploy/components`: each combination can be rendered, also in another
-//! namespace, and the server runs with what is rendered.
+//! Tests of the kustomize components in `deploy/components`. Each combination must render valid
+//! objects, in the default namespace and in another one. The server must run with the rendered
+//! objects.
 
 mod certificates;
+mod olm;
 
-use crate::harness::{ControlPlane, apart, condition, eventually, kubectl, shared, so, text};
+use crate::harness::{
+    CRD, ControlPlane, Kind, apart, condition, crd, eventually, kubectl, shared, so, text,
+};
 use crate::installation::Cluster;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-const COMPONENTS: [&str; 3] = ["persistence", "network-policy", "replicas"];
+pub const COMPONENTS: [&str; 4] = ["persistence", "network-policy", "replicas", "monitoring"];
 
-/// Sources of the serving certificate. At most one of them can be used.
-const CERTIFICATES: [Option<&str>; 3] = [None, Some("cert-manager"), Some("openshift-service-ca")];
+/// The components that provide a serving certificate. An installation uses at most one of them.
+pub const CERTIFICATES: [Option<&str>; 3] =
+    [None, Some("cert-manager"), Some("openshift-service-ca")];
 
-/// The namespace of the tests' overlays.
-const NAMESPACE: &str = "operations";
+/// The other namespace in which the tests install the server.
+pub const NAMESPACE: &str = "operations";
 
-/// A kustomization outside the repository, as an administrator writes it.
-struct Overlay {
+/// A kustomization in a temporary folder, as an administrator would write it.
+pub struct Overlay {
     folder: tempfile::TempDir,
 }
 
 impl Overlay {
-    /// Writes a kustomization of `base` (`deploy` or `apiservice`) with these components. With
-    /// `namespace`, it also sets another namespace.
-    fn new(base: &str, components: &[&str], namespace: Option<&str>) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let root = folder.path().canonicalize().expect("it exists");
-        // kustomize takes relative paths of folders only.
+    /// Writes a kustomization that uses `base` (`deploy` or `apiservice`) and these components. If
+    /// `namespace` is set, it also moves the objects to this namespace.
+    pub fn new(base: &str, components: &[&str], namespace: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().expect("temporary folders can be created");
+        let root = folder.path().canonicalize().expect("the folder exists");
+        // kustomize accepts only relative paths of folders.
         let up = "../".repeat(root.components().count() - 1);
         let repository = format!("{up}.{}", env!("CARGO_MANIFEST_DIR"));
         let components: Vec<_> = components
@@ -44,23 +49,24 @@ impl Overlay {
             kustomization["transformers"] = json!([transformers]);
         }
         let file = root.join("kustomization.yaml");
-        std::fs::write(file, kustomization.to_string()).expect("the folder is ours");
+        std::fs::write(file, kustomization.to_string()).expect("the folder is writable");
         Self { folder }
     }
 
-    fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         let path = self.folder.path().to_str();
         path.expect("the path of a temporary folder is UTF-8")
     }
 
-    async fn render(&self, program: &Path) -> Vec<Value> {
+    pub async fn render(&self, program: &Path) -> Vec<Value> {
         let yaml = kubectl(program, &["kustomize", self.path()], None).await;
         let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
-        serde_saphyr::from_multiple(&yaml).expect("kubectl prints YAML")
+        serde_saphyr::from_multiple(&yaml).expect("kubectl must print YAML")
     }
 }
 
-fn the<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+/// Returns the object of this kind and name. Fails unless there is exactly one.
+pub fn the<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let mut found = objects
         .iter()
         .filter(|it| it["kind"] == kind && it["metadata"]["name"] == name);
@@ -70,7 +76,7 @@ fn the<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     object
 }
 
-/// All strings in a value.
+/// Returns all strings in a value.
 fn strings(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
@@ -103,13 +109,17 @@ fn every_combination_of_components_renders_in_every_namespace() {
                     check_components(&server, &components);
                     check_namespace(&server, &registration, namespace);
                     check_certificates(&server, &registration, certificates, namespace);
+                    if components.contains(&"monitoring") {
+                        check_monitoring(&server, certificates, namespace);
+                    }
                 }
             }
         }
     });
 }
 
-/// Each component adds its part and removes nothing.
+/// Asserts that the objects of the chosen components exist, and that no component has removed a
+/// flag or variable of the Deployment.
 fn check_components(objects: &[Value], components: &[&str]) {
     let deployment = the(objects, "Deployment", "ifo-apiserver");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -121,18 +131,24 @@ fn check_components(objects: &[Value], components: &[&str]) {
     ] {
         assert!(args.contains(&flag), "{components:?}: {args:?}");
     }
-    let env = container["env"].as_array().expect("there are variables");
+    let env = container["env"]
+        .as_array()
+        .expect("the container must have variables");
     let variable = |name: &str| env.iter().find(|it| it["name"] == name);
     assert!(variable("POD_UID").is_some(), "{components:?}");
     let has = |component: &str| components.contains(&component);
     assert_eq!(variable("PERSISTENCE").is_some(), has("persistence"));
     let kinds: Vec<_> = objects.iter().map(|it| text(it, "/kind")).collect();
     assert_eq!(kinds.contains(&"NetworkPolicy"), has("network-policy"));
+    for kind in ["ServiceMonitor", "PrometheusRule"] {
+        assert_eq!(kinds.contains(&kind), has("monitoring"), "{kind}");
+    }
     let replicas = if has("replicas") { 3 } else { 2 };
     assert_eq!(deployment["spec"]["replicas"], replicas);
 }
 
-/// Each object is in the namespace, except one RoleBinding, and no object names another namespace.
+/// Asserts that each object is in the namespace, and that no object names another namespace. One
+/// RoleBinding must be in `kube-system`.
 fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
     the(server, "Namespace", namespace);
     let binding = "ifo-apiserver-authentication-reader";
@@ -144,7 +160,9 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
         };
         let found = &object["metadata"]["namespace"];
         assert!(found.is_null() || found == expected, "{object}");
-        for subject in object["subjects"].as_array().into_iter().flatten() {
+        let subjects = object["subjects"].as_array().into_iter().flatten();
+        // The ServiceAccount of Prometheus belongs to another installation.
+        for subject in subjects.filter(|subject| subject["name"] != "prometheus-k8s") {
             assert_eq!(subject["namespace"], namespace, "{object}");
         }
     }
@@ -160,8 +178,36 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
     }
 }
 
-/// The Deployment mounts the Secret that the source of certificates writes, and the certificate has
-/// the names that the kube-apiserver verifies.
+/// Asserts that the ServiceMonitor selects the Service, and that Prometheus verifies the certificate
+/// with the CA of its source.
+fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
+    let monitor = &the(server, "ServiceMonitor", "ifo-apiserver")["spec"];
+    let service = the(server, "Service", "ifo-apiserver");
+    let selected = monitor["selector"]["matchLabels"].as_object();
+    for (key, value) in selected.expect("the ServiceMonitor must select by labels") {
+        assert_eq!(&service["metadata"]["labels"][key], value);
+    }
+    let endpoint = &monitor["endpoints"][0];
+    assert_eq!(endpoint["port"], service["spec"]["ports"][0]["name"]);
+    let tls = &endpoint["tlsConfig"];
+    assert_eq!(tls["serverName"], format!("ifo-apiserver.{namespace}.svc"));
+    let ca = match source {
+        None => json!({"secret": {"name": "ifo-apiserver-serving-ca", "key": "tls.crt"}}),
+        Some("cert-manager") => {
+            json!({"secret": {"name": "ifo-apiserver-serving", "key": "ca.crt"}})
+        }
+        Some(_) => {
+            json!({"configMap": {"name": "openshift-service-ca.crt", "key": "service-ca.crt"}})
+        }
+    };
+    assert_eq!(tls["ca"], ca);
+    the(server, "PrometheusRule", "ifo-apiserver");
+    let dashboard = the(server, "ConfigMap", "ifo-dashboard");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+}
+
+/// Asserts that the Deployment mounts the Secret that the chosen component writes, and that the
+/// certificate has the names that the kube-apiserver verifies.
 fn check_certificates(
     server: &[Value],
     registration: &[Value],
@@ -169,7 +215,10 @@ fn check_certificates(
     namespace: &str,
 ) {
     let pod = &the(server, "Deployment", "ifo-apiserver")["spec"]["template"]["spec"];
-    let volumes = pod["volumes"].as_array().expect("there are volumes").iter();
+    let volumes = pod["volumes"]
+        .as_array()
+        .expect("the Pod must have volumes")
+        .iter();
     let mut secrets = volumes.filter_map(|it| it["secret"]["secretName"].as_str());
     let secret = secrets.next();
     let api_service = &registration[0]["metadata"]["annotations"];
@@ -189,7 +238,7 @@ fn check_certificates(
                     format!("ifo-apiserver.{namespace}.svc.cluster.local")
                 ])
             );
-            // Each issuer and its CA belong together.
+            // The certificate names its issuer, and the issuer names its CA.
             let issuer = the(server, "Issuer", text(leaf, "/issuerRef/name"));
             let ca = the(server, "Certificate", text(issuer, "/spec/ca/secretName"));
             assert_eq!(ca["spec"]["isCA"], true);
@@ -215,15 +264,15 @@ fn check_certificates(
     let args = strings(&pod["containers"][0]["args"]);
     for flag in ["--tls-cert-file=", "--tls-private-key-file="] {
         let file = args.iter().find_map(|arg| arg.strip_prefix(flag));
-        let file = PathBuf::from(file.expect("the server reads the certificate"));
+        let file = PathBuf::from(file.expect("the Deployment must set this flag"));
         let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
         let folder = file.parent().and_then(Path::to_str);
         assert!(mounts.iter().any(|it| it["mountPath"].as_str() == folder));
     }
 }
 
-/// The objects of the installation that still exist, except CRDs. The Namespace is not listed by
-/// kind because its name is known.
+/// Returns the names of the installed objects that still exist. CRDs and the Namespace are not
+/// included.
 async fn remaining(cluster: &Cluster<'_>) -> String {
     let kinds = "clusterroles,clusterrolebindings,roles,rolebindings,services,deployments,\
                  serviceaccounts,secrets,networkpolicies,poddisruptionbudgets,apiservices,leases";
@@ -236,9 +285,51 @@ async fn remaining(cluster: &Cluster<'_>) -> String {
         found += &cluster
             .kubectl(&[&labelled[..], &[label]].concat())
             .await
-            .expect("objects can be listed");
+            .expect("an administrator must be allowed to list");
     }
     found
+}
+
+/// Creates CRDs with the kinds of prometheus-operator that the component `monitoring` uses.
+async fn define_monitoring_kinds(cluster: &Cluster<'_>) {
+    let kinds = [
+        ("ServiceMonitor", "servicemonitors"),
+        ("PrometheusRule", "prometheusrules"),
+    ];
+    for (kind, plural) in kinds {
+        let kind = Kind {
+            api_version: "monitoring.coreos.com/v1",
+            kind,
+            plural,
+        };
+        let definition = crd(&kind, "Namespaced");
+        cluster.admin.post(&CRD.path(None), &definition).await.ok();
+        let name = format!("crd/{plural}.monitoring.coreos.com");
+        let established = ["wait", "--for=condition=Established", "--timeout=1m", &name];
+        let established = cluster.kubectl(&established).await;
+        established.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Asserts that the Prometheus of kube-prometheus and that of OpenShift may find the replicas and
+/// read their metrics.
+async fn check_rights_of_prometheus(cluster: &Cluster<'_>) {
+    for installation in ["monitoring", "openshift-monitoring"] {
+        let account = format!("system:serviceaccount:{installation}:prometheus-k8s");
+        for (verb, target) in [
+            ("get", "/metrics"),
+            ("watch", "services"),
+            ("watch", "endpoints"),
+            ("watch", "endpointslices.discovery.k8s.io"),
+            ("watch", "pods"),
+        ] {
+            let args = ["auth", "can-i", verb, target, "-n", NAMESPACE];
+            let args = [&args[..], &["--as", &account]].concat();
+            let answer = cluster.kubectl(&args).await;
+            let answer = answer.unwrap_or_else(|error| panic!("{account}: {verb}: {error}"));
+            assert_eq!(answer.trim(), "yes", "{account}: {verb} {target}");
+        }
+    }
 }
 
 #[test]
@@ -249,8 +340,10 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         for crds in ["deploy/crd", "deploy/crd-persistence"] {
             cluster.with_folder("apply", crds).await;
         }
+        define_monitoring_kinds(&cluster).await;
         let server_overlay = Overlay::new("deploy", &COMPONENTS, Some(NAMESPACE));
         cluster.with_folder("apply", server_overlay.path()).await;
+        check_rights_of_prometheus(&cluster).await;
         let server = cluster.server().await;
         let registration = Overlay::new("apiservice", &[], Some(NAMESPACE));
         cluster.register_with(registration.path(), &server).await;
@@ -261,9 +354,10 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         })
         .await;
 
-        // A user of this namespace sees the operations on cluster-scoped subjects there.
+        // The rule pack detects the rollout of the server's own Deployment, which never completes
+        // here, because no node runs its Pods.
         cluster.with_folder("apply", "rules/generic").await;
-        let listed = eventually("the Deployment is an operation", async || {
+        let listed = eventually("the rollout of the Deployment is listed", async || {
             let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
             let listed = cluster.kubectl(&args).await?;
             so(listed.contains("ifo-apiserver-rollout"), &listed)?;
@@ -279,7 +373,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         let gone = cluster.kubectl(&gone).await;
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
         cluster.a_namespace_can_be_deleted("after").await;
-        // The ClusterRoles of the rule packs belong to the rule sets, which stay.
+        // The rule sets still exist, and so do the ClusterRoles of their packs. They are deleted
+        // before the remaining objects are listed.
         cluster.with_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });

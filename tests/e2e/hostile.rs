@@ -1,22 +1,23 @@
-//! Tests with rule sets, subjects and requests that are designed to do harm.
+//! Tests with hostile input: rule sets, watched objects and requests that are designed to use up
+//! the memory or the processor time of the server. Other users must not be affected.
 
 mod connections;
+mod http2_client;
 mod memory;
 mod streams;
-mod wire;
 
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
 
-/// Expressions with an unexpectedly high cost. Each has at most the 4,096 characters that the
-/// schema accepts.
-fn hostile() -> Vec<String> {
+/// Returns expressions that are invalid or expensive. Each has at most 4,096 characters, which is
+/// the limit of the schema of rule sets.
+fn hostile_expressions() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
-    // 10^12 steps.
+    // An evaluation of this expression would take 10^12 steps.
     let nested = (0..12).fold("false".to_owned(), |inner, depth| {
         format!("{ten}.exists(x{depth}, {inner})")
     });
-    // A list that doubles at each of 40 levels.
+    // This expression creates a list whose length doubles 40 times.
     let doubling = (0..40).fold("[1]".to_owned(), |inner, depth| {
         format!("[{inner}].map(x{depth}, x{depth} + x{depth})[0]")
     });
@@ -57,15 +58,15 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
         let namespace = world.namespace("hostile").await;
         let good = world.namespace("good").await;
         world.ready_rule_set(&migrating(good)).await;
-        let victim = json!({
-            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "victim"},
+        let subject = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "subject"},
             "status": {"printableStatus": "Migrating"},
             "regex": format!("({}){{1000}}", "(a{1000})"),
             "big": (0..2000).map(|number| format!("text {number}")).collect::<Vec<_>>(),
         });
-        world.create(&VM, Some(namespace), &victim).await;
+        world.create(&VM, Some(namespace), &subject).await;
 
-        let expressions = hostile();
+        let expressions = hostile_expressions();
         assert!(expressions.iter().all(|it| it.len() <= 4096));
         let name = |number: usize| format!("{namespace}-{number}");
         let requests = (0..100).map(|number| {
@@ -76,13 +77,13 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
         });
         futures::future::join_all(requests).await;
 
-        // Another rule set of the same target keeps working.
+        // Another rule set that watches the same resource must still detect operations.
         world.machine(good, "a", "Migrating").await;
         world.until_operations(good, &[("a", "Migrating")]).await;
 
         for number in 0..100 {
             let rule_set = world
-                .rule_set_until(&name(number), "a verdict", |it| {
+                .rule_set_until(&name(number), "Ready, or the reason why it is not", |it| {
                     let ready = condition(it, "Ready");
                     let failures = ["InvalidRule", "EvaluationFailed", "Throttled"];
                     ready["status"] == "True" || failures.iter().any(|it| ready["reason"] == *it)
@@ -94,11 +95,12 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
                 assert!(message.len() < 2000, "{message}");
             }
         }
-        // A rule set that compiles but costs too much is throttled, and its status says so.
-        let stopped = [6, 12, 13];
-        for number in stopped {
+        // These three expressions are expensive. If they compile, their evaluation must be stopped
+        // at the cost limit, and the status of the rule set must report this.
+        let expensive = [6, 12, 13];
+        for number in expensive {
             let rule_set = world
-                .rule_set_until(&name(number), "stopped or refused", |it| {
+                .rule_set_until(&name(number), "EvaluationFailed or InvalidRule", |it| {
                     condition(it, "EvaluationFailed")["status"] == "True"
                         || condition(it, "InvalidRule")["status"] == "True"
                 })
@@ -129,15 +131,15 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
     });
 }
 
-/// The settings of a server that writes no custom resources.
-const UNWRITTEN: [(&str, &str); 1] = [("PERSISTENCE", "off")];
+/// Environment variables of a server that writes no custom resources.
+const WITHOUT_PERSISTENCE: [(&str, &str); 1] = [("PERSISTENCE", "off")];
 
-/// The peak resident memory of a process, in bytes. 0 if the system does not report it.
+/// Returns the peak resident memory of a process in bytes, or 0 if the system does not report it.
 pub fn peak_memory(pid: u32) -> u64 {
     resident(pid, "VmHWM:")
 }
 
-/// A number from the status of a process, in bytes. 0 if the system does not report it.
+/// Returns the value of this line in `/proc/PID/status` in bytes, or 0 if there is no such line.
 fn resident(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let found = status.lines().find_map(|line| line.strip_prefix(name));

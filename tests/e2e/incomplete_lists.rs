@@ -1,10 +1,13 @@
-//! Tests that an empty list is not treated as a quiet cluster if a rule does not work.
+//! Tests of incomplete lists of operations. If a rule set does not work, operations may be missing.
+//! Then the plugin and kubectl must print a warning, and `kubectl ifo wait` must not report that
+//! nothing is in flight.
 
 use crate::harness::{VM, World, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
 use serde_json::json;
 
-/// The warnings of kubectl for a list of operations in a namespace.
+/// Lists the operations of a namespace with kubectl, and returns its standard error, which contains
+/// the warnings.
 async fn kubectl_warning(world: &World, namespace: &str, user: Option<&str>) -> String {
     let kubectl = &world.control_plane.state.kubectl;
     let mut command = tokio::process::Command::new(kubectl);
@@ -13,14 +16,14 @@ async fn kubectl_warning(world: &World, namespace: &str, user: Option<&str>) -> 
     if let Some(user) = user {
         command.args(["--as", user]);
     }
-    let output = command.output().await.expect("kubectl starts");
-    let said = String::from_utf8(output.stderr).expect("text");
-    assert!(output.status.success(), "{said}");
-    said
+    let output = command.output().await.expect("kubectl must start");
+    let warning = String::from_utf8(output.stderr).expect("kubectl prints UTF-8");
+    assert!(output.status.success(), "{warning}");
+    warning
 }
 
 #[test]
-fn failing_rule_prevents_a_report_of_idle() {
+fn wait_does_not_succeed_while_a_rule_fails() {
     shared(async |world| {
         let namespace = world.namespace("incomplete").await;
         let elsewhere = world.namespace("incomplete-beside").await;
@@ -49,9 +52,12 @@ fn failing_rule_prevents_a_report_of_idle() {
                 && message.contains("rules[Running].expression"),
             "{message}"
         );
-        assert!(!message.contains("Stopped"), "no value: {message}");
+        assert!(
+            !message.contains("Stopped"),
+            "the message must not contain a value of the object: {message}"
+        );
         let table = world.kubectl(&["get", "ors", namespace]).await;
-        let table = table.expect("it is there");
+        let table = table.expect("kubectl must list the rule set");
         assert!(
             table.contains("False") && table.contains("EvaluationFailed"),
             "{table}"
@@ -76,7 +82,7 @@ fn failing_rule_prevents_a_report_of_idle() {
         )
         .await;
         assert_eq!(here.code, 3, "{}", here.err);
-        // In the other namespace, all detections are known.
+        // In the other namespace, the rule fails on no object, so `wait` succeeds.
         let there = run(
             world,
             &["wait", "-c", namespace, "-n", elsewhere, "--timeout=3m"],
@@ -100,7 +106,7 @@ fn failing_rule_prevents_a_report_of_idle() {
         let warning = kubectl_warning(world, elsewhere, None).await;
         assert!(!warning.contains(namespace), "{warning}");
 
-        // The object changes and can be evaluated again. The rule no longer matches it.
+        // The object changes, so that the rule can be evaluated again. It does not match.
         world.set_status(namespace, "a", "").await;
         let patch = json!({"status": {"printableStatus": null}});
         let path = format!("{}/a", VM.path(Some(namespace)));
@@ -144,7 +150,7 @@ fn failing_message_expression_does_not_block_wait() {
 }
 
 #[test]
-fn tenant_who_may_not_read_rule_sets_is_warned_without_names() {
+fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
     shared(async |world| {
         let namespace = world.namespace("incomplete-tenant").await;
         let mut broken = rule_set(namespace, &VM, &[("Migrating", "object.nonsense(")]);
@@ -164,27 +170,33 @@ fn tenant_who_may_not_read_rule_sets_is_warned_without_names() {
                 namespace,
             ],
         ] {
-            world.kubectl(args).await.expect("it is granted");
+            world
+                .kubectl(args)
+                .await
+                .expect("an administrator may grant rights");
         }
         let wait = ["wait", "--as", &user, "-n", namespace, "--timeout=0"];
         let mut working = migrating(namespace);
         working["metadata"]["name"] = json!(format!("{namespace}-works"));
         world.ready_rule_set(&working).await;
-        eventually("the tenant relies on the warning", async || {
+        eventually("wait succeeds for the tenant", async || {
             let said = run(world, &wait).await;
             (said.code == 0).then_some(()).ok_or(said.err)
         })
         .await;
 
         world.create(&crate::harness::RULE_SET, None, &broken).await;
-        let warned = eventually("the tenant is warned", async || {
-            let said = run(world, &wait).await;
-            if said.code == 3 {
-                Ok(said.err)
-            } else {
-                Err(said.out)
-            }
-        })
+        let warned = eventually(
+            "wait reports an incomplete list to the tenant",
+            async || {
+                let said = run(world, &wait).await;
+                if said.code == 3 {
+                    Ok(said.err)
+                } else {
+                    Err(said.out)
+                }
+            },
+        )
         .await;
         assert!(
             warned.contains("not working, operations may be missing") && !warned.contains(" ("),
@@ -204,7 +216,7 @@ fn tenant_who_may_not_read_rule_sets_is_warned_without_names() {
 }
 
 #[test]
-fn unknown_resource_of_an_installed_group_is_a_typo_and_a_missing_group_is_not() {
+fn an_unknown_resource_in_an_installed_group_is_reported_and_a_missing_group_is_not() {
     shared(async |world| {
         let namespace = world.namespace("incomplete-typo").await;
         let mut typo = migrating(namespace);

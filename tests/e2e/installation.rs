@@ -1,17 +1,18 @@
-//! Tests of the steps in docs/installation.md with the real kubectl, each on a new control plane.
-//! There is no kubelet, so no Pod of the Deployment runs, as with a missing image. The tests start
-//! the server themselves.
+//! Tests of the steps in docs/installation.md with the real kubectl. Each test has a new control
+//! plane. There is no kubelet, so the Pods of the Deployment never run. The tests start the server
+//! as a process instead.
 
 use crate::harness::{
     Caller, ControlPlane, Kind, OPERATION, RULE_SET, Server, administrator, apart, condition, crd,
-    eventually, kubeconfig_of, kubectl, rule_set, so, text,
+    credentials, eventually, front_proxy, kubeconfig_of, kubectl, rule_set, so, text,
 };
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 
-/// The target of the pack `rules/cert-manager`.
+/// The kind that the rule sets in `rules/cert-manager` watch.
 const CERTIFICATE: Kind = Kind {
     api_version: "cert-manager.io/v1",
     kind: "Certificate",
@@ -23,6 +24,7 @@ const POD: Kind = Kind {
     plural: "pods",
 };
 
+/// A new cluster, and the steps of an installation on it.
 pub struct Cluster<'a> {
     pub control_plane: &'a ControlPlane,
     pub admin: Caller,
@@ -44,32 +46,49 @@ impl<'a> Cluster<'a> {
         kubectl(&self.control_plane.state.kubectl, args, None).await
     }
 
-    /// `kubectl apply -k` or `kubectl delete -k`.
+    /// Runs `kubectl apply -k` or `kubectl delete -k` with a folder of the repository. `verb` is
+    /// `apply` or `delete`. Fails if kubectl fails.
     pub async fn with_folder(&self, verb: &str, folder: &str) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let folder = folder.to_str().expect("the repository's path is UTF-8");
-        let done = self.kubectl(&[verb, "-k", folder]).await;
-        done.unwrap_or_else(|error| panic!("{error}"))
+        let folder = folder
+            .to_str()
+            .expect("the path of the repository is UTF-8");
+        let output = self.kubectl(&[verb, "-k", folder]).await;
+        output.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Starts the server with the flags and rights of the installed Deployment, at the address of
-    /// the Service.
+    /// Applies objects as `kubectl apply --server-side` does.
+    pub async fn try_apply(&self, objects: &[Value]) -> Result<(), String> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+        let args = ["apply", "--server-side", "-f", "-"];
+        let applied = kubectl(&self.control_plane.state.kubectl, &args, Some(list));
+        applied.await.map(|_| ())
+    }
+
+    /// Deletes objects, and waits until they are gone.
+    pub async fn delete_all(&self, objects: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+        let args = ["delete", "-f", "-"];
+        let deleted = kubectl(&self.control_plane.state.kubectl, &args, Some(list));
+        deleted.await.expect("the objects must exist");
+    }
+
+    /// Returns the objects that `kubectl kustomize` prints for a folder of the repository.
+    pub async fn rendered(&self, folder: &str) -> Vec<Value> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let folder = folder
+            .to_str()
+            .expect("the path of the repository is UTF-8");
+        let yaml = self.kubectl(&["kustomize", folder]).await;
+        let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
+        serde_saphyr::from_multiple(&yaml).expect("kubectl must print YAML")
+    }
+
+    /// Starts the server as a process, with the flags and rights of the installed Deployment.
+    /// Changes the Service so that the kube-apiserver connects to this process.
     pub async fn server(&self) -> Server {
-        let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
-        let found = self
-            .kubectl(&[&args[..], &["ifo-apiserver"]].concat())
-            .await;
-        let deployment: Value =
-            serde_json::from_str(&found.expect("it is installed")).expect("JSON");
-        let account = text(&deployment, "/spec/template/spec/serviceAccountName");
-        let dir = &self.control_plane.state.dir;
-        let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
-        let account = (self.namespace, account);
-        // Remains of an earlier server.
-        let _ = std::fs::remove_file(dir.join("port"));
-        kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
-        let server = Server::start(dir, &deployment, &kubeconfig).await;
-        let leads = json!({"spec": {
+        let server = self.unrouted_server().await;
+        let loopback = json!({"spec": {
             "type": "ExternalName", "externalName": "localhost",
             "ports": [{"name": "https", "port": server.port()}],
         }});
@@ -81,25 +100,45 @@ impl<'a> Cluster<'a> {
             self.namespace,
             "--type=merge",
             "-p",
-            &leads.to_string(),
+            &loopback.to_string(),
         ])
         .await
-        .expect("the Service can be changed");
+        .expect("an administrator may change the Service");
         server
     }
 
-    /// Registers the server with its port on this machine.
+    /// Starts the server as [`Self::server`] does, but does not change the Service.
+    pub async fn unrouted_server(&self) -> Server {
+        let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
+        let found = self
+            .kubectl(&[&args[..], &["ifo-apiserver"]].concat())
+            .await;
+        let deployment: Value =
+            serde_json::from_str(&found.expect("the Deployment must be installed"))
+                .expect("kubectl must print JSON");
+        let account = text(&deployment, "/spec/template/spec/serviceAccountName");
+        let dir = &self.control_plane.state.dir;
+        let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
+        let account = (self.namespace, account);
+        // An earlier server may have left this file.
+        let _ = std::fs::remove_file(dir.join("port"));
+        kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
+        Server::start(dir, &deployment, &kubeconfig).await
+    }
+
+    /// Registers the server: applies the kustomization in `apiservice`, sets the port of the
+    /// process, and waits until operations are served.
     pub async fn register(&self, server: &Server) {
         self.register_with("apiservice", server).await;
     }
 
-    /// The same with another kustomization of the registration.
+    /// Registers the server as [`Self::register`] does, with the kustomization in another folder.
     pub async fn register_with(&self, folder: &str, server: &Server) {
         self.apply_registration(folder, server).await;
         self.until_served().await;
     }
 
-    /// Applies a kustomization of the registration, with the port of the server on this machine.
+    /// Applies a kustomization with the APIService, and sets the port of the server process in it.
     pub async fn apply_registration(&self, folder: &str, server: &Server) {
         self.with_folder("apply", folder).await;
         let port = json!({"spec": {"service": {"port": server.port()}}});
@@ -112,10 +151,10 @@ impl<'a> Cluster<'a> {
             &port.to_string(),
         ])
         .await
-        .expect("the APIService can be changed");
+        .expect("an administrator may change the APIService");
     }
 
-    /// Waits until the kube-apiserver reaches the server.
+    /// Waits until the kube-apiserver returns operations from the server.
     pub async fn until_served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
@@ -124,14 +163,18 @@ impl<'a> Cluster<'a> {
         .await;
     }
 
-    /// Creates and deletes a namespace. kubectl waits for the deletion.
+    /// Asserts that a namespace can be created and deleted. kubectl waits until the namespace is
+    /// gone.
     pub async fn a_namespace_can_be_deleted(&self, name: &str) {
         for args in [["create", "namespace", name], ["delete", "namespace", name]] {
-            self.kubectl(&args).await.expect("it is not held up");
+            self.kubectl(&args)
+                .await
+                .expect("the namespace must be created and deleted");
         }
     }
 
-    async fn rule_sets(&self) -> Vec<String> {
+    /// Returns the names of all rule sets.
+    pub async fn rule_sets(&self) -> Vec<String> {
         let list = self.admin.get(&RULE_SET.path(None)).await.ok();
         let items = list["items"].as_array().expect("a list has items");
         let name = |it: &Value| text(it, "/metadata/name").to_owned();
@@ -148,37 +191,39 @@ impl<'a> Cluster<'a> {
         .await
     }
 
-    /// `kubectl auth can-i` for the server.
+    /// Returns true if the ServiceAccount of the server has this right in all namespaces.
     async fn server_may(&self, verb: &str, resource: &str) -> bool {
         let args = ["auth", "can-i", verb, resource, "-A", "--as", ACCOUNT];
-        let said = self.kubectl(&args).await;
-        match &said {
+        let output = self.kubectl(&args).await;
+        match &output {
             Ok(text) if text.trim() == "yes" => true,
             Err(text) if text.trim_end().ends_with("no") => false,
             other => panic!("{other:?}"),
         }
     }
 
-    /// The rules of a ClusterRole.
+    /// Returns the rules of a ClusterRole.
     async fn rules_of(&self, role: &str) -> Value {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}");
         self.admin.get(&path).await.ok()["rules"].take()
     }
 
+    /// Returns the APIService, or None if it does not exist.
     pub async fn registration(&self) -> Option<Value> {
         let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
         let answer = self.admin.get(path).await;
         (answer.code != 404).then(|| answer.ok())
     }
 
-    /// Errors and warnings in the server's log, except those about gaps of feeds.
-    fn complaints(&self) -> Vec<String> {
+    /// Returns the errors and warnings in the server's log, except warnings about interrupted
+    /// watches.
+    fn errors_and_warnings(&self) -> Vec<String> {
         let log = self.control_plane.state.dir.join("ifo-apiserver.log");
-        let log = std::fs::read_to_string(log).expect("the server has a log");
-        let bad = |line: &&str| {
+        let log = std::fs::read_to_string(log).expect("the server writes a log");
+        let is_error = |line: &&str| {
             (line.contains("ERROR") || line.contains("WARN")) && !line.contains(": gap source=")
         };
-        log.lines().filter(bad).map(str::to_owned).collect()
+        log.lines().filter(is_error).map(str::to_owned).collect()
     }
 }
 
@@ -197,12 +242,12 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
             "--timeout=1s",
         ];
         let waited = cluster.kubectl(&wait).await;
-        let why = waited.expect_err("its image is missing");
+        let why = waited.expect_err("no kubelet runs the Deployment");
         assert!(why.contains("timed out waiting"), "{why}");
         assert_eq!(cluster.registration().await, None);
         cluster.a_namespace_can_be_deleted("before").await;
 
-        // No rule set has a target yet.
+        // No rule set is installed, so the server has no right to read any resource for one.
         assert!(!cluster.server_may("list", "pods").await);
         assert_eq!(cluster.rules_of("ifo-targets").await, Value::Null);
         let server = cluster.server().await;
@@ -210,18 +255,18 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
         cluster
             .kubectl(&["get", "ifos", "-A"])
             .await
-            .expect("operations are served");
+            .expect("operations must be served");
         cluster.a_namespace_can_be_deleted("during").await;
-        one_pack_grants_its_targets_and_nothing_else(&cluster).await;
+        check_rights_of_a_pack(&cluster).await;
 
         // The registration is deleted and created while the server runs.
-        let before = cluster.complaints();
+        let before = cluster.errors_and_warnings();
         cluster.with_folder("delete", "apiservice").await;
         cluster.a_namespace_can_be_deleted("unregistered").await;
         cluster.register(&server).await;
-        assert_eq!(cluster.complaints(), before);
+        assert_eq!(cluster.errors_and_warnings(), before);
 
-        // The steps in reverse order.
+        // The server is removed with the same steps in reverse order.
         let rule_sets = cluster.rule_sets().await;
         assert_eq!(rule_sets, ["certificate-rules", "own"]);
         cluster.with_folder("delete", "apiservice").await;
@@ -234,8 +279,9 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
     });
 }
 
-/// With `rules/cert-manager`, and with a rule set for pods without the necessary right.
-async fn one_pack_grants_its_targets_and_nothing_else(cluster: &Cluster<'_>) {
+/// Asserts that the rule pack `rules/cert-manager` gives the server the right to read certificates,
+/// and no other right. A rule set that watches Pods must report that the server may not read them.
+async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     let definition = crd(&CERTIFICATE, "Namespaced");
     let crds = crate::harness::CRD.path(None);
     cluster.admin.post(&crds, &definition).await.ok();
@@ -269,17 +315,18 @@ async fn one_pack_grants_its_targets_and_nothing_else(cluster: &Cluster<'_>) {
     assert!(message.contains("`kubectl ifo rules roles`"), "{message}");
 }
 
-/// The steps in a different order than documented.
-async fn a_server_that_finds_everything_later(cluster: &Cluster<'_>) -> Server {
+/// Installs the server before the CRDs that it needs. It must work as soon as the CRDs exist.
+/// Returns the server.
+async fn install_in_another_order(cluster: &Cluster<'_>) -> Server {
     cluster.with_folder("apply", "deploy/persistence").await;
     let server = cluster.server().await;
     let missing = "their CRD is not installed: kubectl apply -k deploy/crd";
-    let said = |what: &str| {
-        let all = cluster.complaints();
-        all.iter().filter(|line| line.contains(what)).count()
+    let count = |text: &str| {
+        let all = cluster.errors_and_warnings();
+        all.iter().filter(|line| line.contains(text)).count()
     };
     eventually("the missing CRD is logged", async || {
-        so(said(missing) > 0, cluster.complaints())
+        so(count(missing) > 0, cluster.errors_and_warnings())
     })
     .await;
     cluster.a_namespace_can_be_deleted("unequipped").await;
@@ -289,26 +336,88 @@ async fn a_server_that_finds_everything_later(cluster: &Cluster<'_>) -> Server {
     cluster.register(&server).await;
     eventually("the registration has the condition", async || {
         let found = cluster.registration().await.unwrap_or_default();
-        let kept = condition(&found, "OperationsPersisted");
-        so(kept["status"] == "True", &found["status"])
+        let persisted = condition(&found, "OperationsPersisted");
+        so(persisted["status"] == "True", &found["status"])
     })
     .await;
-    assert_eq!(said(missing), 1, "{:?}", cluster.complaints());
-    assert_eq!(said("cannot be written"), 0, "{:?}", cluster.complaints());
+    assert_eq!(count(missing), 1, "{:?}", cluster.errors_and_warnings());
+    assert_eq!(
+        count("cannot be written"),
+        0,
+        "{:?}",
+        cluster.errors_and_warnings()
+    );
     server
 }
 
 #[test]
-fn deleting_the_server_first_also_deletes_only_its_registration() {
+fn both_replicas_are_ready_before_the_server_is_registered() {
+    apart("unregistered", async |control_plane| {
+        let cluster = Cluster::of(control_plane).await;
+        cluster.with_folder("apply", "deploy/crd").await;
+        cluster.with_folder("apply", "deploy").await;
+        let path = "/apis/apps/v1/namespaces/ifo-system/deployments/ifo-apiserver";
+        let deployment = cluster.admin.get(path).await.ok();
+        let mut replicas = Vec::new();
+        for name in ["a", "b"] {
+            let dir = control_plane.state.dir.join(name);
+            std::fs::create_dir_all(&dir).expect("the run's folder is ours");
+            let kubeconfig = dir.join("kubeconfig");
+            let url = &control_plane.state.server;
+            let account = ("ifo-system", "ifo-apiserver");
+            credentials(control_plane, url, &cluster.admin, account, &kubeconfig).await;
+            let mut replica = Server::start_unready(&dir, &deployment, &kubeconfig);
+            replica.until_ready().await;
+            replicas.push((dir, replica));
+        }
+        let (dir, follower) = &replicas[1];
+        eventually("the follower cannot verify the leader", async || {
+            let log = std::fs::read_to_string(dir.join("ifo-apiserver.log"));
+            so(
+                log.unwrap_or_default().contains("not registered"),
+                "another log",
+            )
+        })
+        .await;
+        // The Deployment is available only if both replicas stay ready. The follower would become
+        // unready 10 s after its last contact with the leader.
+        let probe = Caller::new(follower.stranger());
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(13) {
+            let answer = probe.get("/readyz?exclude=informer-sync").await;
+            assert_eq!(answer.code, 200, "{answer:?}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        // It has not copied the operations, so it must not return an empty list.
+        let client = front_proxy(control_plane, follower.stranger());
+        let admin = [
+            ("X-Remote-User", "admin"),
+            ("X-Remote-Group", "system:masters"),
+        ];
+        let answer = client.get_with(&OPERATION.path(None), &admin).await;
+        assert_eq!(answer.code, 429, "{answer:?}");
+
+        cluster.with_folder("apply", "apiservice").await;
+        eventually("the follower has the operations", async || {
+            let answer = client.get_with(&OPERATION.path(None), &admin).await;
+            so(answer.code == 200, answer)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_history() {
     apart("removal", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
-        let mut server = a_server_that_finds_everything_later(&cluster).await;
+        let mut server = install_in_another_order(&cluster).await;
         cluster.with_folder("apply", "rules/generic").await;
         let rule_sets = cluster.rule_sets().await;
         assert!(rule_sets.len() > 5, "{rule_sets:?}");
-        // The Deployment of the server itself is an operation in flight, because no node runs it.
+        // The rule pack detects the rollout of the server's own Deployment. This operation is in
+        // flight, because no node runs the Pods of the Deployment.
         let records = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
-        let record = eventually("an operation is written", async || {
+        let record = eventually("an operation is written as a custom resource", async || {
             let list = cluster.admin.get(records).await.ok();
             let first = list["items"][0]["metadata"]["uid"].clone();
             so(first.is_string(), &list)?;
@@ -322,14 +431,15 @@ fn deleting_the_server_first_also_deletes_only_its_registration() {
         })
         .await;
 
-        // The obvious command without the step before it. The kubelet would end the server.
+        // An administrator may forget to delete the registration first. `kubectl delete -k` must
+        // then delete it, too. The test kills the server, as the kubelet would do.
         server.kill().await;
         cluster.with_folder("delete", "deploy/persistence").await;
         assert_eq!(cluster.registration().await, None);
         cluster.a_namespace_can_be_deleted("after").await;
         assert_eq!(cluster.rule_sets().await, rule_sets);
         let kept = cluster.admin.get(records).await.ok();
-        let mut kept = kept["items"].as_array().expect("a list").iter();
+        let mut kept = kept["items"].as_array().expect("a list has items").iter();
         assert!(kept.any(|it| it["metadata"]["uid"] == record));
 
         // The server can be installed again.

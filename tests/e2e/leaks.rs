@@ -1,14 +1,15 @@
-//! Tests that values of an object are never shown to users who may not read it.
+//! Tests that values of a watched object never appear in the status of rule sets, in the log or in
+//! metrics, because users who may not read the object may read these.
 
 use crate::harness::{
-    CRD, Kind, OPERATION, RULE_SET, World, condition, crd, eventually, rule_set, shared, so,
+    CRD, Kind, OPERATION, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
 };
 use serde_json::{Value, json};
 
-/// A part of every text value of the object.
+/// Text that is part of each string in the object.
 const MARKER: &str = "zqxvalue";
 
-/// Every number of the object.
+/// The number that the object contains.
 const NUMBER: u64 = 918_273_645;
 
 /// The kind of the object. No other test uses it.
@@ -18,14 +19,14 @@ const VAULT: Kind = Kind {
     plural: "vaults",
 };
 
-/// The kind whose rule set is edited.
+/// The kind of the test that edits a rule set. No other test uses it.
 const LEDGER: Kind = Kind {
     api_version: "leaks.example.com/v1",
     kind: "Ledger",
     plural: "ledgers",
 };
 
-/// Installs a kind, and lets the server read it.
+/// Installs the CRD of a kind, and gives the server the right to read its objects.
 async fn install(world: &World, kind: &Kind) {
     world.create(&CRD, None, &crd(kind, "Namespaced")).await;
     let role = json!({
@@ -56,8 +57,8 @@ async fn install(world: &World, kind: &Kind) {
     world.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Creates an object when its kind is served.
-async fn make(world: &World, kind: &Kind, namespace: &str, object: &Value) {
+/// Creates an object. Waits until its kind is served.
+async fn create_when_served(world: &World, kind: &Kind, namespace: &str, object: &Value) {
     let path = kind.path(Some(namespace));
     eventually(&format!("{} can be created", kind.kind), async || {
         let answer = world.admin.post(&path, object).await;
@@ -74,18 +75,18 @@ async fn metrics(world: &World) -> String {
     world.front_proxy().get_with("/metrics", &admin).await.text
 }
 
-/// The number of times that the server has listed a kind.
+/// Returns how often the server has listed the objects of a kind.
 async fn relists(world: &World, kind: &Kind) -> u64 {
     let metrics = metrics(world).await;
     let of_kind =
         |line: &&str| line.starts_with("ifo_feed_relists_total") && line.contains(kind.plural);
     let line = metrics.lines().find(of_kind);
-    let line = line.unwrap_or_else(|| panic!("none of {} in {metrics}", kind.plural));
+    let line = line.unwrap_or_else(|| panic!("no metric about {} in {metrics}", kind.plural));
     let (_, count) = line.rsplit_once(' ').expect("a metric has a value");
     count.parse().expect("a counter is a number")
 }
 
-/// A rule set for each way in which a rule can fail on the object.
+/// Returns rule sets whose rules fail on the object, each in another way.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),
@@ -132,6 +133,7 @@ fn failing(prefix: &str) -> Vec<Value> {
     .collect()
 }
 
+/// Returns the object. Its values must not appear anywhere.
 fn vault() -> Value {
     json!({
         "apiVersion": VAULT.api_version, "kind": VAULT.kind, "metadata": {
@@ -150,7 +152,7 @@ fn vault() -> Value {
 fn assert_no_value(what: &str, text: &str) {
     for quoted in [MARKER.to_owned(), NUMBER.to_string()] {
         let line = text.lines().find(|line| line.contains(&quoted));
-        assert_eq!(line, None, "{what} quotes {quoted}");
+        assert_eq!(line, None, "{what} must not contain {quoted}");
     }
 }
 
@@ -160,8 +162,9 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let names = world.namespace("leaks").await;
         let namespace = world.namespace("zqxsubject").await;
         install(world, &VAULT).await;
-        make(world, &VAULT, namespace, &vault()).await;
-        // A rule set that does not fail. Users who may read operations may read this value.
+        create_when_served(world, &VAULT, namespace, &vault()).await;
+        // This rule set does not fail. Its author has decided that users who may read operations
+        // may read this value.
         let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
         world.ready_rule_set(&shown).await;
@@ -170,7 +173,7 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
             world.create(&RULE_SET, None, rule_set).await;
         }
         for rule_set in &rule_sets {
-            let name = rule_set["metadata"]["name"].as_str().expect("a name");
+            let name = text(rule_set, "/metadata/name");
             let failed = world
                 .rule_set_until(name, "EvaluationFailed", |it| {
                     condition(it, "EvaluationFailed")["status"] == "True"
@@ -181,7 +184,7 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
             assert!(!status.contains("zqxsubject"), "{status}");
         }
         let path = OPERATION.path(Some(namespace));
-        let operations = eventually("the value is shown to its readers", async || {
+        let operations = eventually("the value in the message of an operation", async || {
             let text = world.admin.get(&path).await.text;
             so(text.contains("zqxvalue is secret"), &text)?;
             Ok(text)
@@ -193,9 +196,9 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         assert_no_value("a metric", &metrics);
         assert!(!metrics.contains("zqxsubject"), "{metrics}");
         let log = world.control_plane.state.dir.join("ifo-apiserver.log");
-        let log = std::fs::read_to_string(log).expect("the server has a log");
+        let log = std::fs::read_to_string(log).expect("the server writes a log");
         assert_no_value("the log", &log);
-        // The log names the object on which a rule fails.
+        // The log must name the object on which a rule fails. Only administrators read the log.
         let failed = |line: &&str| line.contains("a rule failed") && line.contains("zqxsubject");
         assert!(
             log.lines().any(|line| failed(&line)),
@@ -203,7 +206,7 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
             world.log_tail()
         );
         for rule_set in rule_sets.iter().chain([&shown]) {
-            let name = rule_set["metadata"]["name"].as_str().expect("a name");
+            let name = text(rule_set, "/metadata/name");
             let path = format!("{}/{name}", RULE_SET.path(None));
             world.admin.delete(&path).await.ok();
         }
@@ -219,7 +222,7 @@ fn a_formatting_edit_causes_no_relist() {
             "apiVersion": LEDGER.api_version, "kind": LEDGER.kind,
             "metadata": {"name": "a"}, "status": {"phase": "Open"},
         });
-        make(world, &LEDGER, namespace, &object).await;
+        create_when_served(world, &LEDGER, namespace, &object).await;
         let rules = rule_set(
             namespace,
             &LEDGER,

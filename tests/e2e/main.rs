@@ -1,17 +1,19 @@
-//! End-to-end tests: the server under test behind a real kube-apiserver, started with the settings
-//! in `deploy/`, and used through kubectl and the kube crate.
+//! End-to-end tests. The server under test runs behind a real kube-apiserver, with the settings in
+//! `deploy/`. The tests use it through kubectl and the kube crate.
 //!
-//! All tests share one control plane and one server, which the first test starts. Each test has its
-//! own namespace and rule sets. A test that restarts a shared part runs alone. Tests of the
-//! installation have their own control plane. If no control plane can be started, tests are skipped
-//! with a message, or fail if `IFO_REQUIRE_E2E=1` or `CI=true`. If `IFO_E2E_DIR` is set, that
-//! folder gets all files of the run, and they are kept.
+//! Most tests share one control plane and one server, which the first test starts. Each test has
+//! its own namespace and rule sets. A test that restarts the shared server or kube-apiserver runs
+//! alone. Some tests, such as those of the installation, start a control plane of their own.
 //!
-//! With `IFO_E2E_GAPS=20`, the connections of the shared server to kube-apiserver break every 20
-//! seconds for 3 seconds, as on an overloaded machine. Each break is a watch gap, which sets
-//! `Detected=Unknown` on all operations for some time.
+//! If no control plane can be started, tests are skipped with a message. With `IFO_REQUIRE_E2E=1`
+//! or `CI=true`, they fail instead. `IFO_E2E_DIR` names a folder in which all files of the run are
+//! kept.
+//!
+//! With `IFO_E2E_GAPS=20`, the connections of the shared server to the kube-apiserver are
+//! interrupted every 20 seconds for 3 seconds, as on an overloaded machine. Each interruption is a
+//! watch gap: the server sets `Detected=Unknown` on all operations until its watches work again.
 
-// Each test tells one story, so some tests are long and have unusual words.
+// Each test has many steps, so some tests are long. Comments contain names that look like code.
 #![allow(
     clippy::doc_markdown,
     clippy::format_push_string,
@@ -35,8 +37,9 @@ mod binaries;
 mod clients;
 mod deploy;
 mod differential;
+mod helm;
 mod hostile;
-mod incomplete;
+mod incomplete_lists;
 mod informers;
 mod installation;
 mod kubectl;
@@ -49,13 +52,15 @@ mod plugin;
 mod plugin_tree;
 mod restarts;
 mod restore;
+mod rights;
+mod rollout;
 mod rule_sets;
+mod rules_check;
+mod support_bundle;
 mod targets;
-mod tools;
-mod workloads;
 mod writes;
 
-/// The kubectl plugin.
+/// Returns the path of the binary of the kubectl plugin.
 fn plugin() -> std::path::PathBuf {
     binaries::other_binary(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
 }

@@ -1,14 +1,17 @@
-//! Test with sixty targets of two hundred objects each, which are read at once.
+//! Test with sixty targets: resources that rule sets watch. The server reads all of them at the
+//! same time and must stay below its memory limit.
 
 use crate::harness::{CRD, Kind, World, crd, eventually, rule_set, shared, so, text};
 use crate::hostile::peak_memory;
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
+/// Number of targets.
 const TARGETS: usize = 60;
+/// Number of objects of each target.
 const OBJECTS: usize = 200;
 
-/// Number of concurrent requests.
+/// Number of objects that the test creates at the same time.
 const AT_ONCE: usize = 32;
 
 const GROUP: &str = "many.e2e.example.com";
@@ -16,14 +19,14 @@ const GROUP: &str = "many.e2e.example.com";
 fn kinds() -> Vec<Kind> {
     let kind = |number: usize| Kind {
         api_version: "many.e2e.example.com/v1",
-        // There are only a few in each run.
+        // The leaked memory is small, because there are only sixty kinds.
         kind: format!("Many{number:02}").leak(),
         plural: format!("many{number:02}s").leak(),
     };
     (0..TARGETS).map(kind).collect()
 }
 
-/// Lets the server read the group.
+/// Gives the server the right to read all resources of the group.
 async fn allow(world: &World) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -44,6 +47,7 @@ async fn allow(world: &World) {
     world.apply(&[role, binding]).await;
 }
 
+/// Creates the objects of a target. One of them is busy, so it has an operation.
 async fn fill(world: &World, kind: &Kind, namespace: &str) {
     let path = kind.path(Some(namespace));
     // A new resource is served some time after its CRD is accepted.
@@ -107,7 +111,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
         );
         drop(server);
 
-        // No other test in this process needs these resources.
+        // The CRDs are deleted, so that other tests run with fewer resources.
         for kind in &kinds {
             let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
             world.admin.delete(&path).await.ok();

@@ -1,4 +1,5 @@
-//! Tests of the life of an operation, as clients see it.
+//! Tests of operations from their start to their end, as clients receive them: their fields, their
+//! events, and what ends them.
 
 use crate::harness::{
     Folded, NODE, OPERATION, RULE_SET, VM, VMI, columns, condition, event_types, eventually,
@@ -6,6 +7,7 @@ use crate::harness::{
 };
 use serde_json::{Value, json};
 
+/// The default columns that kubectl prints for operations.
 const HEADER: [&str; 9] = [
     "NAME",
     "KIND",
@@ -69,9 +71,10 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
         world.set_status(namespace, "my-vm", "Running").await;
         let gone = ["ADDED", "MODIFIED", "MODIFIED", "DELETED"];
         let events = events
-            .until("it settles, completes and is deleted", |events| {
-                (event_types(events, name) == gone).then(|| events.to_vec())
-            })
+            .until(
+                "the operation settles, completes and is deleted",
+                |events| (event_types(events, name) == gone).then(|| events.to_vec()),
+            )
             .await;
         assert!(Folded::of(&events).objects.is_empty());
         let events = without_gaps(&events);
@@ -96,7 +99,7 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
         }
         for watch in [&mut here, &mut everywhere] {
             watch
-                .until("it is completed", |lines| mine(lines, "Completed"))
+                .until("the completed operation", |lines| mine(lines, "Completed"))
                 .await;
         }
         world.until_operations(namespace, &[]).await;
@@ -168,7 +171,7 @@ fn an_operation_has_all_references_to_its_subject() {
         let one = world.admin.get(&path).await.ok();
         assert!(
             same_but_for_gaps(&one, operation),
-            "{one} where {operation} was"
+            "{one}, expected {operation}"
         );
         let message = world.admin.get(&format!("{path}x")).await.refused(404);
         assert_eq!(
@@ -197,7 +200,9 @@ fn an_operation_on_a_cluster_scoped_subject_appears_in_ifo_system() {
                 .filter(|it| text(it, "/object/spec/subject/name") == name);
             of_node.find(|it| it["type"] == kind).cloned()
         };
-        let added = events.until("it appears", |all| find(all, "ADDED")).await;
+        let added = events
+            .until("the operation appears", |all| find(all, "ADDED"))
+            .await;
         let operation = &added["object"];
         assert_eq!(operation["metadata"]["namespace"], "ifo-system");
         assert_eq!(operation["spec"]["subject"]["kind"], "Node");
@@ -212,7 +217,9 @@ fn an_operation_on_a_cluster_scoped_subject_appears_in_ifo_system() {
         let uncordoned = json!({"spec": {"unschedulable": null}});
         let path = format!("{}/{name}", NODE.path(None));
         world.admin.merge(&path, &uncordoned).await.ok();
-        events.until("it is gone", |all| find(all, "DELETED")).await;
+        events
+            .until("the operation is deleted", |all| find(all, "DELETED"))
+            .await;
         world.admin.delete(&path).await.ok();
     });
 }
@@ -327,14 +334,14 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
         let by_label = world.kubectl(&[&kubectl[..], &[&of_owner]].concat()).await;
         let name = text(&operations[0], "/metadata/name");
         assert_eq!(
-            by_label.expect("selectors work").trim(),
+            by_label.expect("kubectl must accept the selector").trim(),
             format!("inflightoperation.live.ifo.kubevirt.io/{name}")
         );
     });
 }
 
 #[test]
-fn a_selecting_watch_sees_operations_enter_and_leave_the_selection() {
+fn a_watch_with_a_selector_reports_operations_that_begin_or_stop_to_match() {
     shared(async |world| {
         let namespace = world.namespace("selects").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -344,7 +351,7 @@ fn a_selecting_watch_sees_operations_enter_and_leave_the_selection() {
         );
         let mut settling = crate::harness::Events::of(&world.admin, &path)
             .await
-            .expect("an administrator may watch");
+            .expect("an administrator must be allowed to watch");
         world.machine(namespace, "a", "Migrating").await;
         let operation = world
             .until_operations(namespace, &[("a", "Migrating")])
@@ -353,13 +360,13 @@ fn a_selecting_watch_sees_operations_enter_and_leave_the_selection() {
         let name = text(&operation, "/metadata/name").to_owned();
         world.set_status(namespace, "a", "Running").await;
         settling
-            .until("it enters", |all| {
+            .until("the operation matches", |all| {
                 (event_types(all, &name) == ["ADDED"]).then_some(())
             })
             .await;
         world.set_status(namespace, "a", "Migrating").await;
         settling
-            .until("it leaves", |all| {
+            .until("the operation no longer matches", |all| {
                 (event_types(all, &name) == ["ADDED", "DELETED"]).then_some(())
             })
             .await;
@@ -371,8 +378,8 @@ fn a_rule_set_watches_only_its_namespaces() {
     shared(async |world| {
         let (inside, outside) = (world.namespace("in").await, world.namespace("out").await);
         world.ready_rule_set(&migrating(inside)).await;
-        // From here on, a feed of all namespaces serves the same target. The first rule set still
-        // does not detect operations outside its namespace.
+        // Because of this second rule set, the server now watches VirtualMachines in all
+        // namespaces. The first rule set must still detect operations only in its own namespace.
         let both = format!("{inside}-all");
         let elsewhere = format!(
             "object.metadata.namespace == '{outside}' && object.status.printableStatus == 'Starting'"
@@ -384,7 +391,7 @@ fn a_rule_set_watches_only_its_namespaces() {
         world.machine(inside, "c", "Migrating").await;
         world.until_operations(inside, &[("c", "Migrating")]).await;
         world.until_operations(outside, &[("b", "Starting")]).await;
-        // The first one is evaluated before the second.
+        // VirtualMachine `a` was evaluated before `b`, so it must have no operation.
         assert_eq!(world.operations(outside).await.len(), 1);
         let path = format!("{}/{both}", RULE_SET.path(None));
         world.admin.delete(&path).await.ok();
@@ -456,11 +463,14 @@ fn operations_end_at_once_with_their_subject() {
             .await
             .iter()
             .any(|event| text(event, "/object/status/state") == "Settling");
-        assert!(!settling, "a deleted subject does not come back");
+        assert!(
+            !settling,
+            "an operation on a deleted object must end without settling"
+        );
     });
 }
 
-/// The object in the first DELETED event of a watch.
+/// Waits for the first DELETED event of a watch, and returns its object.
 async fn last_state(events: &mut crate::harness::Events) -> Value {
     events
         .until("an operation is deleted", |all| {
@@ -486,11 +496,13 @@ fn a_flap_within_the_debounce_is_one_operation() {
         let state =
             |all: &[Value], want: &[&str]| (states(&without_gaps(all)) == want).then_some(());
         events
-            .until("it settles", |all| state(all, &["Progressing", "Settling"]))
+            .until("the operation settles", |all| {
+                state(all, &["Progressing", "Settling"])
+            })
             .await;
         world.set_status(namespace, "a", "Migrating").await;
         events
-            .until("it goes on", |all| {
+            .until("the operation continues", |all| {
                 state(all, &["Progressing", "Settling", "Progressing"])
             })
             .await;
@@ -514,11 +526,14 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         let namespace = world.namespace("flap").await;
         world.ready_rule_set(&migrating(namespace)).await;
         let mut events = world.watch(namespace).await;
-        // On a busy machine, the flap may last longer than the debounce period. Then another
-        // machine repeats the test.
+        // The status of a VirtualMachine changes for a moment. On a busy machine, this may take
+        // longer than the debounce period, so the operation completes. The test then tries it again
+        // with another VirtualMachine.
         let mut attempts = (0..10).map(|number| format!("a-{number}"));
         let name = loop {
-            let name = attempts.next().expect("one flap is short enough");
+            let name = attempts
+                .next()
+                .expect("in one of ten attempts, the change must be short enough");
             world.machine(namespace, &name, "Migrating").await;
             let of_it = |all: &[Value]| -> Vec<String> {
                 let mut events = without_gaps(all);
@@ -529,13 +544,17 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
                 let want: Vec<String> = want.iter().map(|it| (*it).to_owned()).collect();
                 move |all: &[Value]| of_it(all).starts_with(&want).then_some(())
             };
-            events.until("it starts", is(&["Progressing"])).await;
+            events
+                .until("the operation starts", is(&["Progressing"]))
+                .await;
             world.set_status(namespace, &name, "Running").await;
             let settled = ["Progressing", "Settling"];
-            events.until("it settles", is(&settled)).await;
+            events.until("the operation settles", is(&settled)).await;
             world.set_status(namespace, &name, "Migrating").await;
             let next = events
-                .until("it goes on, or ends", |all| of_it(all).get(2).cloned())
+                .until("the operation continues or ends", |all| {
+                    of_it(all).get(2).cloned()
+                })
                 .await;
             if next == "Progressing" {
                 break name;
@@ -548,14 +567,15 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         };
         let before = own(&world.operations(namespace).await);
         assert!(before.is_some());
-        // After the debounce period of another operation, the object is unchanged.
+        // The test waits for the whole debounce period of another operation. After that, the first
+        // operation must still be the same.
         world.machine(namespace, "b", "Migrating").await;
         let b = |operations: &[Value]| {
             let mut subjects = operations.iter().map(|it| text(it, "/spec/subject/name"));
             subjects.any(|it| it == "b")
         };
         for is_there in [true, false] {
-            eventually("b comes, and goes", async || {
+            eventually("the other operation starts, and then ends", async || {
                 let operations = world.operations(namespace).await;
                 so(b(&operations) == is_there, operations)
             })
@@ -614,7 +634,7 @@ fn an_operation_that_two_rule_sets_detect_is_one_object() {
         let path = format!("{}/{first}", RULE_SET.path(None));
         world.admin.delete(&path).await.ok();
         let now = events
-            .until("only the second detects it", |all| {
+            .until("only the second rule set detects the operation", |all| {
                 let last = all.last()?;
                 let by = &last["object"]["status"]["detectedBy"];
                 (*by == json!([second])).then(|| last["object"].clone())
@@ -627,7 +647,7 @@ fn an_operation_that_two_rule_sets_detect_is_one_object() {
 }
 
 #[test]
-fn an_invisible_update_of_a_subject_causes_no_event() {
+fn a_change_of_a_subject_that_no_rule_reads_causes_no_event() {
     shared(async |world| {
         let namespace = world.namespace("heartbeat").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -642,7 +662,8 @@ fn an_invisible_update_of_a_subject_causes_no_event() {
             world.admin.merge(&path, &patch).await.ok();
         }
         world.machine(namespace, "b", "Migrating").await;
-        // The watch of a feed is in order, so the server has processed the heartbeats by now.
+        // The server reads changes of VirtualMachines in order. When the second operation exists,
+        // it has processed all earlier changes of the first VirtualMachine.
         let seen = events
             .until("the second operation", |all| {
                 let found = all

@@ -1,4 +1,5 @@
-//! Tests of the plugin against a cluster, directly and through kubectl.
+//! Tests of the kubectl plugin on a cluster: its commands `list`, `get`, `summary`, `wait` and
+//! `version`.
 
 use crate::harness::{
     DEADLINE, Lines, RULE_SET, VM, World, condition, eventually, migrating, rule_set,
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 use tokio::process::{Child, Command};
 
-/// The output of the plugin.
+/// The exit code and the output of the plugin.
 pub struct Said {
     pub code: i32,
     pub out: String,
@@ -18,17 +19,20 @@ pub struct Said {
 
 impl Said {
     async fn by(child: Child) -> Self {
-        let said = tokio::time::timeout(DEADLINE, child.wait_with_output());
-        let said = said.await.expect("it ends").expect("it runs");
-        let text = |bytes| String::from_utf8(bytes).expect("text");
+        let output = tokio::time::timeout(DEADLINE, child.wait_with_output());
+        let output = output
+            .await
+            .expect("the plugin must exit before the deadline")
+            .expect("the plugin is a child of this process");
+        let text = |bytes| String::from_utf8(bytes).expect("the plugin prints UTF-8");
         Self {
-            code: said.status.code().expect("it was not killed"),
-            out: text(said.stdout),
-            err: text(said.stderr),
+            code: output.status.code().expect("no signal kills the plugin"),
+            out: text(output.stdout),
+            err: text(output.stderr),
         }
     }
 
-    /// Standard error without the line about rule sets that do not work, because other tests have
+    /// Returns standard error without the line about rule sets that do not work. Other tests create
     /// such rule sets.
     fn own_err(&self) -> String {
         let is_own = |line: &&str| !line.contains("not working");
@@ -41,7 +45,7 @@ impl Said {
     }
 }
 
-/// Starts it with the administrator's kubeconfig.
+/// Starts the plugin with the kubeconfig of the administrator.
 fn start(world: &World, args: &[&str]) -> Child {
     Command::new(crate::plugin())
         .args(args)
@@ -51,30 +55,31 @@ fn start(world: &World, args: &[&str]) -> Child {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .expect("the plugin starts")
+        .expect("the plugin must start")
 }
 
-/// Starts it as [`start`] does, and returns its lines while they are read, followed by `exit` with
-/// its exit code.
+/// Starts the plugin with the kubeconfig of the administrator. Returns the lines that it prints,
+/// while it runs. When it exits, the line `exit CODE` follows.
 fn follow(world: &World, args: &[&str]) -> Lines {
     let kubeconfig = &world.control_plane.state.kubeconfig;
-    let kubeconfig = kubeconfig.to_str().expect("our paths are UTF-8");
+    let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
     let shell = ["-c", "\"$@\" 2>&1; echo \"exit $?\"", "sh"];
     let more = ["--kubeconfig", kubeconfig];
     let plugin = crate::plugin();
-    let plugin = plugin.to_str().expect("a path in UTF-8");
+    let plugin = plugin.to_str().expect("the path is UTF-8");
     let all = [&shell[..], &[plugin], args, &more].concat();
     Lines::of(Path::new("/bin/sh"), &all)
 }
 
-/// Runs it to its end with the administrator's kubeconfig.
+/// Runs the plugin with the kubeconfig of the administrator until it exits.
 pub async fn run(world: &World, args: &[&str]) -> Said {
     Said::by(start(world, args)).await
 }
 
-/// The output of a wait for a component that times out with this text. On a busy machine, the first
-/// timeout can be too short to read the operations.
-async fn timed_out(world: &World, component: &str, part: &str) -> Said {
+/// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
+/// error must contain `part`. On a busy machine, a timeout can be too short to read the operations,
+/// so longer ones are tried, too.
+async fn wait_until_timeout(world: &World, component: &str, part: &str) -> Said {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {
         let said = run(world, &["wait", "-c", component, "--timeout", timeout]).await;
@@ -86,9 +91,9 @@ async fn timed_out(world: &World, component: &str, part: &str) -> Said {
     panic!("no {part:?} in {last}");
 }
 
-/// A namespace with a rule set of its own component, so that rule sets of other tests do not
-/// matter.
-async fn own(world: &World, prefix: &str) -> &'static str {
+/// Creates a namespace with a rule set for it. The rule set has a component of its own, so that the
+/// tests can leave out rule sets of other tests.
+async fn namespace_with_component(world: &World, prefix: &str) -> &'static str {
     let namespace = world.namespace(prefix).await;
     let mut rule_set = migrating(namespace);
     rule_set["spec"]["component"] = json!(namespace);
@@ -97,14 +102,14 @@ async fn own(world: &World, prefix: &str) -> &'static str {
 }
 
 #[test]
-fn list_get_and_summary_show_what_is_in_flight() {
+fn list_get_and_summary_show_operations_in_flight() {
     shared(async |world| {
-        let namespace = own(world, "plugin").await;
+        let namespace = namespace_with_component(world, "plugin").await;
         world.machine(namespace, "a", "Migrating").await;
         world.machine(namespace, "b", "Migrating").await;
         let both = [("a", "Migrating"), ("b", "Migrating")];
         let operations = world.until_operations(namespace, &both).await;
-        let name = operations[0]["metadata"]["name"].as_str().expect("a name");
+        let name = text(&operations[0], "/metadata/name");
 
         let said = run(world, &["-n", namespace]).await;
         assert_eq!((said.code, &*said.own_err()), (0, ""));
@@ -112,7 +117,8 @@ fn list_get_and_summary_show_what_is_in_flight() {
         assert_eq!(rows.len(), 3, "{}", said.out);
         assert!(rows[1].starts_with(namespace) && rows[1].contains("VirtualMachine/a"));
 
-        // As users of kubectl type it.
+        // `-o` selects an operation, but users of kubectl expect it to be the output format. So the
+        // plugin accepts formats, too.
         let said = run(world, &["list", "-n", namespace, "-o", "json"]).await;
         let listed = said.json()["items"].as_array().cloned().unwrap_or_default();
         assert_eq!(listed.len(), operations.len(), "{}", said.err);
@@ -168,36 +174,36 @@ fn list_get_and_summary_show_what_is_in_flight() {
 }
 
 #[test]
-fn kubectl_finds_it_as_a_plugin() {
+fn kubectl_finds_the_plugin() {
     shared(async |world| {
-        let namespace = own(world, "kubectl-plugin").await;
+        let namespace = namespace_with_component(world, "kubectl-plugin").await;
         world.machine(namespace, "a", "Migrating").await;
         world
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         let plugin = crate::plugin();
-        let folder = plugin.parent().expect("it is in a folder");
+        let folder = plugin.parent().expect("the binary is in a folder");
         let path = format!(
             "{}:{}",
             folder.display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        let said = Command::new(&world.control_plane.state.kubectl)
+        let output = Command::new(&world.control_plane.state.kubectl)
             .args(["ifo", "list", "-n", namespace])
             .env("PATH", path)
             .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
             .output()
             .await
-            .expect("kubectl runs");
-        let out = String::from_utf8_lossy(&said.stdout);
-        assert!(out.contains("VirtualMachine/a"), "{out}{said:?}");
+            .expect("kubectl must start");
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(out.contains("VirtualMachine/a"), "{out}{output:?}");
     });
 }
 
 #[test]
 fn watching_shows_changes_and_the_end() {
     shared(async |world| {
-        let namespace = own(world, "plugin-watch").await;
+        let namespace = namespace_with_component(world, "plugin-watch").await;
         world.machine(namespace, "a", "Migrating").await;
         world
             .until_operations(namespace, &[("a", "Migrating")])
@@ -219,7 +225,7 @@ fn watching_shows_changes_and_the_end() {
         lines
             .until("the first row", |all| (rows(all, "a") > 0).then_some(()))
             .await;
-        let wire = world.watch(namespace).await;
+        let events = world.watch(namespace).await;
         world.machine(namespace, "b", "Migrating").await;
         lines
             .until("the second operation", |all| {
@@ -228,14 +234,15 @@ fn watching_shows_changes_and_the_end() {
             .await;
         world.set_status(namespace, "b", "Running").await;
         let all = lines
-            .until("the end of it", |all| {
+            .until("the end of the second operation", |all| {
                 let ended =
                     |line: &String| line.contains("VirtualMachine/b") && line.contains("Ended");
                 all.iter().any(ended).then(|| all.to_vec())
             })
             .await;
-        // The other operation is unchanged, except by watch gaps.
-        let gaps = wire.now(|events| {
+        // The row of the first operation is printed again only if the operation changes. It changes
+        // only if the server's watch is interrupted (a watch gap).
+        let gaps = events.now(|events| {
             let of_a = |event: &&Value| text(event, "/object/spec/subject/name") == "a";
             let changes = events.iter().filter(of_a);
             changes.filter(|event| event["type"] == "MODIFIED").count()
@@ -301,16 +308,16 @@ fn output_is_sorted_selected_and_counted_by_the_flags() {
         let count = |what: &'static str| {
             move |all: &[String]| all.iter().any(|line| line.starts_with(what)).then_some(())
         };
-        lines.until("all three", count("3 active")).await;
+        lines.until("three operations", count("3 active")).await;
         world.set_status(namespace, "a", "Running").await;
-        lines.until("one is over", count("2 active")).await;
+        lines.until("two operations", count("2 active")).await;
     });
 }
 
 #[test]
 fn missing_rights_are_named_and_existing_ones_are_used() {
     shared(async |world| {
-        let namespace = own(world, "plugin-user").await;
+        let namespace = namespace_with_component(world, "plugin-user").await;
         world.machine(namespace, "a", "Migrating").await;
         world
             .until_operations(namespace, &[("a", "Migrating")])
@@ -333,11 +340,14 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
             "{}",
             said.err
         );
-        let (_, hint) = said.err.split_once(": kubectl ").expect("a command");
+        let (_, hint) = said
+            .err
+            .split_once(": kubectl ")
+            .expect("the message must contain a command");
         let hint: Vec<&str> = hint.split_whitespace().collect();
 
-        // The user gets the rights that the message names, with the role that is installed with the
-        // server, and the right to list namespaces.
+        // The command in the message gives the user the right to list operations in the namespace,
+        // with a role from `deploy/`. The user also gets the right to list namespaces.
         let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/users.yaml");
         let to_user = format!("--user={user}");
         for args in [
@@ -358,7 +368,10 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
                 &to_user,
             ],
         ] {
-            world.kubectl(args).await.expect("it is granted");
+            world
+                .kubectl(args)
+                .await
+                .expect("an administrator may grant rights");
         }
         let said = run(world, &["list", "--as", &user]).await;
         assert_eq!(said.code, 0, "{}", said.err);
@@ -369,7 +382,8 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
                 "note: you may not list operations in all namespaces; showing those in {namespace}\n"
             )
         );
-        // Not all namespaces are readable, so the result is unknown.
+        // The user may not read all namespaces, so `wait` cannot know whether operations are in
+        // flight.
         let said = run(world, &["wait", "--as", &user]).await;
         assert_eq!(said.code, 3, "{}", said.err);
     });
@@ -378,7 +392,7 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
 #[test]
 fn wait_succeeds_only_when_nothing_is_in_flight() {
     shared(async |world| {
-        let namespace = own(world, "plugin-wait").await;
+        let namespace = namespace_with_component(world, "plugin-wait").await;
         let said = run(world, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(said.code, 0, "{}", said.err);
 
@@ -386,20 +400,21 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
         world
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let said = timed_out(world, namespace, "VirtualMachine/a").await;
+        let said = wait_until_timeout(world, namespace, "VirtualMachine/a").await;
         assert_eq!(said.code, 1, "{}", said.err);
         let said = run(world, &["wait", "-c", namespace, "--for", "started"]).await;
         assert_eq!(said.code, 0, "{}", said.err);
 
         let idle = follow(world, &["wait", "-c", namespace, "--quiet-period", "1s"]);
         let completed = follow(world, &["wait", "-c", namespace, "--for", "completed"]);
-        let begun = start(world, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
+        let quiet = start(world, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
         let mut both = [idle, completed];
-        // A wait that has not seen the operation active would never see it complete.
+        // Both commands must have read the operation before it ends. Otherwise the second one would
+        // wait for an operation that has already completed.
         for lines in &mut both {
             let waits = |line: &String| line.starts_with("waiting: VirtualMachine/a");
             lines
-                .until("it is waited for", |all| {
+                .until("the plugin waits for the operation", |all| {
                     all.iter().any(waits).then_some(())
                 })
                 .await;
@@ -407,21 +422,21 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
         world.set_status(namespace, "a", "Running").await;
         for lines in &mut both {
             let exit = lines
-                .until("it ends", |all| {
+                .until("the plugin exits", |all| {
                     let mut lines = all.iter();
                     lines.find(|line| line.starts_with("exit ")).cloned()
                 })
                 .await;
             assert_eq!(exit, "exit 0");
         }
-        drop(begun);
+        drop(quiet);
     });
 }
 
 #[test]
 fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
     shared(async |world| {
-        let namespace = own(world, "plugin-unserved").await;
+        let namespace = namespace_with_component(world, "plugin-unserved").await;
         let mut missing = rule_set(namespace, &VM, &[("Migrating", "true")]);
         missing["metadata"]["name"] = json!(format!("{namespace}-missing"));
         missing["spec"]["component"] = json!(namespace);
@@ -429,20 +444,21 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
             json!({"group": "nobody.example.com", "version": "v1", "resource": "cows"});
         world.create(&RULE_SET, None, &missing).await;
         world
-            .rule_set_until(&format!("{namespace}-missing"), "it has no target", |it| {
+            .rule_set_until(&format!("{namespace}-missing"), "GroupNotServed", |it| {
                 condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
             })
             .await;
         let waited = run(world, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(waited.code, 0, "{}{}", waited.out, waited.err);
-        // With `--timeout=0` the exit code is 3 while a rule set of another test makes the server
-        // list the target again.
-        eventually("wait --timeout=0 finds nothing in flight", async || {
-            let looked = run(world, &["wait", "-c", namespace, "--timeout", "0"]).await;
-            so(looked.code == 0, format!("{}{}", looked.out, looked.err))
+        // While the server lists the VirtualMachines again, because of a rule set of another test,
+        // the exit code is 3. So the command is repeated.
+        eventually("wait --timeout=0 succeeds", async || {
+            let said = run(world, &["wait", "-c", namespace, "--timeout", "0"]).await;
+            so(said.code == 0, format!("{}{}", said.out, said.err))
         })
         .await;
-        // Kinds as the cluster names them. No rule set watches ConfigMaps here.
+        // The plugin resolves names of kinds with the discovery of the cluster. The cluster has
+        // ConfigMaps (`cm`), but no rule set watches them.
         let none = run(
             world,
             &["wait", "-c", namespace, "-k", "cm", "--timeout", "3m"],
@@ -491,11 +507,11 @@ fn wait_does_not_report_idle_while_detection_is_incomplete() {
         broken["spec"]["namespaces"] = json!([namespace]);
         world.create(&RULE_SET, None, &broken).await;
         world
-            .rule_set_until(namespace, "its expression is refused", |rule_set| {
+            .rule_set_until(namespace, "InvalidRule", |rule_set| {
                 condition(rule_set, "Ready")["reason"] == "InvalidRule"
             })
             .await;
-        let said = timed_out(world, namespace, "does not compile").await;
+        let said = wait_until_timeout(world, namespace, "does not compile").await;
         assert_eq!(said.code, 3, "{}{}", said.out, said.err);
     });
 }

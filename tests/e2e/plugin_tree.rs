@@ -1,10 +1,11 @@
-//! Tests of `kubectl ifo tree` and `describe` on a cluster.
+//! Tests of `kubectl ifo tree` and `kubectl ifo describe` on a cluster.
 
 use crate::harness::{Lines, VM, VMI, World, eventually, migrating, rule_set, shared, so, text};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::process::Command;
 
+/// The exit code and the output of the plugin.
 struct Said {
     code: Option<i32>,
     out: String,
@@ -28,7 +29,7 @@ async fn ifo(world: &World, args: &[&str]) -> Said {
     }
 }
 
-/// The lines without changing parts, such as ages.
+/// Returns the lines of a text without the ages at their ends, which change all the time.
 fn without_ages(text: &str) -> Vec<String> {
     let lines = text.lines();
     lines
@@ -39,8 +40,9 @@ fn without_ages(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A migrating machine, its pool (a ConfigMap that no rule set watches) and its instance.
-async fn family(world: &World, namespace: &str) -> Value {
+/// Creates a VirtualMachine that migrates, a ConfigMap that it owns, and a VirtualMachineInstance
+/// that the ConfigMap owns. Returns the VirtualMachine.
+async fn create_owner_chain(world: &World, namespace: &str) -> Value {
     let mut rules = rule_set(
         namespace,
         &VMI,
@@ -55,7 +57,8 @@ async fn family(world: &World, namespace: &str) -> Value {
         }])
     };
     let machine = world.machine(namespace, "web", "Migrating").await;
-    // No rule set watches the pool, so only the object itself names its owner.
+    // The ConfigMap has no operation, because no rule set watches it. So the plugin must read it to
+    // find its owner.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let between = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -78,7 +81,7 @@ fn the_tree_follows_owners_without_operations() {
         let mut machines = migrating(namespace);
         machines["metadata"]["name"] = json!(format!("{namespace}-machines"));
         world.ready_rule_set(&machines).await;
-        family(world, namespace).await;
+        create_owner_chain(world, namespace).await;
         let found = [("web", "Booting"), ("web", "Migrating")];
         world.until_operations(namespace, &found).await;
 
@@ -92,7 +95,7 @@ fn the_tree_follows_owners_without_operations() {
         ];
         assert_eq!(without_ages(&said.out), expected, "{}", said.out);
 
-        // All kinds of names: kind, plural, in any case.
+        // `--for` accepts the kind of a resource, and its plural with the group.
         for target in ["VirtualMachine/web", "virtualmachines.kubevirt.io/web"] {
             let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
             assert_eq!(said.code, Some(0), "{}", said.err);
@@ -105,7 +108,7 @@ fn the_tree_follows_owners_without_operations() {
             ];
             assert_eq!(without_ages(&said.out), expected, "{}", said.out);
         }
-        // A resource without an operation, by its short name.
+        // `--for` also accepts a short name, and a resource without an operation.
         let said = ifo(
             world,
             &["tree", "-n", namespace, "--for", "cm/between", "-o", "json"],
@@ -126,7 +129,7 @@ fn the_tree_follows_owners_without_operations() {
             assert!(said.err.starts_with(&expected), "{}", said.err);
         }
 
-        // The tree is updated when an operation changes.
+        // With `-w`, the plugin must print the tree again when an operation starts.
         let kubeconfig = world.control_plane.state.kubeconfig.to_str().unwrap();
         let mut lines = Lines::of(
             &crate::plugin(),
@@ -142,7 +145,7 @@ fn the_tree_follows_owners_without_operations() {
             let is_there = count(lines, "VirtualMachine/other") > 0;
             (is_there && count(lines, "Booting") > 1).then_some(())
         };
-        lines.until("the tree with one more", second).await;
+        lines.until("the tree with the new operation", second).await;
     });
 }
 
@@ -154,7 +157,7 @@ fn describe_shows_rule_relatives_and_events() {
         let rules = format!("{namespace}-machines");
         machines["metadata"]["name"] = json!(rules);
         world.ready_rule_set(&machines).await;
-        let machine = family(world, namespace).await;
+        let machine = create_owner_chain(world, namespace).await;
         let found = [("web", "Booting"), ("web", "Migrating")];
         let operations = world.until_operations(namespace, &found).await;
         let name = text(&operations[1], "/metadata/name");
@@ -201,7 +204,7 @@ fn describe_shows_rule_relatives_and_events() {
         let object: Value = serde_json::from_str(&said.out).expect(&said.err);
         assert_eq!(object["metadata"]["uid"], operations[1]["metadata"]["uid"]);
 
-        // A user who may only list operations gets a note about the missing facts.
+        // If a user may only list operations, `describe` must name the facts that it cannot show.
         let user = format!("{namespace}-viewer");
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -226,7 +229,7 @@ fn describe_shows_rule_relatives_and_events() {
         let path = format!("{rbac}/rolebindings");
         world.admin.post(&path, &binding).await.ok();
         let args = ["describe", "-n", namespace, "--as", &user, name];
-        let said = eventually("the viewer may", async || {
+        let said = eventually("the user may read operations", async || {
             let said = ifo(world, &args).await;
             so(said.code == Some(0), &said.err)?;
             Ok(said)

@@ -1,10 +1,11 @@
-//! Tests of restarts of kube-apiserver and of the server under test.
+//! Tests of restarts of the kube-apiserver and of the server under test. Operations in flight must
+//! survive, and clients must get the correct state again.
 
 use crate::harness::{
     Caller, Events, OPERATION, VM, World, alone, columns, event_types, eventually, migrating, so,
     text,
 };
-use crate::kubectl::{Kubectl, is_log, is_open};
+use crate::kubectl::{Kubectl, is_log, wait_for_watch};
 use futures::StreamExt as _;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -13,9 +14,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// The state of a client that follows the operations of a namespace, as names of subjects. It
-/// recovers from failures as controllers and dashboards do.
+/// A client that watches the operations of a namespace, and continues after failures, as
+/// controllers and dashboards do.
 struct Follower {
+    /// The names of the objects that have an operation.
     subjects: Arc<Mutex<BTreeSet<String>>>,
     task: JoinHandle<()>,
 }
@@ -49,7 +51,7 @@ impl Follower {
                     Ok(watcher::Event::Delete(it)) => {
                         shown.remove(&name(&it));
                     }
-                    // The client continues by itself.
+                    // After an error, the client continues by itself.
                     Ok(watcher::Event::InitDone) | Err(_) => {}
                 }
             }
@@ -57,8 +59,9 @@ impl Follower {
         Self { subjects, task }
     }
 
+    /// Waits until the client has operations on exactly these objects.
     async fn until(&self, want: &[&str]) {
-        eventually(&format!("a client sees {want:?}"), async || {
+        eventually(&format!("a client has received {want:?}"), async || {
             let seen = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
             so(seen.iter().eq(want), &*seen)
         })
@@ -78,7 +81,8 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         let before = world.until_operations(namespace, &both).await;
         let follower = Follower::start(world, namespace);
         follower.until(&["a", "b"]).await;
-        // Directly, without kube-apiserver, the operations in memory are served all the time.
+        // On a direct connection, the server must serve the operations in its memory even while the
+        // kube-apiserver is stopped.
         let proxy = world.front_proxy();
         let identity = [
             ("X-Remote-User", "test"),
@@ -88,13 +92,13 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         let watch = format!("{path}?watch=1");
         let mut direct = Events::with(&proxy, &watch, &identity)
             .await
-            .expect("a watch");
+            .expect("an administrator must be allowed to watch");
 
         world
             .control_plane
             .command("stop kube-apiserver")
             .await
-            .expect("it stops");
+            .expect("the kube-apiserver must stop");
         let list = proxy.get_with(&path, &identity).await.ok();
         let uids = |operations: &[serde_json::Value]| -> Vec<String> {
             let uid = |it: &serde_json::Value| text(it, "/metadata/uid").to_owned();
@@ -112,7 +116,7 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
             .control_plane
             .command("start kube-apiserver")
             .await
-            .expect("it starts");
+            .expect("the kube-apiserver must start");
         world.served().await;
 
         world.machine(namespace, "c", "Migrating").await;
@@ -130,7 +134,7 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         follower.until(&["a", "c"]).await;
         let name = text(&before[1], "/metadata/name").to_owned();
         direct
-            .until("the watch past kube-apiserver was not disturbed", |all| {
+            .until("an event on the direct watch", |all| {
                 (event_types(all, &name).last() == Some(&"DELETED")).then_some(())
             })
             .await;
@@ -148,22 +152,23 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
         world
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
-        // The watches break, and can be restored before or after the deletion.
+        // The watches of the server end. The server starts new ones before or after the deletion
+        // below.
         world
             .control_plane
             .command("kill kube-apiserver")
             .await
-            .expect("it is killed");
+            .expect("the kube-apiserver must be running");
         world
             .control_plane
             .command("start kube-apiserver")
             .await
-            .expect("it starts");
+            .expect("the kube-apiserver must start");
         let path = format!("{}/a", VM.path(Some(namespace)));
         eventually("the machine is deleted", async || {
             let request = http::Request::delete(&path)
                 .body(kube::client::Body::empty())
-                .expect("a valid request");
+                .expect("the request is valid");
             let answer = world.admin.try_send(request).await?;
             so(matches!(answer.code, 200 | 404), answer)
         })
@@ -191,7 +196,7 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         let list = world.admin.get(&path).await.ok();
         let version = |list: &serde_json::Value| -> u64 {
             let version = text(list, "/metadata/resourceVersion");
-            version.parse().expect("a resourceVersion is a number")
+            version.parse().expect("a resourceVersion must be a number")
         };
         let before = version(&list);
         let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
@@ -199,27 +204,25 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
 
         let mut open = world.watch(namespace).await;
         let mut kubectl = Kubectl::new(world).follow(&["get", "ifos", "-n", namespace, "-w"]);
-        is_open(&mut kubectl).await;
+        wait_for_watch(&mut kubectl).await;
         let mut server = world.server.lock().await;
         let status = server.terminate().await;
         assert!(status.success(), "{status}");
         open.ended().await;
-        // The client sees the end of the watch, and no error.
+        // kubectl must end without an error.
         kubectl.ended().await;
-        let said = kubectl
-            .until("it has ended", |all| Some(all.to_vec()))
-            .await;
-        // A request that arrives after detection has stopped gets a warning.
+        let lines = kubectl.until("all lines", |all| Some(all.to_vec())).await;
+        // A request that arrives while the server stops gets this warning.
         let is_warning = |line: &str| line.contains("operations may be missing");
-        let rows = |line: &&String| !is_log(line) && !is_warning(line);
-        let said: Vec<&String> = said.iter().filter(rows).collect();
-        assert!(said[0].starts_with("NAME "), "{said:?}");
-        // A watch gap repeats rows.
-        let subjects: BTreeSet<Option<&str>> = said[1..]
+        let is_row = |line: &&String| !is_log(line) && !is_warning(line);
+        let lines: Vec<&String> = lines.iter().filter(is_row).collect();
+        assert!(lines[0].starts_with("NAME "), "{lines:?}");
+        // After an interruption of the server's own watch, rows are printed again.
+        let subjects: BTreeSet<Option<&str>> = lines[1..]
             .iter()
             .map(|line| columns(line).get(2).copied())
             .collect();
-        assert!(subjects.into_iter().eq([Some("a"), Some("b")]), "{said:?}");
+        assert!(subjects.into_iter().eq([Some("a"), Some("b")]), "{lines:?}");
         world.set_status(namespace, "b", "Running").await;
         world.machine(namespace, "c", "Migrating").await;
         server.start_again(&world.kubeconfig).await;
@@ -246,7 +249,7 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         let still = world.admin.get(service).await.ok();
         assert_eq!(
             still["spec"]["caBundle"], registered["spec"]["caBundle"],
-            "the CA outlives the process"
+            "the CA must stay the same after a restart"
         );
         world.set_status(namespace, "a", "Running").await;
         world
@@ -264,7 +267,7 @@ fn a_registration_without_its_ca_bundle_is_repaired() {
         assert!(right.is_string());
         let without = serde_json::json!({"spec": {"caBundle": null}});
         world.admin.merge(service, &without).await.ok();
-        eventually("the caBundle is there again", async || {
+        eventually("the server has restored the caBundle", async || {
             let found = world.admin.get(service).await.ok();
             so(found["spec"]["caBundle"] == right, &found)
         })

@@ -1,18 +1,18 @@
-//! Tests of the restore from custom resources at a start. The server runs beside the shared one,
-//! and requests go to it directly.
+//! Tests of a server in persistence mode that restores operations from custom resources at its
+//! start. Each test starts a server of its own, and sends requests to it directly.
 
 use crate::harness::{VM, World, alone, condition, eventually, migrating, so, text};
-use crate::persistence::{CR, Persisting, clear, identity, writes};
+use crate::persistence::{CR, Persisting, delete_custom_resources, identity, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn version(operation: &Value) -> u64 {
     let version = text(operation, "/metadata/resourceVersion");
-    version.parse().expect("a resourceVersion is a number")
+    version.parse().expect("a resourceVersion must be a number")
 }
 
-/// The custom resources of a namespace, by the name of their subject.
+/// Returns the operations in a namespace, by the name of their VirtualMachine.
 fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     all.into_values()
         .filter(|it| it["metadata"]["namespace"] == namespace)
@@ -20,11 +20,12 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
         .collect()
 }
 
-/// Changes a machine but not its status, until its managedFields have a later second than `start`.
-/// A server without other knowledge takes that time as the start.
+/// Changes a label of a VirtualMachine until the newest time in its `managedFields` is later than
+/// `start`. The status stays the same. A server that does not know the operation would take this
+/// time as the start of the operation.
 async fn touch(world: &World, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
-    eventually("the machine has changed since", async || {
+    eventually("managedFields have a later time", async || {
         #[expect(clippy::disallowed_methods, reason = "any value that rises")]
         let now = jiff::Timestamp::now().as_nanosecond().to_string();
         let patch = json!({"metadata": {"labels": {"touched": now}}});
@@ -35,63 +36,69 @@ async fn touch(world: &World, namespace: &str, name: &str, start: &str) {
     .await;
 }
 
-/// The time of the last change of an object in its managedFields.
+/// Returns the time of the last change of an object, from its `managedFields`.
 fn last_change(object: &Value) -> &str {
     let fields = object["metadata"]["managedFields"].as_array();
     let times = fields.into_iter().flatten().map(|it| text(it, "/time"));
     times.max().unwrap_or_default()
 }
 
-/// Settings without custom resources and retention.
+/// Environment variables of a server without custom resources and without completed operations.
 const PLAIN: [(&str, &str); 2] = [("PERSISTENCE", "off"), ("RETAIN_COMPLETED_IFOS", "false")];
 
 #[test]
-fn a_server_that_follows_a_stopped_one_keeps_names_and_writes_nothing() {
+fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
         let namespace = world.namespace("followed").await;
         world.ready_rule_set(&migrating(namespace)).await;
-        for name in ["a", "b", "over"] {
+        for name in ["a", "b", "completed"] {
             world.machine(namespace, name, "Migrating").await;
         }
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
-        // The condition of the rule set can come from another server.
-        eventually("all are in flight", async || {
+        // The shared server can have set the rule set to Ready before this server has read it. So
+        // the test waits for the operations.
+        eventually("all operations are in flight", async || {
             let shown = shown(&persisting).await;
             so(shown.len() == 3, shown.len())
         })
         .await;
-        world.set_status(namespace, "over", "Running").await;
-        let before = eventually("two are in flight and one is over", async || {
-            let shown = shown(&persisting).await;
-            let phases: Vec<&str> = shown.values().map(|it| text(it, "/status/phase")).collect();
-            so(phases == ["Active", "Active", "Completed"], &phases)?;
-            Ok(shown)
-        })
+        world.set_status(namespace, "completed", "Running").await;
+        let before = eventually(
+            "two operations are in flight and one has completed",
+            async || {
+                let shown = shown(&persisting).await;
+                let phases: Vec<&str> =
+                    shown.values().map(|it| text(it, "/status/phase")).collect();
+                so(phases == ["Active", "Active", "Completed"], &phases)?;
+                Ok(shown)
+            },
+        )
         .await;
-        let crs = persisting.agreed().await;
+        let crs = persisting.wait_until_equal().await;
         let written = writes(world).await;
-        // A server that restores nothing uses this time as the start.
+        // A server that restored nothing would take the time of this change as the start.
         touch(world, namespace, "a", identity(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
 
-        // Its first answer.
+        // The first answer of the new server must already have all operations.
         let after = shown(&persisting).await;
         assert!(after.keys().eq(before.keys()), "{after:?}");
         for (name, operation) in &before {
             assert_eq!(identity(&after[name]), identity(operation));
         }
-        // A server that reads the start from the subject always gets the same start.
+        // The start of a restored operation has the source `Restored`, unless the start was read
+        // from the object.
         let source = match text(&before["a"], "/status/startTimeSource") {
             "Detected" => "Restored",
-            seen => seen,
+            other => other,
         };
         assert_eq!(after["a"]["status"]["startTimeSource"], source);
         assert_eq!(after["a"]["status"]["state"], "Progressing");
         assert!(version(&after["a"]) > version(&before["a"]));
-        let after = persisting.agreed().await;
+        let after = persisting.wait_until_equal().await;
         let uids = |crs: &BTreeMap<String, Value>| -> Vec<String> {
             let own = crs.values().map(|cr| text(cr, "/metadata/uid").to_owned());
             own.collect()
@@ -99,19 +106,19 @@ fn a_server_that_follows_a_stopped_one_keeps_names_and_writes_nothing() {
         assert_eq!(
             uids(&after),
             uids(&crs),
-            "these are the same custom resources"
+            "the custom resources must not have been created again"
         );
         assert!((writes(world).await - written).abs() < 0.5);
 
-        // A server without custom resources cannot know the earlier start.
-        let alone = Persisting::start(world, &PLAIN).await;
-        let anew = shown(&alone).await;
-        assert_ne!(identity(&anew["a"]), identity(&before["a"]));
-        drop(alone);
+        // For comparison: a server without custom resources cannot know the earlier start.
+        let without_records = Persisting::start(world, &PLAIN).await;
+        let without = shown(&without_records).await;
+        assert_ne!(identity(&without["a"]), identity(&before["a"]));
+        drop(without_records);
 
         world.set_status(namespace, "a", "Running").await;
-        eventually("the new one writes on", async || {
-            let crs = persisting.agreed().await;
+        eventually("the restarted server writes the end", async || {
+            let crs = persisting.wait_until_equal().await;
             let cr = &crs[identity(&before["a"])[1]];
             so(cr["status"]["phase"] == "Completed", cr)
         })
@@ -122,7 +129,7 @@ fn a_server_that_follows_a_stopped_one_keeps_names_and_writes_nothing() {
 #[test]
 fn delayed_changes_are_written_at_shutdown_and_restored() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
         let namespace = world.namespace("stopped").await;
         let mut rules = migrating(namespace);
@@ -133,7 +140,7 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
             crs.get(uid).map(|cr| cr["status"]["state"].clone())
         };
         let settling = async |persisting: &Persisting, name: &str| {
-            eventually("it settles", async || {
+            eventually("the operation settles", async || {
                 let shown = of_namespace(namespace, persisting.live().await);
                 so(
                     shown
@@ -145,20 +152,21 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
             })
             .await
         };
-        let started = eventually("it is shown", async || {
+        let started = eventually("the operation is listed", async || {
             let shown = of_namespace(namespace, persisting.live().await);
             shown
                 .get("a")
                 .cloned()
-                .ok_or_else(|| "it is not".to_owned())
+                .ok_or_else(|| "there is no operation".to_owned())
         })
         .await;
         let uid = identity(&started)[1];
-        persisting.agreed().await;
+        persisting.wait_until_equal().await;
         world.set_status(namespace, "a", "Running").await;
         let before = settling(&persisting, "a").await;
-        let held_back = crate::persistence::crs(world).await;
-        assert_eq!(state(&held_back, uid), Some(json!("Progressing")));
+        // The server delays the write of this change. It must write the change before it exits.
+        let delayed = crate::persistence::crs(world).await;
+        assert_eq!(state(&delayed, uid), Some(json!("Progressing")));
         assert!(persisting.server.terminate().await.success());
         let written = crate::persistence::crs(world).await;
         assert_eq!(state(&written, uid), Some(json!("Settling")));
@@ -180,7 +188,7 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
 #[test]
 fn a_killed_server_restores_everything_it_had_written() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
         let namespace = world.namespace("killed").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -189,18 +197,18 @@ fn a_killed_server_restores_everything_it_had_written() {
         }
         let shown =
             async |persisting: &Persisting| of_namespace(namespace, persisting.live().await);
-        eventually("all are detected", async || {
+        eventually("all operations are detected", async || {
             let shown = shown(&persisting).await;
             so(shown.len() == 4, shown)
         })
         .await;
         world.set_status(namespace, "d", "Running").await;
-        eventually("one is over", async || {
+        eventually("one operation has completed", async || {
             let shown = shown(&persisting).await;
             so(shown["d"]["status"]["phase"] == "Completed", shown)
         })
         .await;
-        let crs = persisting.agreed().await;
+        let crs = persisting.wait_until_equal().await;
         let before = shown(&persisting).await;
         touch(world, namespace, "a", identity(&before["a"])[2]).await;
         persisting.server.kill().await;
@@ -208,7 +216,7 @@ fn a_killed_server_restores_everything_it_had_written() {
         let changed = world.set_status(namespace, "b", "Running").await;
         let gone = format!("{}/c", VM.path(Some(namespace)));
         world.admin.delete(&gone).await.ok();
-        // A custom resource that another client has made up.
+        // Another client creates a custom resource for an operation that does not exist.
         let mut forged = crs[identity(&before["a"])[1]].clone();
         forged["metadata"] = json!({
             "name": "forged",
@@ -224,22 +232,30 @@ fn a_killed_server_restores_everything_it_had_written() {
         }
         assert_eq!(after["d"]["status"], before["d"]["status"]);
         let reason = |it: &Value| text(it, "/status/reason").to_owned();
-        eventually("what has ended meanwhile is over", async || {
-            let shown = shown(&persisting).await;
-            let reasons: Vec<String> = shown.values().map(reason).collect();
-            let expected = ["Migrating", "NotDetected", "SubjectDeleted", "NotDetected"];
-            so(reasons == expected, reasons)
-        })
+        eventually(
+            "operations that ended meanwhile have completed",
+            async || {
+                let shown = shown(&persisting).await;
+                let reasons: Vec<String> = shown.values().map(reason).collect();
+                let expected = ["Migrating", "NotDetected", "SubjectDeleted", "NotDetected"];
+                so(reasons == expected, reasons)
+            },
+        )
         .await;
-        // The debounce period ended while no server was running. So the operation ended when the
-        // machine changed, and not when the next server started.
+        // The debounce period of this operation ended while no server was running. So its end must
+        // be the time at which the VirtualMachine changed, and not the start of the next server.
         let ended = shown(&persisting).await["b"]["status"]["completed"].clone();
-        let ended: jiff::Timestamp = ended.as_str().unwrap_or_default().parse().expect("a time");
-        let changed: jiff::Timestamp = last_change(&changed).parse().expect("a time");
+        let ended: jiff::Timestamp = ended
+            .as_str()
+            .and_then(|time| time.parse().ok())
+            .expect("a completed operation must have an end");
+        let changed: jiff::Timestamp = last_change(&changed)
+            .parse()
+            .expect("managedFields have times");
         let after = ended.duration_since(changed).as_secs();
         assert!((0..=1).contains(&after), "{changed} {ended}");
         let path = format!("{}/forged", CR.path(None));
         world.admin.delete(&path).await.ok();
-        persisting.agreed().await;
+        persisting.wait_until_equal().await;
     });
 }

@@ -1,4 +1,5 @@
-//! Tests of operations of the real controllers in kube-controller-manager with the shipped rules.
+//! Test of a Deployment rollout by the real controllers in kube-controller-manager. The shipped
+//! rules must detect the rollout and its end.
 
 use crate::harness::{Kind, World, eventually, shared, text};
 use serde_json::{Value, json};
@@ -52,6 +53,7 @@ fn a_rollout_by_the_deployment_controller_appears_and_completes() {
     });
 }
 
+/// Waits until an operation of this name is listed, and returns it.
 async fn in_flight(world: &World, namespace: &str, operation: &str) -> Value {
     eventually(&format!("{operation} in {namespace}"), async || {
         let all = world.operations(namespace).await;
@@ -63,8 +65,8 @@ async fn in_flight(world: &World, namespace: &str, operation: &str) -> Value {
     .await
 }
 
-/// Acts as the kubelets until no operation is left. There are no nodes, so pods become ready by a
-/// change of their status.
+/// Does the work of the kubelets until no operation is left. There are no nodes, so this function
+/// sets new Pods to ready, and removes Pods that are being deleted.
 async fn complete(world: &World, namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let ready = json!({"status": {
@@ -84,11 +86,11 @@ async fn complete(world: &World, namespace: &str) {
                 let sent = world
                     .admin
                     .send(http::Method::DELETE, &path, kind, now.to_string());
-                // The pod can be deleted already.
+                // A failure is fine: the Pod may be deleted already.
                 sent.await;
             } else if text(pod, "/status/phase") != "Running" {
                 let path = format!("{pods}/{name}/status");
-                // The pod can be deleted already and replaced by another one.
+                // A failure is fine: the Pod may be deleted already, and another Pod replaces it.
                 world.admin.merge(&path, &ready).await;
             }
         }

@@ -1,4 +1,5 @@
-//! Tests of rule sets: refused or accepted, compiled, and Ready.
+//! Tests of rule sets: which ones the API server refuses, and which conditions the server writes to
+//! their status.
 
 use crate::harness::{
     RULE_SET, VM, alone, columns, condition, eventually, migrating, rule_set, shared, so, text,
@@ -23,7 +24,7 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
         }
 
         let table = world.kubectl(&["get", "ors", namespace]).await;
-        let table = table.expect("rule sets have a short name");
+        let table = table.expect("kubectl must know the short name ors");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
         let header = ["NAME", "COMPONENT", "TARGET", "READY", "REASON", "AGE"];
         assert_eq!(lines[0], header, "{table}");
@@ -52,7 +53,7 @@ fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column
             message.contains("Bad") && !message.contains("Good"),
             "{message}"
         );
-        // Line 2 has a second operator `=`, which is invalid.
+        // The invalid operator `===` is in line 2.
         assert!(message.contains("2:1"), "{message}");
         assert_eq!(condition(&refused, "Ready")["status"], "False");
         assert_eq!(condition(&refused, "Ready")["reason"], "InvalidRule");
@@ -105,7 +106,7 @@ fn each_malformed_rule_set_of_the_fixtures_is_refused_by_the_api_server() {
             let expect = yaml
                 .lines()
                 .find_map(|line| line.strip_prefix("# expect: "))
-                .expect("a fixture says what it expects");
+                .expect("each fixture must have a comment `# expect:`");
             let answer = dry_run(world, &yaml).await;
             let refused = matches!(answer.code, 400 | 422);
             if !refused || !text(&answer.body, "/message").contains(expect) {
@@ -133,7 +134,8 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 
 #[test]
 fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
-    // These rule sets cover all namespaces, so they would detect operations of other tests.
+    // These rule sets watch all namespaces, so they would detect additional operations in other
+    // tests.
     alone(async |world| {
         let shipped = world.kustomize("rules").await;
         let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
@@ -153,7 +155,8 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
             let settled = world
                 .rule_set_until(name, "Ready, or without its target", |it| {
                     let ready = condition(it, "Ready");
-                    // Other tests have machines with a status that KubeVirt never writes.
+                    // Rules may fail on the VirtualMachines of other tests, whose status KubeVirt
+                    // would never write.
                     let settled = ["InvalidTarget", "EvaluationFailed"];
                     ready["status"] == "True" || settled.iter().any(|it| ready["reason"] == *it)
                 })
@@ -174,7 +177,7 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
             let path = format!("{}/{name}", RULE_SET.path(None));
             world.admin.delete(&path).await.ok();
         }
-        eventually("their operations are gone", async || {
+        eventually("the operations of these rule sets have ended", async || {
             let all = world
                 .admin
                 .get("/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations")
@@ -193,7 +196,7 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
 }
 
 #[test]
-fn an_invalid_rule_set_does_not_affect_another_one_of_its_target() {
+fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
     shared(async |world| {
         let namespace = world.namespace("beside").await;
         world.ready_rule_set(&migrating(namespace)).await;
@@ -211,7 +214,7 @@ fn an_invalid_rule_set_does_not_affect_another_one_of_its_target() {
                 condition(it, "InvalidRule")["status"] == "True"
             })
             .await;
-        // The rule set compiles now, and fails on every machine.
+        // After this change, the rule set compiles, but its rule fails on each VirtualMachine.
         let failing = json!({"spec": {"rules": [
             {"operation": "Failing", "expression": "object.status.printableStatus > 5"},
         ]}});
@@ -264,8 +267,9 @@ fn an_unchanged_status_is_not_rewritten() {
     shared(async |world| {
         let namespace = world.namespace("quiet").await;
         let ready = world.ready_rule_set(&migrating(namespace)).await;
-        // There is nothing to evaluate in this namespace. Another rule set takes longer to become
-        // Ready than a write loop would take to show.
+        // In this namespace, no object is evaluated, so the status must not change. The test waits
+        // until another rule set is Ready and has detected an operation. In this time, a server
+        // that writes repeatedly would have changed the resourceVersion.
         let version = ready["metadata"]["resourceVersion"].clone();
         let other = world.namespace("quiet-other").await;
         world.ready_rule_set(&migrating(other)).await;
@@ -294,7 +298,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }], "watchActive": false, "observedGeneration": 1});
 
-        // A previous leader sent this write earlier, and it arrives now.
+        // The test simulates a write of a previous leader that arrives late.
         let late = |uid: &Value, version: &str| {
             json!({
                 "metadata": {"uid": uid, "resourceVersion": version},
@@ -307,21 +311,23 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
         let still = world.admin.get(&path).await.ok();
         assert_eq!(version(&still), version(&ready), "{still}");
 
-        // Release 0.1.0 wrote without a condition, as any administrator can.
+        // Release 0.1.0 wrote the status without naming a UID and a resourceVersion. An
+        // administrator can do the same. Such a write succeeds, and the server must repair the
+        // status.
         let edit = json!({"status": edited});
         let defaced = world.admin.merge(&status, &edit).await.ok();
         assert!(!is_ready(&defaced), "{defaced}");
         let repaired = world.rule_set_until(namespace, "repaired", is_ready).await;
         assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
         assert_eq!(condition(&repaired, "Validated")["status"], "True");
-        // The server has written once more. A loop of writes would continue before another rule set
-        // becomes Ready.
+        // The server must have written only once. The test waits until another rule set is Ready.
+        // In this time, a server that writes repeatedly would have changed the resourceVersion.
         let other = world.namespace("edited-other").await;
         world.ready_rule_set(&migrating(other)).await;
         let later = world.admin.get(&path).await.ok();
         assert_eq!(version(&later), version(&repaired), "{later}");
 
-        // A rule set of the same name gets its own status.
+        // A late write for a deleted rule set must not change a new rule set of the same name.
         world.admin.delete(&path).await.ok();
         let again = world.ready_rule_set(&migrating(namespace)).await;
         let old = late(uid, &version(&repaired));
@@ -331,6 +337,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
     });
 }
 
+/// Creates an object from YAML, as a dry run.
 async fn dry_run(world: &crate::harness::World, yaml: &str) -> crate::harness::Answer {
     let path = format!("{}?dryRun=All", RULE_SET.path(None));
     let body = yaml.to_owned();
@@ -340,16 +347,16 @@ async fn dry_run(world: &crate::harness::World, yaml: &str) -> crate::harness::A
         .await
 }
 
-/// The files of a folder of fixtures, by name.
+/// Returns the paths and the contents of the files in a folder of fixtures.
 fn fixtures(folder: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/rulesets")
         .join(folder);
     let mut files: Vec<_> = std::fs::read_dir(&folder)
-        .expect("the fixtures are there")
+        .expect("the folder of the fixtures exists")
         .map(|entry| {
-            let path = entry.expect("a folder can be read").path();
-            let yaml = std::fs::read_to_string(&path).expect("a fixture is text");
+            let path = entry.expect("the folder is readable").path();
+            let yaml = std::fs::read_to_string(&path).expect("a fixture is a UTF-8 file");
             (path.display().to_string(), yaml)
         })
         .collect();

@@ -1,4 +1,5 @@
-//! Tests of the tools for rule authors with a cluster.
+//! Test of `kubectl ifo rules check --cluster`, which checks the fields in rule expressions against
+//! the schemas of the cluster.
 
 use crate::harness::shared;
 use std::path::Path;
@@ -28,7 +29,7 @@ fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
         let path = folder.path().join("rules.yaml");
         std::fs::write(&path, rule_sets.concat()).unwrap();
         let check = async |path: &Path| {
-            let said = Command::new(crate::plugin())
+            let output = Command::new(crate::plugin())
                 .args(["rules", "check", "--cluster"])
                 .arg(path)
                 .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
@@ -37,7 +38,11 @@ fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
                 .await
                 .unwrap();
             let text = |bytes| String::from_utf8(bytes).unwrap();
-            (said.status.code(), text(said.stdout), text(said.stderr))
+            (
+                output.status.code(),
+                text(output.stdout),
+                text(output.stderr),
+            )
         };
         let (code, out, err) = check(&path).await;
         assert_eq!(code, Some(1), "{out}{err}");
@@ -51,7 +56,7 @@ fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
         assert!(out.contains("statefulsets: ok"), "{out}");
         assert_eq!(err.matches("error: ").count(), 1, "{err}");
 
-        // The shipped rule sets for Kubernetes read only existing fields.
+        // The shipped rule sets for built-in resources must read only fields that exist.
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules/generic");
         let (code, out, err) = check(&shipped).await;
         assert_eq!(code, Some(0), "{out}{err}");

@@ -1,28 +1,31 @@
-//! Tests of targets that are added, removed, or not readable.
+//! Tests of targets: resources that rule sets watch. A target can be installed later, removed, or
+//! not readable for the server.
 
 use crate::harness::{
     CRD, Kind, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
 };
 use serde_json::{Value, json};
 
-/// Kinds that `deploy/targets-default` lets the server read and that no other test installs.
+/// A kind that `deploy/targets-default` allows the server to read. No other test installs it.
 const CLONE: Kind = Kind {
     api_version: "clone.kubevirt.io/v1beta1",
     kind: "VirtualMachineClone",
     plural: "virtualmachineclones",
 };
+/// Another such kind.
 const EXPORT: Kind = Kind {
     api_version: "export.kubevirt.io/v1beta1",
     kind: "VirtualMachineExport",
     plural: "virtualmachineexports",
 };
-/// A kind that it does not let the server read.
+/// A kind that the server is not allowed to read.
 const WIDGET: Kind = Kind {
     api_version: "e2e.example.com/v1",
     kind: "Widget",
     plural: "widgets",
 };
 
+/// Returns a rule set that detects the operation `Running`.
 fn running(name: &str, target: &Kind) -> Value {
     rule_set(
         name,
@@ -31,13 +34,13 @@ fn running(name: &str, target: &Kind) -> Value {
     )
 }
 
-async fn run_one(world: &World, kind: &Kind, namespace: &str, name: &str) {
+/// Creates an object on which the rule set detects `Running`. Waits until its kind is served.
+async fn create_running(world: &World, kind: &Kind, namespace: &str, name: &str) {
     let object = json!({
         "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name},
         "status": {"phase": "Running"},
     });
     let path = kind.path(Some(namespace));
-    // The new resource is served some time after its definition is accepted.
     eventually(&format!("{} can be created", kind.kind), async || {
         let answer = world.admin.post(&path, &object).await;
         so(answer.code == 201, answer)
@@ -74,7 +77,7 @@ fn a_target_installed_later_is_watched_automatically() {
             "{active}"
         );
         assert_eq!(active["status"]["watchActive"], true);
-        run_one(world, &CLONE, namespace, "a").await;
+        create_running(world, &CLONE, namespace, "a").await;
         world.until_operations(namespace, &[("a", "Running")]).await;
     });
 }
@@ -85,7 +88,7 @@ fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
         let namespace = world.namespace("gone").await;
         world.create(&CRD, None, &crd(&EXPORT, "Namespaced")).await;
         world.ready_rule_set(&running(namespace, &EXPORT)).await;
-        run_one(world, &EXPORT, namespace, "a").await;
+        create_running(world, &EXPORT, namespace, "a").await;
         world.until_operations(namespace, &[("a", "Running")]).await;
 
         let path = format!(
@@ -109,7 +112,7 @@ fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
                 condition(it, "Ready")["status"] == "True"
             })
             .await;
-        run_one(world, &EXPORT, namespace, "b").await;
+        create_running(world, &EXPORT, namespace, "b").await;
         world.until_operations(namespace, &[("b", "Running")]).await;
     });
 }
@@ -160,11 +163,16 @@ fn a_forbidden_watch_names_the_missing_right_and_recovers_when_granted() {
         assert_eq!(condition(&failed, "Ready")["status"], "False", "{failed}");
         assert_ne!(failed["status"]["watchActive"], true, "{failed}");
 
-        // The right that the message names is granted.
-        let (_, commands) = message.split_once("or run: ").expect("commands");
+        // The message contains the commands that grant the missing right.
+        let (_, commands) = message
+            .split_once("or run: ")
+            .expect("the message must contain commands");
         for command in commands.split(" && ") {
             let args: Vec<&str> = command.split_whitespace().skip(1).collect();
-            world.kubectl(&args).await.expect("the right is granted");
+            world
+                .kubectl(&args)
+                .await
+                .expect("the commands in the message must work");
         }
         let ready = world
             .rule_set_until(namespace, "Ready", |it| {
@@ -172,7 +180,7 @@ fn a_forbidden_watch_names_the_missing_right_and_recovers_when_granted() {
             })
             .await;
         assert_eq!(condition(&ready, "WatchFailed"), &Value::Null, "{ready}");
-        run_one(world, &WIDGET, namespace, "a").await;
+        create_running(world, &WIDGET, namespace, "a").await;
         world.until_operations(namespace, &[("a", "Running")]).await;
     });
 }

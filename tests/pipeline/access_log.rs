@@ -1,17 +1,18 @@
-//! The log of requests.
+//! Tests of the access log: the server logs requests only from verbosity 1 on, and never logs
+//! credentials or text that could forge a log line.
 
 use crate::demo::{Demo, OPERATIONS};
-use crate::listener::token;
+use crate::hostile_connections::token;
 
-/// A GET with the token; its answer is read to the end.
+/// Sends a GET request with the token of the demo, and reads the answer to its end.
 async fn get(demo: &Demo, path: &str) {
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     let _ = demo.client.request_text(request).await;
 }
 
-fn about_requests(demo: &Demo) -> Vec<String> {
-    let about = |line: &String| line.contains(" access: ");
-    demo.log().into_iter().filter(about).collect()
+fn access_log(demo: &Demo) -> Vec<String> {
+    let is_access = |line: &String| line.contains(" access: ");
+    demo.log().into_iter().filter(is_access).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,9 +37,9 @@ async fn requests_are_logged_from_verbosity_1_without_credentials() {
         "audit_id=\"",
         "client=127.0.0.1:",
     ];
-    demo.logged(&fields).await;
+    demo.wait_for_log(&fields).await;
     get(&demo, "/version").await;
-    demo.logged(&["path=\"/version\""]).await;
+    demo.wait_for_log(&["path=\"/version\""]).await;
     let log = demo.log().join("\n");
     assert!(!log.contains(&token(&demo)), "{log}");
     assert!(!log.contains("hunter2"), "{log}");
@@ -54,5 +55,5 @@ async fn requests_are_not_logged_at_the_default_verbosity() {
     let demo = Demo::start(&[]).await;
     demo.operations().await;
     get(&demo, "/version").await;
-    assert!(about_requests(&demo).is_empty(), "{:#?}", demo.log());
+    assert!(access_log(&demo).is_empty(), "{:#?}", demo.log());
 }

@@ -1,6 +1,7 @@
-//! A simulated kube-apiserver that can misbehave. It writes HTTP/1.1 itself, because no HTTP
-//! library sends invalid messages. It answers the requests of the server's start correctly, and
-//! other requests according to a script for each resource.
+//! A fake kube-apiserver for tests. It answers the requests that `ifo-apiserver` sends at its start
+//! correctly. Requests for watched objects are answered by a script of the test, which can send
+//! invalid data. The fake writes HTTP/1.1 itself, because HTTP libraries do not send invalid
+//! messages.
 
 use crate::demo::eventually;
 use serde_json::{Value, json};
@@ -13,47 +14,49 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
+/// The API group of all resources that have a script.
 pub const GROUP: &str = "hostile.example";
 
-/// The beginning of an answer whose body lasts until the connection is closed.
+/// The beginning of an answer whose body ends when the connection is closed.
 pub const STREAM: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
-/// A step of an answer.
+/// One step of a scripted answer.
 pub enum Step {
-    /// Send this.
-    Say(Vec<u8>),
-    /// Send each of these, created when it is sent.
-    Each(Box<dyn Iterator<Item = Vec<u8>> + Send>),
-    /// Send this repeatedly until the connection breaks.
-    Forever(Vec<u8>),
-    /// Wait until a status of the resource's rule set contains this.
-    Told(&'static str),
-    /// Wait until the test has reached this step.
-    Stage(usize),
-    /// Hold the connection until the other side closes it.
-    Stay,
-    /// Break the connection with an RST.
+    /// Send these bytes.
+    Send(Vec<u8>),
+    /// Send each item of an iterator. The iterator creates an item only when it is sent.
+    SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
+    /// Send these bytes repeatedly until the connection breaks.
+    SendForever(Vec<u8>),
+    /// Wait until the server has written a status of the resource's rule set that contains this
+    /// text.
+    WaitForStatus(&'static str),
+    /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger one.
+    WaitForStage(usize),
+    /// Keep the connection open until the server closes it.
+    HoldOpen,
+    /// Reset the connection (TCP RST).
     Reset,
 }
 
 impl Step {
-    pub fn say(text: impl Into<Vec<u8>>) -> Self {
-        Self::Say(text.into())
+    pub fn send(text: impl Into<Vec<u8>>) -> Self {
+        Self::Send(text.into())
     }
 }
 
-/// A request for objects.
+/// A list or watch request for a resource that has a script.
 #[derive(Debug)]
-pub struct Ask {
-    /// The number of earlier requests.
+pub struct ObjectRequest {
+    /// Number of earlier requests for this resource.
     pub nth: usize,
     pub query: String,
-    /// The messages in the statuses of the rule set so far.
-    pub told: String,
+    /// All statuses of the resource's rule set that the server has written so far, as JSON.
+    pub statuses: String,
 }
 
-impl Ask {
+impl ObjectRequest {
     pub fn is_watch_list(&self) -> bool {
         self.query.contains("sendInitialEvents=true")
     }
@@ -63,16 +66,17 @@ impl Ask {
     }
 }
 
-pub type Script = Box<dyn Fn(&Ask) -> Vec<Step> + Send + Sync>;
+/// A function that returns the answer to a request.
+pub type Script = Box<dyn Fn(&ObjectRequest) -> Vec<Step> + Send + Sync>;
 
-/// It listens until this is dropped.
-pub struct Impostor {
+/// A running fake kube-apiserver. It stops when this value is dropped.
+pub struct FakeApiServer {
     pub address: SocketAddr,
     state: Arc<State>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Impostor {
+impl Drop for FakeApiServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -80,54 +84,58 @@ impl Drop for Impostor {
 
 struct State {
     scripts: BTreeMap<&'static str, Script>,
-    asked: Mutex<BTreeMap<String, usize>>,
-    /// By rule set, all written statuses.
+    request_counts: Mutex<BTreeMap<String, usize>>,
+    /// All statuses that the server has written, by the name of the rule set.
     statuses: Mutex<BTreeMap<String, Vec<Value>>>,
     stage: Mutex<usize>,
-    /// The path that is never answered, if any, and the number of requests for it.
-    silent: Option<(&'static str, AtomicUsize)>,
+    /// The path whose requests are never answered, if there is one, and the number of its requests.
+    unanswered: Option<(&'static str, AtomicUsize)>,
 }
 
-impl Impostor {
-    /// Serves no resource, and never answers requests for this path.
-    pub async fn silent_about(path: &'static str) -> Self {
+impl FakeApiServer {
+    /// Starts a fake without scripts that never answers requests for this path.
+    pub async fn start_without_answers_to(path: &'static str) -> Self {
         Self::serve(BTreeMap::new(), Some((path, AtomicUsize::new(0)))).await
     }
 
-    /// Waits for a request that is never answered.
-    pub async fn is_silent(&self) {
-        let (path, asked) = self.state.silent.as_ref().expect("a path without answers");
+    /// Waits until the server has sent a request that is never answered.
+    pub async fn wait_for_unanswered_request(&self) {
+        let (path, request_counts) = self
+            .state
+            .unanswered
+            .as_ref()
+            .expect("the test started the fake with `start_without_answers_to`");
         eventually(path, async || {
-            (asked.load(Ordering::Relaxed) > 0).then_some(())
+            (request_counts.load(Ordering::Relaxed) > 0).then_some(())
         })
         .await;
     }
 
-    /// Serves these resources. Each has a rule set of the same name that detects objects with the
-    /// state `Busy`.
+    /// Starts a fake that serves these resources. For each resource, it serves a rule set of the
+    /// same name. This rule set detects an operation `Busy` on each object in the state `Busy`.
     pub async fn start(scripts: impl IntoIterator<Item = (&'static str, Script)>) -> Self {
         Self::serve(scripts.into_iter().collect(), None).await
     }
 
     async fn serve(
         scripts: BTreeMap<&'static str, Script>,
-        silent: Option<(&'static str, AtomicUsize)>,
+        unanswered: Option<(&'static str, AtomicUsize)>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
             scripts,
-            asked: Mutex::default(),
+            request_counts: Mutex::default(),
             statuses: Mutex::default(),
             stage: Mutex::new(0),
-            silent,
+            unanswered,
         });
         let serving = Arc::clone(&state);
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let state = Arc::clone(&serving);
-                // The other side can close a connection at any time.
+                // An error is ignored, because the server can close a connection at any time.
                 tokio::spawn(async move { state.answer(stream).await.ok() });
             }
         });
@@ -142,19 +150,19 @@ impl Impostor {
         self.state.scripts.keys().copied().collect()
     }
 
-    /// The number of requests for its objects.
-    pub fn asked(&self, resource: &str) -> usize {
-        let asked = self.state.asked.lock().unwrap();
-        asked.get(resource).copied().unwrap_or_default()
+    /// Returns the number of list and watch requests for a resource.
+    pub fn request_count(&self, resource: &str) -> usize {
+        let request_counts = self.state.request_counts.lock().unwrap();
+        request_counts.get(resource).copied().unwrap_or_default()
     }
 
     pub fn advance_to(&self, stage: usize) {
         *self.state.stage.lock().unwrap() = stage;
     }
 
-    /// All statuses of a rule set so far, as text.
-    pub fn told(&self, rule_set: &str) -> String {
-        self.state.told(rule_set)
+    /// Returns all statuses of a rule set that the server has written so far, as JSON.
+    pub fn statuses_of(&self, rule_set: &str) -> String {
+        self.state.statuses_of(rule_set)
     }
 }
 
@@ -172,7 +180,7 @@ fn rule_set(name: &str) -> Value {
 }
 
 impl State {
-    fn told(&self, rule_set: &str) -> String {
+    fn statuses_of(&self, rule_set: &str) -> String {
         let statuses = self.statuses.lock().unwrap();
         statuses.get(rule_set).map_or_else(String::new, |all| {
             all.iter()
@@ -204,41 +212,41 @@ impl State {
         let mut words = first.split(' ');
         let (method, uri) = (words.next().unwrap(), words.next().unwrap_or_default());
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-        if let Some((silent, asked)) = &self.silent
-            && *silent == path
+        if let Some((unanswered, request_counts)) = &self.unanswered
+            && *unanswered == path
         {
-            asked.fetch_add(1, Ordering::Relaxed);
-            return self.perform(stream, "", vec![Step::Stay]).await;
+            request_counts.fetch_add(1, Ordering::Relaxed);
+            return self.perform(stream, "", vec![Step::HoldOpen]).await;
         }
-        let things = format!("/apis/{GROUP}/v1/");
-        match path.strip_prefix(&things) {
+        let prefix = format!("/apis/{GROUP}/v1/");
+        match path.strip_prefix(&prefix) {
             Some(resource) if self.scripts.contains_key(resource) => {
-                self.play(stream, resource, query).await
+                self.answer_by_script(stream, resource, query).await
             }
             _ => {
                 let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-                let steps = self.sane(method, path, query, &body);
+                let steps = self.answer_correctly(method, path, query, &body);
                 self.perform(stream, "", steps).await
             }
         }
     }
 
-    async fn play(
+    async fn answer_by_script(
         &self,
         stream: BufStream<TcpStream>,
         resource: &str,
         query: &str,
     ) -> std::io::Result<()> {
         let nth = {
-            let mut asked = self.asked.lock().unwrap();
-            let asked = asked.entry(resource.to_owned()).or_default();
-            *asked += 1;
-            *asked - 1
+            let mut request_counts = self.request_counts.lock().unwrap();
+            let request_counts = request_counts.entry(resource.to_owned()).or_default();
+            *request_counts += 1;
+            *request_counts - 1
         };
-        let steps = self.scripts[resource](&Ask {
+        let steps = self.scripts[resource](&ObjectRequest {
             nth,
             query: query.to_owned(),
-            told: self.told(resource),
+            statuses: self.statuses_of(resource),
         });
         self.perform(stream, resource, steps).await
     }
@@ -251,28 +259,28 @@ impl State {
     ) -> std::io::Result<()> {
         for step in steps {
             match step {
-                Step::Say(bytes) => stream.write_all(&bytes).await?,
-                Step::Each(parts) => {
+                Step::Send(bytes) => stream.write_all(&bytes).await?,
+                Step::SendEach(parts) => {
                     for part in parts {
                         stream.write_all(&part).await?;
                     }
                 }
-                Step::Forever(bytes) => loop {
+                Step::SendForever(bytes) => loop {
                     stream.write_all(&bytes).await?;
                 },
-                Step::Told(text) => {
+                Step::WaitForStatus(text) => {
                     stream.flush().await?;
-                    while !self.told(resource).contains(text) {
+                    while !self.statuses_of(resource).contains(text) {
                         sleep(Duration::from_millis(20)).await;
                     }
                 }
-                Step::Stage(stage) => {
+                Step::WaitForStage(stage) => {
                     stream.flush().await?;
                     while *self.stage.lock().unwrap() < stage {
                         sleep(Duration::from_millis(20)).await;
                     }
                 }
-                Step::Stay => {
+                Step::HoldOpen => {
                     stream.flush().await?;
                     let _ = stream.read_u8().await;
                 }
@@ -287,12 +295,12 @@ impl State {
         stream.shutdown().await
     }
 
-    /// The answers of a correct kube-apiserver.
-    fn sane(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
+    /// Returns the answer that a real kube-apiserver would give.
+    fn answer_correctly(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
         const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
         const TRUST: &str = "/api/v1/namespaces/kube-system/configmaps";
         if query.contains("watch=") && [RULE_SETS, TRUST].contains(&path) {
-            return vec![Step::say(STREAM), Step::Stay];
+            return vec![Step::send(STREAM), Step::HoldOpen];
         }
         let trust = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": {},
@@ -335,13 +343,13 @@ impl State {
             _ => None,
         };
         match answer {
-            Some(answer) => vec![Step::say(response("200 OK", &answer.to_string()))],
-            None => vec![Step::say(failure(404, "NotFound"))],
+            Some(answer) => vec![Step::send(response("200 OK", &answer.to_string()))],
+            None => vec![Step::send(failure(404, "NotFound"))],
         }
     }
 }
 
-/// A complete answer in JSON.
+/// Returns a complete HTTP answer with a JSON body.
 pub fn response(status: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -349,7 +357,7 @@ pub fn response(status: &str, body: &str) -> String {
     )
 }
 
-/// A complete answer with a Status.
+/// Returns a complete HTTP answer whose body is a Kubernetes Status.
 pub fn failure(code: u16, reason: &str) -> String {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
@@ -358,18 +366,18 @@ pub fn failure(code: u16, reason: &str) -> String {
     response(&format!("{code} {reason}"), &status.to_string())
 }
 
-/// A line of a watch.
+/// Returns an event of a watch as a line of JSON.
 pub fn event(kind: &str, object: &str) -> String {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-/// The bookmark that ends the initial state.
-pub fn initial_end() -> String {
+/// Returns the bookmark that ends the initial events of a watch.
+pub fn initial_events_end() -> String {
     let marked = r#"{"metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
     event("BOOKMARK", marked)
 }
 
-/// An object in a state, with `padding` bytes that no rule reads.
+/// Returns an object in a state. It has a field of `padding` bytes that no rule reads.
 pub fn thing(name: &str, state: &str, padding: usize) -> String {
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"shop","resourceVersion":"6","uid":"uid-{name}"}},"padding":"{}","status":{{"state":"{state}"}}}}"#,
@@ -377,12 +385,13 @@ pub fn thing(name: &str, state: &str, padding: usize) -> String {
     )
 }
 
-/// A complete initial state with a busy object of this name, without later events.
-pub fn good(name: &str) -> Vec<Step> {
+/// Returns a valid answer to a watch. Its initial events contain one object in the state `Busy`. No
+/// events follow.
+pub fn valid_watch(name: &str) -> Vec<Step> {
     vec![
-        Step::say(STREAM),
-        Step::say(event("ADDED", &thing(name, "Busy", 0))),
-        Step::say(initial_end()),
-        Step::Stay,
+        Step::send(STREAM),
+        Step::send(event("ADDED", &thing(name, "Busy", 0))),
+        Step::send(initial_events_end()),
+        Step::HoldOpen,
     ]
 }

@@ -1,6 +1,7 @@
-//! Tests of hostile connections.
+//! Tests of hostile connections: invalid HTTP, silent clients, and floods of HTTP/2 frames. The
+//! server must close or limit them, stay below its memory limit, and serve other clients.
 
-use crate::demo::{DEADLINE, Demo, LOOK, OPERATIONS, eventually};
+use crate::demo::{DEADLINE, Demo, OPERATIONS, POLL_INTERVAL, eventually};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
@@ -11,14 +12,15 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The memory limit of a server: that of its Deployment.
-const LIMIT: u64 = 128 << 20;
+/// Largest resident memory of the server in bytes.
+const MAX_MEMORY: u64 = 128 << 20;
 
 async fn tcp(demo: &Demo) -> TcpStream {
     let port = demo.config.cluster_url.port_u16().unwrap();
     TcpStream::connect(("127.0.0.1", port)).await.unwrap()
 }
 
+/// Opens a TLS connection to the demo and negotiates this protocol (ALPN).
 pub async fn tls(demo: &Demo, protocol: &[u8]) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     for root in demo.config.root_cert.as_ref().unwrap() {
@@ -36,32 +38,36 @@ pub async fn tls(demo: &Demo, protocol: &[u8]) -> TlsStream<TcpStream> {
     connector.connect(name, tcp(demo).await).await.unwrap()
 }
 
-/// The answer to `bytes`, until the server closes the connection.
+/// Sends `bytes`, and returns everything that the server sends until it closes the connection.
 async fn answer(stream: impl AsyncRead + AsyncWrite, bytes: &[u8]) -> Vec<u8> {
     let (mut from, mut to) = tokio::io::split(stream);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let exchange = async {
-        // The server can close the connection before everything is sent. A reset is also a valid
-        // end.
-        let say = async {
+        // Errors are ignored: the server may close or reset the connection at any time.
+        let send = async {
             let _ = to.write_all(bytes).await;
             let _ = to.flush().await;
         };
-        let _ = tokio::join!(say, from.read_to_end(&mut heard));
+        let _ = tokio::join!(send, from.read_to_end(&mut received));
     };
     timeout(DEADLINE, exchange)
         .await
-        .expect("the connection ends");
-    heard
+        .expect("the server must close the connection before the deadline");
+    received
 }
 
-/// Asserts that other clients are still served.
-async fn well(demo: &Demo) {
+/// Asserts that the server still serves other clients, has not panicked, and has stayed below
+/// [`MAX_MEMORY`].
+async fn assert_others_are_served(demo: &Demo) {
     let served = timeout(DEADLINE, demo.operations()).await;
-    assert!(!served.expect("others are answered").is_empty());
-    crate::calm(&demo.log());
+    assert!(
+        !served
+            .expect("the server must answer other clients before the deadline")
+            .is_empty()
+    );
+    crate::assert_no_panics(&demo.log());
     let peak = crate::peak_memory(demo.id());
-    assert!(peak < LIMIT, "{} MiB at the peak", peak >> 20);
+    assert!(peak < MAX_MEMORY, "{} MiB at the peak", peak >> 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,36 +95,37 @@ async fn non_http_connections_are_rejected_and_others_are_served() {
         format!("{} / HTTP/1.1\r\n\r\n", "G".repeat(4 << 20)).into(),
     ];
     for case in cases {
-        let heard = answer(tls(&demo, b"http/1.1").await, &case).await;
+        let received = answer(tls(&demo, b"http/1.1").await, &case).await;
         let shown = String::from_utf8_lossy(&case[..case.len().min(80)]).into_owned();
-        let heard = String::from_utf8_lossy(&heard);
+        let received = String::from_utf8_lossy(&received);
         assert!(
-            heard.is_empty() || heard.starts_with("HTTP/1.1 4"),
-            "{shown:?}: {heard}"
+            received.is_empty() || received.starts_with("HTTP/1.1 4"),
+            "{shown:?}: {received}"
         );
     }
-    // HTTP without TLS.
-    let heard = answer(tcp(&demo).await, format!("{head}\r\n").as_bytes()).await;
-    assert!(!heard.starts_with(b"HTTP/"), "{heard:?}");
-    // The client negotiated HTTP/2 but sends something else.
+    // This client sends HTTP without TLS.
+    let received = answer(tcp(&demo).await, format!("{head}\r\n").as_bytes()).await;
+    assert!(!received.starts_with(b"HTTP/"), "{received:?}");
+    // This client negotiates HTTP/2, but sends HTTP/1.1.
     answer(tls(&demo, b"h2").await, format!("{head}\r\n").as_bytes()).await;
-    well(&demo).await;
+    assert_others_are_served(&demo).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_are_closed() {
     let demo = Demo::start(&[]).await;
-    let silent = async { answer(tcp(&demo).await, b"").await };
-    // The beginning of a ClientHello.
-    let halting = async { answer(tcp(&demo).await, b"\x16\x03\x01\x02\x00\x01").await };
-    let mute = async |protocol: &'static [u8]| answer(tls(&demo, protocol).await, b"").await;
-    let half = async {
+    let without_tls = async { answer(tcp(&demo).await, b"").await };
+    // This client sends only the beginning of a ClientHello.
+    let half_handshake = async { answer(tcp(&demo).await, b"\x16\x03\x01\x02\x00\x01").await };
+    let without_request =
+        async |protocol: &'static [u8]| answer(tls(&demo, protocol).await, b"").await;
+    let half_request = async {
         let head = b"GET /version HTTP/1.1\r\nHost: localhost\r\n";
         answer(tls(&demo, b"http/1.1").await, head).await
     };
-    let dripping = async {
+    let endless_request = async {
         let mut stream = tls(&demo, b"http/1.1").await;
-        let drip = async {
+        let send_slowly = async {
             let mut byte = b"GET /version HTTP/1.1\r\nX: "
                 .iter()
                 .chain([b'x'].iter().cycle());
@@ -126,36 +133,39 @@ async fn silent_connections_are_closed() {
                 && stream.write_all(&[*byte]).await.is_ok()
                 && stream.flush().await.is_ok()
             {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(DEADLINE, drip).await.expect("the connection ends");
+        timeout(DEADLINE, send_slowly)
+            .await
+            .expect("the server must close the connection before the deadline");
     };
     tokio::join!(
-        silent,
-        halting,
-        mute(b"http/1.1"),
-        mute(b"h2"),
-        half,
-        dripping
+        without_tls,
+        half_handshake,
+        without_request(b"http/1.1"),
+        without_request(b"h2"),
+        half_request,
+        endless_request
     );
-    well(&demo).await;
+    assert_others_are_served(&demo).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
-    // Fewer than the limit for one address.
+    // 100 connections are fewer than the limit for one address.
     let mut open = Vec::new();
     for _ in 0..4 {
         let batch = (0..25).map(|n| tls(&demo, if n % 2 == 0 { b"h2" } else { b"http/1.1" }));
         open.extend(futures::future::join_all(batch).await);
     }
-    well(&demo).await;
+    assert_others_are_served(&demo).await;
     assert_eq!(open.len(), 100);
 }
 
-/// Writes HTTP/2 frames itself, because no library sends invalid sequences.
+/// What an HTTP/2 client sends first: its preface and an empty SETTINGS frame. The tests below
+/// write HTTP/2 frames themselves, because no library sends invalid sequences.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 const SETTINGS: u8 = 4;
@@ -180,23 +190,24 @@ fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &CANCEL)
 }
 
-/// The headers of a watch.
-fn watch(demo: &Demo) -> Vec<u8> {
-    ask(demo, &format!("{OPERATIONS}?watch=true"))
+/// Returns the encoded headers of a watch request.
+fn watch_headers(demo: &Demo) -> Vec<u8> {
+    request_headers(demo, &format!("{OPERATIONS}?watch=true"))
 }
 
-/// The token of the demo.
+/// Returns the token in the kubeconfig of the demo. It has 32 hexadecimal digits.
 pub fn token(demo: &Demo) -> String {
     let kubeconfig = std::fs::read_to_string(&demo.kubeconfig).unwrap();
     let mut words = kubeconfig.split(|c: char| !c.is_ascii_hexdigit());
     words
         .find(|word| word.len() == 32)
-        .expect("a token")
+        .expect("the demo writes a token to its kubeconfig")
         .to_owned()
 }
 
-/// The headers of a request, encoded without a table or Huffman's code (RFC 7541, 6.2.2).
-fn ask(demo: &Demo, path: &str) -> Vec<u8> {
+/// Returns the headers of a GET request, in HPACK encoding. The encoding uses neither the dynamic
+/// table nor Huffman codes (RFC 7541, 6.2.2).
+fn request_headers(demo: &Demo, path: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [
         // `:method: GET` and `:scheme: https` are entries of the static table.
@@ -211,24 +222,24 @@ fn ask(demo: &Demo, path: &str) -> Vec<u8> {
     .concat()
 }
 
-/// The stream numbers of a client.
+/// Returns the first stream numbers that a client may use. They are odd.
 fn streams(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|n| 2 * n + 1)
 }
 
-async fn until_watchers(demo: &Demo, holds: impl Fn(usize) -> bool) {
-    until(demo, "ifo_watchers", holds).await;
+async fn wait_for_watch_count(demo: &Demo, holds: impl Fn(usize) -> bool) {
+    wait_for_metric(demo, "ifo_watchers", holds).await;
 }
 
-/// Waits until this metric fulfills a condition.
-pub async fn until(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
+/// Waits until the value of a metric fulfils a condition.
+pub async fn wait_for_metric(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
     eventually(metric, async || {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
         let metrics = demo.client.request_text(request).await.unwrap();
         let value = metrics
             .lines()
             .find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '))
-            .expect("there is such a metric");
+            .expect("the server must have this metric");
         holds(value.parse().unwrap()).then_some(())
     })
     .await;
@@ -237,7 +248,7 @@ pub async fn until(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn rapid_stream_resets_end_the_connection() {
     let demo = Demo::start(&[]).await;
-    let watch = watch(&demo);
+    let watch = watch_headers(&demo);
     let mut bytes = PREFACE.to_vec();
     for stream in streams(20_000) {
         bytes.extend(headers(END_OF_STREAM_AND_HEADERS, stream, &watch));
@@ -245,17 +256,17 @@ async fn rapid_stream_resets_end_the_connection() {
     }
     let connections = (0..5).map(async |_| answer(tls(&demo, b"h2").await, &bytes).await);
     futures::future::join_all(connections).await;
-    well(&demo).await;
-    until_watchers(&demo, |watchers| watchers == 0).await;
+    assert_others_are_served(&demo).await;
+    wait_for_watch_count(&demo, |watchers| watchers == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_watches_cost_little_and_end_when_reset() {
-    // All connections belong to one user.
+    // All watches belong to one user, so the limit of one user is raised.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
-    // A watch is possible only after this.
-    well(&demo).await;
-    let watch = watch(&demo);
+    // This also waits until the server serves operations. Before that, it refuses watches.
+    assert_others_are_served(&demo).await;
+    let watch = watch_headers(&demo);
     let mut stream = tls(&demo, b"h2").await;
     let opened: Vec<u8> = streams(500)
         .flat_map(|stream| headers(END_OF_STREAM_AND_HEADERS, stream, &watch))
@@ -263,36 +274,36 @@ async fn unread_watches_cost_little_and_end_when_reset() {
     stream.write_all(PREFACE).await.unwrap();
     stream.write_all(&opened).await.unwrap();
     stream.flush().await.unwrap();
-    until_watchers(&demo, |watchers| watchers == 500).await;
-    well(&demo).await;
+    wait_for_watch_count(&demo, |watchers| watchers == 500).await;
+    assert_others_are_served(&demo).await;
     let closed: Vec<u8> = streams(500).flat_map(reset).collect();
     stream.write_all(&closed).await.unwrap();
     stream.flush().await.unwrap();
-    until_watchers(&demo, |watchers| watchers == 0).await;
-    well(&demo).await;
+    wait_for_watch_count(&demo, |watchers| watchers == 0).await;
+    assert_others_are_served(&demo).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_headers_are_aborted() {
     const CONTINUATION: u8 = 9;
     let demo = Demo::start(&[]).await;
-    // Literal headers `a: b` that are not to be indexed.
+    // The header `a: b`, many times, encoded as literals that are never indexed.
     let more = b"\x10\x01a\x01b".repeat(3_000);
     let mut bytes = [PREFACE, &headers(0, 1, &more)].concat();
     for _ in 0..4_000 {
         bytes.extend(frame(CONTINUATION, 0, 1, &more));
     }
     answer(tls(&demo, b"h2").await, &bytes).await;
-    well(&demo).await;
+    assert_others_are_served(&demo).await;
 }
 
-/// Sends the same bytes repeatedly, and never reads an answer.
-async fn deaf(demo: &Demo, again: Vec<u8>) -> JoinHandle<()> {
+/// Starts a client that sends the same bytes repeatedly and never reads an answer.
+async fn flood_without_reading(demo: &Demo, bytes: Vec<u8>) -> JoinHandle<()> {
     let (from, mut to) = tokio::io::split(tls(demo, b"h2").await);
     tokio::spawn(async move {
         let _unread = from;
         if to.write_all(PREFACE).await.is_ok() {
-            while to.write_all(&again).await.is_ok() {}
+            while to.write_all(&bytes).await.is_ok() {}
         }
     })
 }
@@ -301,13 +312,16 @@ async fn deaf(demo: &Demo, again: Vec<u8>) -> JoinHandle<()> {
 async fn floods_of_pings_and_settings_cost_little() {
     const PING: u8 = 6;
     let demo = Demo::start(&[]).await;
-    well(&demo).await;
+    assert_others_are_served(&demo).await;
     let pings = frame(PING, 0, 0, b"12345678").repeat(1_000);
     let settings = frame(SETTINGS, 0, 0, &[]).repeat(1_000);
-    let floods = [deaf(&demo, pings).await, deaf(&demo, settings).await];
+    let floods = [
+        flood_without_reading(&demo, pings).await,
+        flood_without_reading(&demo, settings).await,
+    ];
     for _ in 0..20 {
-        well(&demo).await;
-        sleep(LOOK).await;
+        assert_others_are_served(&demo).await;
+        sleep(POLL_INTERVAL).await;
     }
     for flood in floods {
         flood.abort();
@@ -319,12 +333,13 @@ async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
     // SETTINGS_HEADER_TABLE_SIZE and SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113, 6.5.2).
     const GREEDY: [u8; 12] = [0, 1, 0xff, 0xff, 0xff, 0xff, 0, 4, 0, 0, 0, 0];
     let demo = Demo::start(&[]).await;
-    well(&demo).await;
-    let list = ask(&demo, OPERATIONS);
+    assert_others_are_served(&demo).await;
+    let list = request_headers(&demo, OPERATIONS);
     let mut stream = tls(&demo, b"h2").await;
     let preface = [&PREFACE[..24], &frame(SETTINGS, 0, 0, &GREEDY)].concat();
     stream.write_all(&preface).await.unwrap();
-    // The largest number that one connection may have, repeatedly. Their answers cannot be sent.
+    // In each round, the client opens 900 requests. The server cannot send their answers, because
+    // the window of the client is 0 bytes.
     for round in 0..20 {
         let streams = || streams(900).map(|stream| stream + round * 1_800);
         let opened: Vec<u8> = streams()
@@ -332,22 +347,22 @@ async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
             .collect();
         stream.write_all(&opened).await.unwrap();
         stream.flush().await.unwrap();
-        until(
+        wait_for_metric(
             &demo,
             "apiserver_current_inflight_requests{request_kind=\"readOnly\"}",
             |n| n >= 900,
         )
         .await;
-        well(&demo).await;
+        assert_others_are_served(&demo).await;
         let closed: Vec<u8> = streams().flat_map(reset).collect();
         stream.write_all(&closed).await.unwrap();
         stream.flush().await.unwrap();
-        until(
+        wait_for_metric(
             &demo,
             "apiserver_current_inflight_requests{request_kind=\"readOnly\"}",
             |n| n < 10,
         )
         .await;
     }
-    well(&demo).await;
+    assert_others_are_served(&demo).await;
 }

@@ -1,8 +1,8 @@
-//! Tests of the start, the addresses and the stop of the real binary.
+//! Tests of how the real binary stops after a signal, and of the addresses that it listens on.
 
-use crate::demo::{Demo, Written, catches_signals, ended, signal};
-use crate::impostor::Impostor;
-use crate::listener::tls;
+use crate::demo::{Demo, OutputLines, signal, wait_for_exit, wait_for_signal_handlers};
+use crate::fake_apiserver::FakeApiServer;
+use crate::hostile_connections::tls;
 use crate::server::{Certificate, Server, command, write_files};
 use kube::Client;
 use std::path::Path;
@@ -10,34 +10,35 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-/// A server that does not have to serve requests, with its log.
-fn spawn(mut command: Command) -> (Child, Written) {
+/// Starts a server and returns at once, before the server can answer requests.
+fn spawn(mut command: Command) -> (Child, OutputLines) {
     let mut child = command.spawn().unwrap();
-    let log = Written::of(child.stderr.take().unwrap());
+    let log = OutputLines::collect(child.stderr.take().unwrap());
     (child, log)
 }
 
-/// Asserts that this signal ends the server with the documented code. Without a handler, the
-/// process would end without a code, or not at all as PID 1.
-async fn ends(mut child: Child, log: &Written, name: &str) {
+/// Asserts that this signal stops the server with exit code 0. Without a signal handler, the
+/// process would have no exit code. As PID 1 of a container, it would not even stop.
+async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
     signal(child.id().unwrap(), name);
-    let code = ended(&mut child).await.code();
+    let code = wait_for_exit(&mut child).await.code();
     assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
-    // The Service has not led any client here, so the stop has no delay.
-    let unready = |line: &String| line.contains("is now unready");
-    assert!(!log.lines().iter().any(unready), "{:#?}", log.lines());
+    // A server that was never ready has no clients, so it stops without the delay for clients. It
+    // would log that delay with this text.
+    let is_delay = |line: &String| line.contains("is now unready");
+    assert!(!log.lines().iter().any(is_delay), "{:#?}", log.lines());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_stops_the_server_from_its_first_moment() {
-    // The impostor accepts connections in its backlog, and never answers.
-    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // The kernel completes connections to this listener, but no request is ever read or answered.
+    let unread = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    write_files(folder.path(), &mute.local_addr().unwrap().to_string());
+    write_files(folder.path(), &unread.local_addr().unwrap().to_string());
     for name in ["TERM", "INT"] {
         let (child, log) = spawn(command(folder.path(), Certificate::Given));
-        catches_signals(&child).await;
-        ends(child, &log, name).await;
+        wait_for_signal_handlers(&child).await;
+        assert_signal_stops(child, &log, name).await;
     }
 }
 
@@ -53,10 +54,10 @@ async fn a_signal_stops_the_server_while_it_reads_an_endless_kubeconfig() {
     assert!(made.unwrap().success());
     for name in ["TERM", "INT"] {
         let (child, log) = spawn(command(folder.path(), Certificate::Given));
-        // Opening a FIFO blocks until the server has opened it, too. While it is open, reading does
-        // not end.
+        // Opening a FIFO for writing blocks until the server opens it for reading. While the FIFO
+        // is open for writing, the server does not reach the end of the file.
         let _writer = open_for_writing(&kubeconfig).await;
-        ends(child, &log, name).await;
+        assert_signal_stops(child, &log, name).await;
     }
 }
 
@@ -80,41 +81,43 @@ async fn a_signal_stops_the_server_while_it_waits_for_the_cluster() {
         ),
     ] {
         for name in ["TERM", "INT"] {
-            let impostor = Impostor::silent_about(path).await;
+            let api_server = FakeApiServer::start_without_answers_to(path).await;
             let folder = tempfile::tempdir().unwrap();
-            write_files(folder.path(), &impostor.address.to_string());
+            write_files(folder.path(), &api_server.address.to_string());
             let mut command = command(folder.path(), certificate);
             command.args(args);
             let (child, log) = spawn(command);
-            impostor.is_silent().await;
-            ends(child, &log, name).await;
+            api_server.wait_for_unanswered_request().await;
+            assert_signal_stops(child, &log, name).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ready_server_waits_for_its_clients_to_move_before_it_stops() {
-    let impostor = Impostor::start([]).await;
-    let mut server = Server::start(&impostor).await;
+    let api_server = FakeApiServer::start([]).await;
+    let mut server = Server::start(&api_server).await;
     let ready = server.text("/readyz?exclude=informer-sync").await;
     assert_eq!(ready.unwrap(), "ok");
     server.signal("TERM");
-    server.logged("is now unready").await;
-    let code = server.ended().await.code();
+    server.wait_for_log("is now unready").await;
+    let code = server.wait_for_exit().await.code();
     assert_eq!(code, Some(0), "{:#?}", server.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_stops_the_server_at_once() {
-    let impostor = Impostor::start([]).await;
-    let mut server = Server::start(&impostor).await;
+    let api_server = FakeApiServer::start([]).await;
+    let mut server = Server::start(&api_server).await;
     server.text("/readyz?exclude=informer-sync").await.unwrap();
     server.signal("TERM");
-    server.logged("is now unready").await;
+    server.wait_for_log("is now unready").await;
     server.signal("TERM");
-    let code = server.ended().await.code();
+    let code = server.wait_for_exit().await.code();
     assert_eq!(code, Some(1), "{:#?}", server.log());
-    server.logged("stopped at once by a second signal").await;
+    server
+        .wait_for_log("stopped at once by a second signal")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,12 +125,17 @@ async fn a_demo_stops_without_waiting_for_idle_clients() {
     let mut demo = Demo::start(&[]).await;
     let port = demo.config.cluster_url.port_u16().unwrap();
     let _tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let mut silent = tls(&demo, b"h2").await;
-    // The SETTINGS frame of the server shows that it has completed the handshake.
-    silent.read_exact(&mut [0; 9]).await.unwrap();
+    let mut idle = tls(&demo, b"h2").await;
+    // When the server sends its SETTINGS frame, it has completed the TLS handshake.
+    idle.read_exact(&mut [0; 9]).await.unwrap();
     demo.signal("TERM");
-    assert_eq!(demo.ended().await.code(), Some(0), "{:#?}", demo.log());
-    // Each wait of the stop is logged.
+    assert_eq!(
+        demo.wait_for_exit().await.code(),
+        Some(0),
+        "{:#?}",
+        demo.log()
+    );
+    // If the demo waited for a client, it would log one of these texts.
     for wait in ["is now unready", "cut off at shutdown"] {
         let log = demo.log();
         assert!(!log.iter().any(|line| line.contains(wait)), "{log:#?}");
@@ -136,8 +144,8 @@ async fn a_demo_stops_without_waiting_for_idle_clients() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_bind_address_ipv4_and_ipv6_are_served() {
-    let impostor = Impostor::start([]).await;
-    let server = Server::start_with(&impostor, &["-v=1"]).await;
+    let api_server = FakeApiServer::start([]).await;
+    let server = Server::start_with(&api_server, &["-v=1"]).await;
     let port = server.config.cluster_url.port_u16().unwrap();
     let mut hosts = vec!["127.0.0.1"];
     if TcpListener::bind("[::1]:0").await.is_ok() {
@@ -149,7 +157,7 @@ async fn without_a_bind_address_ipv4_and_ipv6_are_served() {
         let client = Client::try_from(config).unwrap();
         let request = http::Request::get("/version").body(Vec::new()).unwrap();
         client.request_text(request).await.unwrap();
-        // Not the form `[::ffff:127.0.0.1]`.
-        server.logged(&format!("client={host}:")).await;
+        // IPv4 addresses of clients must not be logged in the form `[::ffff:127.0.0.1]`.
+        server.wait_for_log(&format!("client={host}:")).await;
     }
 }

@@ -1,39 +1,43 @@
-//! Test of the memory for the first lists of many targets.
+//! Test of the memory that the server needs at its start, when it lists many large resources.
 
-use crate::impostor::{Ask, Impostor, STREAM, Script, Step, failure};
+use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM, Script, Step, failure};
 use crate::server::Server;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Number of targets that are listed when the server starts.
+/// Number of targets: resources that rule sets watch. The server lists all of them at its start.
 const TARGETS: usize = 60;
 
-/// Number of objects of each target. The peak depends on the amount that is read at once, not on
-/// the number of objects. `make soak-memory` sets 5,000, which are 6 GB in total.
+/// Number of objects of each target. The server reads only a few objects at once, so its peak
+/// memory must not depend on this number. `make soak-memory` sets it to 5,000, which is 6 GB in
+/// total.
 const OBJECTS: usize = 500;
 
-/// Bytes of an object: a custom resource with a long status.
+/// Size of an object in bytes. Most of it is a long list of conditions.
 const SIZE: usize = 20_000;
 
-/// Largest resident memory of the server in MiB: less than half of the Deployment's limit. A debug
-/// build has about 45 MB before the first list.
-const MOST: u64 = 120;
+/// Largest resident memory of the server in MiB. It is less than half of the Deployment's memory
+/// limit. A debug build has about 45 MB before its first list.
+const MAX_MIB: u64 = 120;
 
 /// Time without progress after which the test fails.
-const STUCK: Duration = Duration::from_mins(2);
+const PROGRESS_TIMEOUT: Duration = Duration::from_mins(2);
 
 fn objects() -> usize {
     let set = std::env::var("SOAK_OBJECTS").ok();
-    set.map_or(OBJECTS, |text| text.parse().expect("a number of objects"))
+    set.map_or(OBJECTS, |text| {
+        text.parse().expect("SOAK_OBJECTS must be a number")
+    })
 }
 
-/// The value of a parameter of a query.
+/// Returns the value of a query parameter.
 fn parameter(query: &str, name: &str) -> Option<usize> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
-/// An object in an array. The last object of a target is busy.
+/// Returns an object as an element of a JSON array. Only the last object of a target is in the
+/// state `Busy`.
 fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     let state = if last { "Busy" } else { "Idle" };
     let comma = if first { "" } else { "," };
@@ -52,7 +56,8 @@ fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     item
 }
 
-/// A page in the format of kube-apiserver for custom resources: `metadata` is the last field.
+/// Returns a page of a list in the format of a kube-apiserver for custom resources. `metadata` is
+/// the last field.
 fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let next = if to < all {
         to.to_string()
@@ -62,24 +67,24 @@ fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let items =
         (from..to).map(move |number| item(target, number, number == from, number + 1 == all));
     vec![
-        Step::say(STREAM),
-        Step::say(r#"{"apiVersion":"v1","items":["#),
-        Step::Each(Box::new(items)),
-        Step::say(format!(
+        Step::send(STREAM),
+        Step::send(r#"{"apiVersion":"v1","items":["#),
+        Step::SendEach(Box::new(items)),
+        Step::send(format!(
             r#"],"kind":"ThingList","metadata":{{"continue":"{next}","resourceVersion":"7"}}}}"#
         )),
     ]
 }
 
-fn answer(target: &'static str, ask: &Ask, all: usize) -> Vec<Step> {
-    if ask.is_watch_list() {
-        return vec![Step::say(failure(422, "Invalid"))];
+fn answer(target: &'static str, request: &ObjectRequest, all: usize) -> Vec<Step> {
+    if request.is_watch_list() {
+        return vec![Step::send(failure(422, "Invalid"))];
     }
-    if ask.is_watch() {
-        return vec![Step::say(STREAM), Step::Stay];
+    if request.is_watch() {
+        return vec![Step::send(STREAM), Step::HoldOpen];
     }
-    let from = parameter(&ask.query, "continue").unwrap_or(0);
-    let limit = parameter(&ask.query, "limit").expect("lists are asked for in pages");
+    let from = parameter(&request.query, "continue").unwrap_or(0);
+    let limit = parameter(&request.query, "limit").expect("the server must request lists in pages");
     page(target, from, all.min(from + limit), all)
 }
 
@@ -89,28 +94,35 @@ async fn sixty_targets_that_are_listed_at_once_stay_far_below_the_memory_limit()
     let names: Vec<&'static str> = (0..TARGETS)
         .map(|number| &*format!("things{number:02}").leak())
         .collect();
-    let script =
-        |name| -> (&'static str, Script) { (name, Box::new(move |ask| answer(name, ask, all))) };
-    let impostor = Impostor::start(names.iter().copied().map(script)).await;
-    let mut server = Server::start(&impostor).await;
+    let script = |name| -> (&'static str, Script) {
+        (name, Box::new(move |request| answer(name, request, all)))
+    };
+    let api_server = FakeApiServer::start(names.iter().copied().map(script)).await;
+    let mut server = Server::start(&api_server).await;
     let started = Instant::now();
-    let asked = || names.iter().map(|name| impostor.asked(name)).sum::<usize>();
-    let (mut before, mut moved) = (0, Instant::now());
-    // The last object of a target is read last.
+    let requests = || {
+        names
+            .iter()
+            .map(|name| api_server.request_count(name))
+            .sum::<usize>()
+    };
+    let (mut before, mut last_progress) = (0, Instant::now());
+    // Only the last object of a target is busy. So each target has been read completely when its
+    // operation exists.
     let last = format!("n{} Busy", all - 1);
     let expected = vec![last; TARGETS];
     while server.active().await != expected {
-        if asked() > before {
-            (before, moved) = (asked(), Instant::now());
+        if requests() > before {
+            (before, last_progress) = (requests(), Instant::now());
         }
         assert!(
-            moved.elapsed() < STUCK,
-            "no page was asked for after {before} requests; log: {:#?}",
+            last_progress.elapsed() < PROGRESS_TIMEOUT,
+            "the server requested no further page after {before} requests; log: {:#?}",
             server.log()
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let peak = server.stayed_within(MOST);
+    let peak = server.assert_healthy_within(MAX_MIB);
     println!(
         "{TARGETS} targets with {all} objects of {SIZE} bytes: {} MB at the peak, {} s",
         peak / 1_000_000,

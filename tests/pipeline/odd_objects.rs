@@ -1,18 +1,23 @@
-//! Tests of objects with invalid fields and of large objects.
+//! Tests of watched objects that are invalid or very large. The server must evaluate or skip such
+//! an object, report it, and continue with the next object.
 
 use crate::demo::eventually;
-use crate::impostor::{Ask, Impostor, STREAM, Script, Step, event, initial_end, response, thing};
+use crate::fake_apiserver::{
+    FakeApiServer, ObjectRequest, STREAM, Script, Step, event, initial_events_end, response, thing,
+};
 use crate::server::Server;
 
-/// 7 MB: far more than etcd accepts, but the server reads it.
+/// Size in bytes of an object that the server still evaluates. It is far more than etcd accepts.
 const LARGE: usize = 7_000_000;
 
-/// 20 MB: more than is read of one object.
+/// Size in bytes of an object that is larger than the server's limit for one object.
 const TOO_LARGE: usize = 20_000_000;
 
-const TOLD: &str = "bytes, which is more than the limit for one object";
+/// Text in the status of a rule set that reports an object above the limit.
+const TOO_LARGE_MESSAGE: &str = "bytes, which is more than the limit for one object";
 
-/// Objects of which none is busy, or has a name, or is JSON at all.
+/// Returns unusual objects without an operation: they have no valid name or state, or are not valid
+/// JSON.
 fn odd() -> Vec<Vec<u8>> {
     let mut odd: Vec<Vec<u8>> = [
         r"{}",
@@ -46,7 +51,7 @@ fn odd() -> Vec<Vec<u8>> {
     odd
 }
 
-/// Objects that are odd, and busy.
+/// Returns unusual objects on which the rule set must detect an operation, each with its name.
 fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
     let busy = |name: &str, more: &str| {
         format!(
@@ -71,25 +76,25 @@ fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
 }
 
 fn line(object: &[u8]) -> Step {
-    Step::say([br#"{"type":"MODIFIED","object":"#, object, b"}\n"].concat())
+    Step::send([br#"{"type":"MODIFIED","object":"#, object, b"}\n"].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
     let script: Script = Box::new(|_| {
-        let mut steps = vec![Step::say(STREAM)];
-        // As part of the state, and as changes.
+        let mut steps = vec![Step::send(STREAM)];
+        // The objects are sent twice: as initial events, and as later changes.
         for _ in 0..2 {
             steps.extend(odd().iter().map(|object| line(object)));
             steps.extend(odd_and_busy().iter().map(|(_, object)| line(object)));
-            steps.push(Step::say(initial_end()));
+            steps.push(Step::send(initial_events_end()));
         }
-        steps.push(Step::say(event("ADDED", &thing("last", "Busy", 0))));
-        steps.push(Step::Stay);
+        steps.push(Step::send(event("ADDED", &thing("last", "Busy", 0))));
+        steps.push(Step::HoldOpen);
         steps
     });
-    let impostor = Impostor::start([("odd", script)]).await;
-    let mut server = Server::start(&impostor).await;
+    let api_server = FakeApiServer::start([("odd", script)]).await;
+    let mut server = Server::start(&api_server).await;
     let mut expected: Vec<_> = odd_and_busy()
         .iter()
         .map(|(name, _)| format!("{name} Busy"))
@@ -97,17 +102,21 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
     expected.push("last Busy".to_owned());
     expected.sort();
     server
-        .until("the odd and busy ones", |active| active == expected)
+        .wait_until("the operations of the unusual objects", |active| {
+            active == expected
+        })
         .await;
-    // Objects that are no JSON are in the stream, and are reported.
+    // The objects that are not valid JSON must be counted.
     let failures = r#"ifo_evaluation_failures_total{ruleset="odd",operation="Busy"}"#;
     let metrics = server.text("/metrics").await.unwrap();
     assert!(metrics.contains(failures), "{metrics}");
-    server.stayed_within(128);
+    server.assert_healthy_within(128);
 }
 
-/// A machine resource with one valid object, one of 10 MB, and one that grows to 20 MB.
-fn growing(ask: &Ask, watch_list: bool) -> Vec<Step> {
+/// Answers the requests for a resource with three objects: a small one, a large one, and one that
+/// grows above the limit and then shrinks. Without `watch_list`, the fake kube-apiserver does not
+/// support WatchList.
+fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
     let small = [
         thing("small", "Busy", 0),
         thing("large", "Busy", LARGE),
@@ -120,49 +129,52 @@ fn growing(ask: &Ask, watch_list: bool) -> Vec<Step> {
     ];
     let state = |objects: &[String]| {
         if watch_list {
-            let mut steps = vec![Step::say(STREAM)];
+            let mut steps = vec![Step::send(STREAM)];
             steps.extend(
                 objects
                     .iter()
-                    .map(|object| Step::say(event("ADDED", object))),
+                    .map(|object| Step::send(event("ADDED", object))),
             );
-            steps.push(Step::say(initial_end()));
+            steps.push(Step::send(initial_events_end()));
             steps
         } else {
             let items = objects.join(",");
             let list = format!(r#"{{"metadata":{{"resourceVersion":"5"}},"items":[{items}]}}"#);
-            vec![Step::say(response("200 OK", &list))]
+            vec![Step::send(response("200 OK", &list))]
         }
     };
     let expired = event("ERROR", r#"{"code":410,"reason":"Expired"}"#);
-    // The object grows and is reported, also in the next list. Then it has its usual size again.
+    // The object grows above the limit, and the server reports it. Then the watch expires, and the
+    // next list contains the object, still too large. At last, the object shrinks again.
     let grows = [
-        Step::Stage(1),
-        Step::say(event("MODIFIED", &grown[2])),
-        Step::Told(TOLD),
-        Step::Stage(2),
-        Step::say(expired),
+        Step::WaitForStage(1),
+        Step::send(event("MODIFIED", &grown[2])),
+        Step::WaitForStatus(TOO_LARGE_MESSAGE),
+        Step::WaitForStage(2),
+        Step::send(expired),
     ];
     let shrinks = [
-        Step::Stage(3),
-        Step::say(event("MODIFIED", &thing("grown", "Idle", 0))),
-        Step::Stay,
+        Step::WaitForStage(3),
+        Step::send(event("MODIFIED", &thing("grown", "Idle", 0))),
+        Step::HoldOpen,
     ];
-    match (ask.is_watch_list(), ask.is_watch()) {
+    match (request.is_watch_list(), request.is_watch()) {
         (true, _) if !watch_list => {
-            vec![Step::say(response("422 Unprocessable Entity", "{}"))]
+            vec![Step::send(response("422 Unprocessable Entity", "{}"))]
         }
-        (true, _) if ask.told.contains(TOLD) => state(&grown).into_iter().chain(shrinks).collect(),
+        (true, _) if request.statuses.contains(TOO_LARGE_MESSAGE) => {
+            state(&grown).into_iter().chain(shrinks).collect()
+        }
         (true, _) => state(&small).into_iter().chain(grows).collect(),
         (_, true) => {
-            let rest = if ask.told.contains(TOLD) {
+            let rest = if request.statuses.contains(TOO_LARGE_MESSAGE) {
                 Vec::from(shrinks)
             } else {
                 Vec::from(grows)
             };
-            [Step::say(STREAM)].into_iter().chain(rest).collect()
+            [Step::send(STREAM)].into_iter().chain(rest).collect()
         }
-        _ if ask.told.contains(TOLD) => state(&grown),
+        _ if request.statuses.contains(TOO_LARGE_MESSAGE) => state(&grown),
         _ => state(&small),
     }
 }
@@ -170,32 +182,41 @@ fn growing(ask: &Ask, watch_list: bool) -> Vec<Step> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_grows_too_large_keeps_its_operation_and_is_reported() {
     for watch_list in [true, false] {
-        let script: Script = Box::new(move |ask| growing(ask, watch_list));
-        let impostor = Impostor::start([("things", script)]).await;
-        let mut server = Server::start(&impostor).await;
+        let script: Script = Box::new(move |request| growing(request, watch_list));
+        let api_server = FakeApiServer::start([("things", script)]).await;
+        let mut server = Server::start(&api_server).await;
         let all = ["grown Busy", "large Busy", "small Busy"];
-        server.until("all three", |active| active == all).await;
-        impostor.advance_to(1);
-        eventually("the author is told", async || {
-            impostor.told("things").contains(TOLD).then_some(())
+        server
+            .wait_until("the operations of all three objects", |active| {
+                active == all
+            })
+            .await;
+        api_server.advance_to(1);
+        eventually("a status that reports the large object", async || {
+            api_server
+                .statuses_of("things")
+                .contains(TOO_LARGE_MESSAGE)
+                .then_some(())
         })
         .await;
         assert_eq!(server.active().await, all);
-        impostor.advance_to(2);
-        let failed = |text: String| {
+        api_server.advance_to(2);
+        let at_least_two_failures = |text: String| {
             let name = r#"ifo_evaluation_failures_total{ruleset="things",operation="Busy"}"#;
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
             line.trim().parse::<u64>().ok().filter(|count| *count >= 2)
         };
         eventually(
-            "it is counted, in the state that follows as well",
-            async || failed(server.text("/metrics").await.unwrap()),
+            "a second failure, which the list after the expired watch causes",
+            async || at_least_two_failures(server.text("/metrics").await.unwrap()),
         )
         .await;
         assert_eq!(server.active().await, all);
-        impostor.advance_to(3);
+        api_server.advance_to(3);
         let rest = &all[1..];
-        server.until("its end", |active| active == rest).await;
-        server.stayed_within(256);
+        server
+            .wait_until("the end of the operation", |active| active == rest)
+            .await;
+        server.assert_healthy_within(256);
     }
 }

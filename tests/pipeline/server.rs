@@ -1,7 +1,8 @@
-//! Starts the real binary with an impostor as its kube-apiserver.
+//! Helpers that start the real binary with the fake kube-apiserver of `fake_apiserver.rs`, and send
+//! requests to it.
 
-use crate::demo::{DEADLINE, OPERATIONS, active, binary, ended, eventually, signal};
-use crate::impostor::Impostor;
+use crate::demo::{DEADLINE, OPERATIONS, active, binary, eventually, signal, wait_for_exit};
+use crate::fake_apiserver::FakeApiServer;
 use ifo::certs::Authority;
 use kube::{Client, Config};
 use serde_json::Value;
@@ -12,23 +13,24 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// Settings that make the tests faster. No test depends on them.
+/// Flags that make the tests faster. No result of a test depends on them.
 const QUICK: [&str; 3] = [
     "--requeue-interval=1s",
     "--debounce-threshold=0",
     "--informer-sync-timeout=2s",
 ];
 
-/// The source of the serving certificate.
+/// Where the server gets its serving certificate from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Certificate {
-    /// The flags of the command line.
+    /// From the files that the command line names.
     Given,
-    /// The server's own CA, which it reads from its Secret.
+    /// From the server's own CA. The server reads the CA from a Secret.
     Own,
 }
 
-/// Writes a serving certificate, and a kubeconfig for the kube-apiserver at `address`.
+/// Writes a serving certificate and a kubeconfig to `folder`. The kubeconfig names a kube-apiserver
+/// at `address`. Returns the CA of the certificate.
 pub fn write_files(folder: &Path, address: &str) -> Authority {
     let authority = Authority::create().unwrap();
     let loopback = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
@@ -45,7 +47,8 @@ pub fn write_files(folder: &Path, address: &str) -> Authority {
     authority
 }
 
-/// Starts the server with these files. It writes its port to `port`.
+/// Returns a command that starts the server with the files in `folder`. The server writes its port
+/// to the file `port` there.
 pub fn command(folder: &Path, certificate: Certificate) -> Command {
     let mut command = binary(&QUICK);
     command
@@ -63,7 +66,7 @@ pub fn command(folder: &Path, certificate: Certificate) -> Command {
     command
 }
 
-/// A running server. Dropping it kills the process.
+/// A running server process. Dropping this value kills the process.
 pub struct Server {
     pub client: Client,
     pub config: Config,
@@ -73,14 +76,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(impostor: &Impostor) -> Self {
-        Self::start_with(impostor, &["--bind-address=127.0.0.1"]).await
+    pub async fn start(api_server: &FakeApiServer) -> Self {
+        Self::start_with(api_server, &["--bind-address=127.0.0.1"]).await
     }
 
-    pub async fn start_with(impostor: &Impostor, args: &[&str]) -> Self {
+    pub async fn start_with(api_server: &FakeApiServer, args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        let authority = write_files(folder.path(), &impostor.address.to_string());
+        let authority = write_files(folder.path(), &api_server.address.to_string());
         let mut child = command(folder.path(), Certificate::Given)
             .args(args)
             .spawn()
@@ -115,13 +118,14 @@ impl Server {
         }
     }
 
-    /// The answer to a GET, as text.
+    /// Sends a GET request, and returns the body of the answer.
     pub async fn text(&self, path: &str) -> Result<String, kube::Error> {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         self.client.request_text(request).await
     }
 
-    /// The operations in flight, as `subject operation`. Empty before data is served.
+    /// Returns the operations in flight. Each is written as the name of its subject and the name of
+    /// the operation, such as `web Starting`. While the server answers 429, the result is empty.
     pub async fn active(&self) -> Vec<String> {
         match self.text(OPERATIONS).await {
             Ok(text) => {
@@ -136,8 +140,9 @@ impl Server {
         }
     }
 
-    /// Waits until the operations in flight fulfill a condition.
-    pub async fn until(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
+    /// Waits until the operations in flight fulfil a condition. `what` describes it in the error
+    /// message.
+    pub async fn wait_until(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
         let started = Instant::now();
         loop {
             let active = self.active().await;
@@ -146,25 +151,24 @@ impl Server {
             }
             assert!(
                 started.elapsed() < DEADLINE,
-                "in vain: {what}; {active:?}; log: {:#?}",
+                "waited in vain for: {what}; {active:?}; log: {:#?}",
                 self.log()
             );
-            tokio::time::sleep(crate::demo::LOOK).await;
+            tokio::time::sleep(crate::demo::POLL_INTERVAL).await;
         }
     }
 
-    /// Sends a signal by its name.
+    /// Sends a signal, such as `TERM`, to the server.
     pub fn signal(&self, name: &str) {
         signal(self.child.id().unwrap(), name);
     }
 
-    /// Waits for the end of the process.
-    pub async fn ended(&mut self) -> ExitStatus {
-        ended(&mut self.child).await
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
+        wait_for_exit(&mut self.child).await
     }
 
-    /// Waits until a line of the log has this text.
-    pub async fn logged(&self, text: &str) {
+    /// Waits until a line of the log contains this text.
+    pub async fn wait_for_log(&self, text: &str) {
         eventually(text, async || {
             let log = self.log();
             log.iter().any(|line| line.contains(text)).then_some(())
@@ -176,11 +180,14 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
-    /// Asserts that it runs, has not panicked, and stayed below this memory. Returns the peak in
-    /// bytes.
-    pub fn stayed_within(&mut self, mebibytes: u64) -> u64 {
-        assert!(self.child.try_wait().unwrap().is_none(), "it ended");
-        crate::calm(&self.log());
+    /// Asserts that the server still runs, has not panicked, and has stayed below this memory.
+    /// Returns the peak of its memory in bytes.
+    pub fn assert_healthy_within(&mut self, mebibytes: u64) -> u64 {
+        assert!(
+            self.child.try_wait().unwrap().is_none(),
+            "the server has exited"
+        );
+        crate::assert_no_panics(&self.log());
         let peak = crate::peak_memory(self.child.id().unwrap());
         assert!(peak < mebibytes << 20, "{} MiB at the peak", peak >> 20);
         peak

@@ -1,22 +1,25 @@
-//! Test of a client that stops reading its watch while operations change.
+//! Test of a client that stops reading its watch while operations change. The server must not keep
+//! unlimited changes for this client, and must not delay other clients.
 
 use crate::demo::{DEADLINE, Demo, Folders, OPERATIONS, eventually};
-use crate::listener::{tls, token, until};
+use crate::hostile_connections::{tls, token, wait_for_metric};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-/// Number of machines that change together.
+/// Number of virtual machines. All of them change together.
 const MACHINES: usize = 300;
-/// Number of rounds in which they start and end. Their changes are twice the size of the ring.
+/// Number of rounds. In each round, all virtual machines begin and end an operation. All changes
+/// together have twice the size of the ring buffer of changes.
 const TIMES: usize = 12;
 
-/// Bytes that the ring holds for longer than some seconds (`RING_BOUNDS` in `src/app.rs`).
+/// Size of the server's ring buffer of changes in bytes (`RING_BOUNDS` in `src/app.rs`).
 const RING: usize = 12 << 20;
 
-/// A watch on its own connection, with HTTP/2's initial flow-control window.
+/// Starts a watch on a connection of its own. Its flow-control windows have the initial size of
+/// HTTP/2, which is small.
 async fn watch(demo: &Demo, query: &str) -> Incoming {
     let io = TokioIo::new(tls(demo, b"h2").await);
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -35,7 +38,8 @@ async fn watch(demo: &Demo, query: &str) -> Incoming {
     answer.into_body()
 }
 
-fn machines(folders: &Folders, state: &str) {
+/// Writes the manifests of all virtual machines. All of them have this state.
+fn write_machines(folders: &Folders, state: &str) {
     let machine = |n: usize| {
         json!({
             "apiVersion": "kubevirt.io/v1",
@@ -57,7 +61,7 @@ async fn an_unread_watch_ends_without_affecting_others() {
         "Starting",
         "object.status.printableStatus == 'Starting'",
     );
-    machines(&folders, "Running");
+    write_machines(&folders, "Running");
     let demo = Demo::start(&folders.args()).await;
     let list: Value = eventually("a list", async || demo.get(OPERATIONS).await.ok()).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -72,30 +76,31 @@ async fn an_unread_watch_ends_without_affecting_others() {
         .await;
     for _ in 0..TIMES {
         for (state, kind) in [("Starting", "ADDED"), ("Running", "DELETED")] {
-            machines(&folders, state);
+            write_machines(&folders, state);
             let mut left = MACHINES;
             while left > 0 {
-                // Each request is answered before its deadline, so the slow client delays none.
-                let event = read.next().await.expect("the watch goes on");
+                // `next` fails if it waits too long, so the slow client does not delay this watch.
+                let event = read.next().await.expect("the watch must not end");
                 assert_ne!(event["type"], "ERROR", "{event}");
                 left -= usize::from(event["type"] == kind);
             }
         }
     }
-    crate::calm(&demo.log());
+    crate::assert_no_panics(&demo.log());
     let peak = crate::peak_memory(demo.id());
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
-    // Young changes are kept for clients that read promptly, beyond the size of the ring.
-    until(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
-    // The client gets the data that was in flight, and then an error that older changes are
-    // missing.
-    let mut heard = Vec::new();
+    // For some seconds, the ring buffer may be larger than its size, because it also keeps the most
+    // recent changes.
+    wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
+    // When the client reads again, it receives the events that were already sent. Then it receives
+    // an error, because the server no longer has the next changes.
+    let mut received = Vec::new();
     let to_the_end = async {
         while let Some(frame) = unread.frame().await {
             match frame {
-                Ok(frame) => heard.extend(frame.into_data().unwrap()),
-                // It took so long that the stream was aborted instead.
+                Ok(frame) => received.extend(frame.into_data().unwrap()),
+                // The client did not read for so long that the server has reset the stream.
                 Err(error) => {
                     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
                     return false;
@@ -104,9 +109,11 @@ async fn an_unread_watch_ends_without_affecting_others() {
         }
         true
     };
-    let ended = timeout(DEADLINE, to_the_end).await.expect("it ends");
-    if ended {
-        let events: Vec<Value> = serde_json::Deserializer::from_slice(&heard)
+    let ended_cleanly = timeout(DEADLINE, to_the_end)
+        .await
+        .expect("the watch must end before the deadline");
+    if ended_cleanly {
+        let events: Vec<Value> = serde_json::Deserializer::from_slice(&received)
             .into_iter()
             .collect::<Result<_, _>>()
             .unwrap();
@@ -117,10 +124,12 @@ async fn an_unread_watch_ends_without_affecting_others() {
         assert!(before.iter().all(|event| event["type"] != "ERROR"));
         assert!(before.len() < 3 * MACHINES * TIMES);
     }
-    // The client can continue from the current state.
+    // The client can start a new watch from the current state.
     let mut resumed = watch(&demo, "").await;
-    machines(&folders, "Starting");
-    let event = timeout(DEADLINE, resumed.frame()).await.expect("an event");
+    write_machines(&folders, "Starting");
+    let event = timeout(DEADLINE, resumed.frame())
+        .await
+        .expect("the new watch must send an event before the deadline");
     assert!(
         event
             .unwrap()

@@ -1,18 +1,23 @@
-//! Tests with a kube-apiserver that answers watches with invalid data.
+//! Tests with a fake kube-apiserver that answers lists and watches with invalid data. The server
+//! must report each failure in the status of the rule set, and must recover when the data is valid
+//! again.
 
 use crate::demo::eventually;
-use crate::impostor::{Impostor, STREAM, Script, Step, event, failure, good, response, thing};
+use crate::fake_apiserver::{
+    FakeApiServer, STREAM, Script, Step, event, failure, response, thing, valid_watch,
+};
 use crate::server::Server;
 
-/// Sends invalid data until the status of the rule set reports it, and valid data after that.
-fn until_told(
+/// Returns a resource name and a script for its requests. The script sends invalid data until the
+/// status of the rule set contains `reported`. After that, it sends valid data.
+fn invalid_until_reported(
     name: &'static str,
-    told: &'static str,
+    reported: &'static str,
     bad: impl Fn() -> Vec<Step> + Send + Sync + 'static,
 ) -> (&'static str, Script) {
-    let script: Script = Box::new(move |ask| {
-        if ask.told.contains("WatchFailed") && ask.told.contains(told) {
-            good(name)
+    let script: Script = Box::new(move |request| {
+        if request.statuses.contains("WatchFailed") && request.statuses.contains(reported) {
+            valid_watch(name)
         } else {
             bad()
         }
@@ -21,7 +26,7 @@ fn until_told(
 }
 
 fn stream(body: impl Into<Vec<u8>>) -> Vec<Step> {
-    vec![Step::say(STREAM), Step::say(body)]
+    vec![Step::send(STREAM), Step::send(body)]
 }
 
 fn error_event(code: impl std::fmt::Display) -> String {
@@ -31,7 +36,7 @@ fn error_event(code: impl std::fmt::Display) -> String {
     )
 }
 
-/// A complete list with a busy object of this name.
+/// Returns a complete list that contains one object in the state `Busy`.
 fn listed(name: &str) -> String {
     let item = thing(name, "Busy", 0);
     response(
@@ -46,114 +51,123 @@ const CODES: [&str; 22] = [
     "413", "415", "422", "429", "500", "503", "65535", "65536",
 ];
 
-fn garbage() -> Vec<(&'static str, Script)> {
-    let codes: Script = Box::new(|ask| {
-        let mut steps = good("codes");
-        // Every second error is within the initial state, which the server must then read in
-        // another way.
-        if let Some(code) = CODES.get(ask.nth / 2) {
-            let at = if ask.nth % 2 == 0 { 1 } else { 3 };
+/// Returns a script for each kind of invalid data, and one script, `fine`, with valid data only.
+fn scripts() -> Vec<(&'static str, Script)> {
+    let codes: Script = Box::new(|request| {
+        let mut steps = valid_watch("codes");
+        // Each code is sent twice: once among the initial events, and once after them. After an
+        // error among the initial events, the server must fall back to a list.
+        if let Some(code) = CODES.get(request.nth / 2) {
+            let at = if request.nth % 2 == 0 { 1 } else { 3 };
             steps.truncate(at);
-            steps.push(Step::say(error_event(code)));
-        } else if !ask.is_watch() {
-            steps = vec![Step::say(listed("codes"))];
+            steps.push(Step::send(error_event(code)));
+        } else if !request.is_watch() {
+            steps = vec![Step::send(listed("codes"))];
         }
         steps
     });
-    // The impostor supports no WatchList, and its pages are invalid.
-    let page: Script = Box::new(|ask| {
-        let told = ask.told.contains("unintelligible");
-        match (ask.is_watch_list(), ask.is_watch()) {
-            (true, _) => vec![Step::say(failure(422, "Invalid"))],
-            (_, true) => vec![Step::say(STREAM), Step::Stay],
-            _ if told => vec![Step::say(listed("page"))],
-            _ => vec![Step::say(response("200 OK", "{\"items\":"))],
+    // For this resource, the fake kube-apiserver does not support WatchList, and its pages are
+    // invalid at first.
+    let page: Script = Box::new(|request| {
+        let is_reported = request.statuses.contains("unintelligible");
+        match (request.is_watch_list(), request.is_watch()) {
+            (true, _) => vec![Step::send(failure(422, "Invalid"))],
+            (_, true) => vec![Step::send(STREAM), Step::HoldOpen],
+            _ if is_reported => vec![Step::send(listed("page"))],
+            _ => vec![Step::send(response("200 OK", "{\"items\":"))],
         }
     });
     vec![
-        until_told("truncated", "within a line", || {
+        invalid_until_reported("truncated", "within a line", || {
             stream(r#"{"type":"ADDED","object":{"metadata":{"na"#)
         }),
-        until_told("endless", "bytes", || {
-            vec![Step::say(STREAM), Step::Forever(vec![b'x'; 64 << 10])]
+        invalid_until_reported("endless", "bytes", || {
+            vec![Step::send(STREAM), Step::SendForever(vec![b'x'; 64 << 10])]
         }),
-        until_told("html", "unintelligible", || {
+        invalid_until_reported("html", "unintelligible", || {
             stream("<html>\n<body>no\n".repeat(20))
         }),
-        until_told("binary", "within a line", || {
+        invalid_until_reported("binary", "within a line", || {
             let head = STREAM.replace("json", "vnd.kubernetes.protobuf");
-            vec![Step::say(head), Step::say(b"k8s\0\xff\xfe\x01".repeat(99))]
+            vec![
+                Step::send(head),
+                Step::send(b"k8s\0\xff\xfe\x01".repeat(99)),
+            ]
         }),
-        until_told("reset", "unreachable", || {
+        invalid_until_reported("reset", "unreachable", || {
             let mut steps = stream(event("ADDED", &thing("reset", "Busy", 0)));
-            steps.extend([Step::say(r#"{"type":"MODIF"#), Step::Reset]);
+            steps.extend([Step::send(r#"{"type":"MODIF"#), Step::Reset]);
             steps
         }),
-        until_told("headers", "unreachable", || {
+        invalid_until_reported("headers", "unreachable", || {
             vec![
-                Step::say("HTTP/1.1 200 OK\r\n"),
-                Step::Forever(b"X-More: and more\r\n".repeat(100)),
+                Step::send("HTTP/1.1 200 OK\r\n"),
+                Step::SendForever(b"X-More: and more\r\n".repeat(100)),
             ]
         }),
-        until_told("header", "unreachable", || {
+        invalid_until_reported("header", "unreachable", || {
             vec![
-                Step::say("HTTP/1.1 200 OK\r\nX-Long: "),
-                Step::Forever(vec![b'x'; 10_000]),
+                Step::send("HTTP/1.1 200 OK\r\nX-Long: "),
+                Step::SendForever(vec![b'x'; 10_000]),
             ]
         }),
-        until_told("chunks", "unreachable", || {
-            vec![Step::say(
+        invalid_until_reported("chunks", "unreachable", || {
+            vec![Step::send(
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot a number\r\n",
             )]
         }),
-        until_told("nonsense", "unreachable", || {
-            vec![Step::say("\0\u{1}no HTTP\r\n\r\n")]
+        invalid_until_reported("nonsense", "unreachable", || {
+            vec![Step::send("\0\u{1}no HTTP\r\n\r\n")]
         }),
-        until_told("nothing", "unreachable", Vec::new),
-        until_told("bookmarks", "unintelligible", || {
+        invalid_until_reported("nothing", "unreachable", Vec::new),
+        invalid_until_reported("bookmarks", "unintelligible", || {
             stream(event("BOOKMARK", r#"{"kind":"Thing","metadata":{}}"#).repeat(20))
         }),
-        until_told("moved", "302", || {
-            vec![Step::say(
+        invalid_until_reported("moved", "302", || {
+            vec![Step::send(
                 "HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n",
             )]
         }),
-        until_told("forbidden", "Forbidden on purpose", || {
-            vec![Step::say(failure(403, "Forbidden"))]
+        invalid_until_reported("forbidden", "Forbidden on purpose", || {
+            vec![Step::send(failure(403, "Forbidden"))]
         }),
-        until_told("unavailable", "503", || {
-            vec![Step::say(failure(503, "Unavailable"))]
+        invalid_until_reported("unavailable", "503", || {
+            vec![Step::send(failure(503, "Unavailable"))]
         }),
         ("page", page),
         ("codes", codes),
-        ("fine", Box::new(|_| good("fine"))),
+        ("fine", Box::new(|_| valid_watch("fine"))),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_feed_reports_any_watch_failure_and_recovers() {
-    let impostor = Impostor::start(garbage()).await;
-    let mut server = Server::start(&impostor).await;
+    let api_server = FakeApiServer::start(scripts()).await;
+    let mut server = Server::start(&api_server).await;
     server
-        .until("what is fine does not wait for the rest", |active| {
+        .wait_until("the operation of the valid resource", |active| {
             active.contains(&"fine Busy".to_owned())
         })
         .await;
-    let expected: Vec<_> = impostor
+    let expected: Vec<_> = api_server
         .resources()
         .iter()
         .map(|name| format!("{name} Busy"))
         .collect();
     server
-        .until("every feed to recover", |active| active == expected)
+        .wait_until("the operations of all resources", |active| {
+            active == expected
+        })
         .await;
-    eventually("every code to have been told", async || {
-        (impostor.asked("codes") > 2 * CODES.len()).then_some(())
+    eventually("requests after the last error code", async || {
+        (api_server.request_count("codes") > 2 * CODES.len()).then_some(())
     })
     .await;
     server
-        .until("every feed to go on", |active| active == expected)
+        .wait_until("every operation after the last error code", |active| {
+            active == expected
+        })
         .await;
-    assert!(!impostor.told("fine").contains("WatchFailed"));
-    server.stayed_within(256);
+    assert!(!api_server.statuses_of("fine").contains("WatchFailed"));
+    server.assert_healthy_within(256);
 }

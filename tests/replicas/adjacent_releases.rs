@@ -1,9 +1,11 @@
-//! Tests of two neighbouring releases. One of them has a field of operations that the other one
-//! does not have. Each leads in turn, while the other one mirrors it.
+//! Test of replicas from two adjacent releases. The newer release has a field of operations that
+//! the older release does not know. The releases lead in turn. Meanwhile, the replica of the other
+//! release is a follower: it copies the leader's operations. It must copy them exactly, including
+//! the field.
 //!
-//! The second release is this one, built with the feature `neighbour-release`. The field exists
-//! only in its wire types, from which its objects and its OpenAPI document get it, as in a real
-//! release.
+//! The older release is the code as it is. The newer release is the same code, built with the
+//! feature `neighbour-release`, which adds the field to the wire types. Objects and the OpenAPI
+//! document get the field from there, as in a real release.
 
 use crate::TURNS;
 use crate::cluster::Replicas;
@@ -11,7 +13,7 @@ use crate::harness::{
     Events, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, is_in_gap,
     kubectl, migrating, so, text,
 };
-use crate::identity::identity;
+use crate::operation_identity::identity;
 use crate::readers::{self, version};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,82 +23,85 @@ use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// The namespace of the machines.
+/// The namespace of the VirtualMachines. Each migrating VirtualMachine has one operation.
 const NAMESPACE: &str = "neighbours";
 
-/// The field that only one of the two releases knows.
+/// The field of operations that only the newer release knows.
 const FIELD: &str = "neighbourField";
 
-/// The value that this release writes into it.
+/// The value that the newer release writes into the field.
 const VALUE: &str = "known";
 
-/// The names of the machines that only [`Neighbours::events_must_agree`] needs begin with this.
+/// Prefix of the names of VirtualMachines that [`Neighbours::assert_events_agree`] creates. Other
+/// checks ignore these VirtualMachines.
 const WATCHED: &str = "watched-";
 
-/// Completed operations stay, so that they are mirrored, too.
+/// Environment variables of the replicas. With this one, completed operations are kept, so the test
+/// also covers them.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "true")];
 
-/// Indices of the replicas. The newer release has the field.
+/// Index of the replica of the newer release, which has the field.
 const NEWER: usize = 0;
+/// Index of the replica of the older release.
 const OLDER: usize = 1;
 
 #[test]
-fn adjacent_releases_mirror_each_other_exactly_and_take_over() {
+fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("neighbours", async |control_plane| {
         let newer = Image {
-            program: neighbour_release(),
+            program: build_neighbour_release(),
             ..Image::default()
         };
         let mut replicas = Replicas::install(control_plane, newer, &FOLDERS, &VARIABLES).await;
         replicas.add().await;
-        replicas.recovered().await;
+        replicas.wait_until_recovered().await;
         replicas.use_image(Image::default());
         replicas.add().await;
-        replicas.recovered().await;
+        replicas.wait_until_recovered().await;
         let mut test = Neighbours::new(replicas).await;
-        test.publishes_the_field(NEWER, true).await;
-        test.publishes_the_field(OLDER, false).await;
+        test.assert_openapi_field(NEWER, true).await;
+        test.assert_openapi_field(OLDER, false).await;
 
-        // The newer release leads, and the older one mirrors it.
-        test.must_lead(NEWER).await;
-        test.start(&["kept", "changed", "ended", "ended-later"])
+        // The newer release leads, and the older release follows.
+        test.wait_for_leader(NEWER).await;
+        test.create(&["kept", "changed", "ended", "ended-later"])
             .await;
         test.end("ended").await;
-        test.must_agree(&["kept", "changed", "ended", "ended-later"])
+        test.assert_replicas_agree(&["kept", "changed", "ended", "ended-later"])
             .await;
 
         // The older release takes over.
         let before = test.hand_over(NEWER, OLDER).await;
-        test.start(&["of-older"]).await;
+        test.create(&["of-older"]).await;
         test.step("changed").await;
         test.end("ended-later").await;
         let changed = ["changed", "ended-later", "of-older"];
-        test.must_have_changed_only(&changed, &before).await;
+        test.assert_only_changed(&changed, &before).await;
         test.start_again(NEWER).await;
-        test.must_agree(&["kept", "ended"]).await;
+        test.assert_replicas_agree(&["kept", "ended"]).await;
 
-        // The newer release takes over again, from a mirror of the older one.
+        // The newer release takes over again. It has copied its operations from the older release.
         let before = test.hand_over(OLDER, NEWER).await;
-        test.start(&["of-newer"]).await;
+        test.create(&["of-newer"]).await;
         test.step("changed").await;
-        test.must_have_changed_only(&["changed", "of-newer"], &before)
+        test.assert_only_changed(&["changed", "of-newer"], &before)
             .await;
         test.start_again(OLDER).await;
-        test.must_agree(&["kept", "ended", "changed", "of-newer"])
+        test.assert_replicas_agree(&["kept", "ended", "changed", "of-newer"])
             .await;
     });
 }
 
-/// The operation of a machine, as a replica shows it.
+/// The operations that a replica serves, by the name of their VirtualMachine.
 type Objects = BTreeMap<String, Value>;
 
 struct Neighbours<'a> {
     replicas: Replicas<'a>,
     leader: usize,
-    /// A watch at the leader that began before it led.
+    /// A watch at the replica `leader`. It began before this replica became the leader.
     client: Events,
-    /// Name, UID and creation timestamp of each operation, by the name of its machine.
+    /// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
     identities: BTreeMap<String, [String; 3]>,
     steps: u32,
 }
@@ -127,19 +132,19 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// Returns true if the OpenAPI document of a replica has the field.
-    async fn publishes_the_field(&self, replica: usize, has: bool) {
+    /// Asserts that the OpenAPI document of a replica has the field, or that it does not have it.
+    async fn assert_openapi_field(&self, replica: usize, expected: bool) {
         let path = "/openapi/v3/apis/live.ifo.kubevirt.io/v1alpha1";
         let caller = &self.replicas.all[replica].endpoint.caller.0;
         let document = caller.get(path).await.ok();
         let schemas = document["components"]["schemas"].as_object();
-        let mut schemas = schemas.expect("it has schemas").values();
-        let known = schemas.any(|it| !it["properties"][FIELD].is_null());
-        assert_eq!(known, has, "replica {replica}");
+        let mut schemas = schemas.expect("the document must have schemas").values();
+        let has_field = schemas.any(|it| !it["properties"][FIELD].is_null());
+        assert_eq!(has_field, expected, "replica {replica}");
     }
 
     /// Waits until this replica holds the Lease.
-    async fn must_lead(&self, replica: usize) {
+    async fn wait_for_leader(&self, replica: usize) {
         eventually("the replica leads", async || {
             let leader = self.replicas.leader().await;
             so(leader == replica, leader)
@@ -147,8 +152,8 @@ impl<'a> Neighbours<'a> {
         .await;
     }
 
-    /// Creates machines that migrate, and waits for their operations.
-    async fn start(&mut self, names: &[&str]) {
+    /// Creates VirtualMachines that migrate, and waits for their operations.
+    async fn create(&mut self, names: &[&str]) {
         for name in names {
             let machine = json!({
                 "apiVersion": VM.api_version, "kind": VM.kind,
@@ -159,26 +164,28 @@ impl<'a> Neighbours<'a> {
             self.replicas.admin.post(&path, &machine).await.ok();
         }
         for name in names {
-            let operation = self.until(name, |it| it["status"]["message"] == "first");
+            let operation = self.wait_for_operation(name, |it| it["status"]["message"] == "first");
             let identity = identity(&operation.await);
             self.identities.insert((*name).to_owned(), identity);
         }
     }
 
-    /// Changes the message that the rule yields for a machine.
+    /// Changes a label of a VirtualMachine, and waits until the message of its operation contains
+    /// the new value.
     async fn step(&mut self, name: &str) {
         self.steps += 1;
         let step = format!("step-{}", self.steps);
         let patch = json!({"metadata": {"labels": {"step": step}}});
         self.merge(name, &patch).await;
-        self.until(name, |it| it["status"]["message"] == step).await;
+        self.wait_for_operation(name, |it| it["status"]["message"] == step)
+            .await;
     }
 
-    /// Ends the migration of a machine.
+    /// Ends the migration of a VirtualMachine, and waits until its operation has completed.
     async fn end(&mut self, name: &str) {
         let patch = json!({"status": {"printableStatus": "Running"}});
         self.merge(name, &patch).await;
-        self.until(name, |it| it["status"]["phase"] == "Completed")
+        self.wait_for_operation(name, |it| it["status"]["phase"] == "Completed")
             .await;
     }
 
@@ -187,9 +194,10 @@ impl<'a> Neighbours<'a> {
         self.replicas.admin.merge(&path, patch).await.ok();
     }
 
-    /// Waits until the operation of a machine fulfills a condition, through the aggregator.
-    async fn until(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
-        eventually("the operation is as it should be", async || {
+    /// Waits until the operation of a VirtualMachine fulfils a condition. Reads the operation
+    /// through the kube-apiserver.
+    async fn wait_for_operation(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+        eventually("the operation fulfils the condition", async || {
             let path = OPERATION.path(Some(NAMESPACE));
             let list = readers::read(&self.replicas.admin, &path).await?;
             let found = by_machine(&list.body).remove(name);
@@ -201,7 +209,7 @@ impl<'a> Neighbours<'a> {
         .await
     }
 
-    /// The operations that a replica shows.
+    /// Lists the operations at a replica.
     async fn objects(&self, replica: usize) -> Objects {
         let caller = &self.replicas.all[replica].endpoint.caller.0;
         let path = OPERATION.path(Some(NAMESPACE));
@@ -211,19 +219,20 @@ impl<'a> Neighbours<'a> {
         by_machine(&list.await.body)
     }
 
-    /// The machines whose operations the leader has changed because of a watch gap. On an
-    /// overloaded machine, gaps can occur at any time. A gap is a change, so the leader writes the
-    /// object again.
-    fn gaps(&self) -> BTreeSet<String> {
+    /// Returns the names of the VirtualMachines whose operations changed because a watch of the
+    /// leader was interrupted. On an overloaded machine, this can happen at any time. The leader
+    /// then sets the condition `Detected` to Unknown, so it encodes the operation again.
+    fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
         self.client.now(|events| {
             let objects = events.iter().map(|it| &it["object"]);
             names(objects.filter(|it| is_in_gap(it)))
         })
     }
 
-    /// Checks that both replicas list, get and watch the same bytes. Only the operations of these
-    /// machines have the field, and kubectl shows it through either replica.
-    async fn must_agree(&mut self, with_field: &[&str]) {
+    /// Asserts that both replicas serve the same bytes for a list, a get and a watch. Only the
+    /// operations of the VirtualMachines `with_field` must have the field. kubectl must print the
+    /// field through either replica.
+    async fn assert_replicas_agree(&mut self, with_field: &[&str]) {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());
         eventually("both replicas list the same bytes", async || {
@@ -241,7 +250,7 @@ impl<'a> Neighbours<'a> {
             let objects = self.objects(NEWER).await;
             let mut expected: BTreeSet<String> =
                 with_field.iter().map(|it| (*it).to_owned()).collect();
-            for name in self.gaps() {
+            for name in self.affected_by_watch_gaps() {
                 if self.leader == NEWER {
                     expected.insert(name);
                 } else {
@@ -258,33 +267,33 @@ impl<'a> Neighbours<'a> {
         .await;
         for operation in objects.values() {
             let path = format!("{path}/{}", text(operation, "/metadata/name"));
-            eventually("both replicas show the same bytes", async || {
+            eventually("both replicas return the same bytes", async || {
                 let first = readers::read(&callers[0], &path).await?;
                 let second = readers::read(&callers[1], &path).await?;
                 so(first.text == second.text, [&first.text, &second.text])
             })
             .await;
         }
-        self.must_be_the_same_operations(&objects);
-        self.events_must_agree().await;
+        self.assert_same_operations(&objects);
+        self.assert_events_agree().await;
         for replica in [NEWER, OLDER] {
-            self.kubectl_shows(replica, &objects).await;
+            self.assert_kubectl_output(replica, &objects).await;
         }
     }
 
-    /// Checks that watches at both replicas receive the same events while an operation starts,
+    /// Asserts that watches at both replicas receive the same events while an operation starts,
     /// changes and ends.
-    async fn events_must_agree(&mut self) {
+    async fn assert_events_agree(&mut self) {
         let mut watches = [
             watch(&self.replicas, NEWER).await,
             watch(&self.replicas, OLDER).await,
         ];
         self.steps += 1;
         let name = format!("{WATCHED}{}", self.steps);
-        self.start(&[&name]).await;
+        self.create(&[&name]).await;
         self.step(&name).await;
         self.end(&name).await;
-        let operation = self.until(&name, |_| true).await;
+        let operation = self.wait_for_operation(&name, |_| true).await;
         let last = operation["metadata"]["resourceVersion"].clone();
         let mut received = Vec::new();
         for watch in &mut watches {
@@ -299,9 +308,9 @@ impl<'a> Neighbours<'a> {
         assert!(received[0].len() >= 3, "{received:?}");
     }
 
-    /// Checks that `kubectl get -o yaml` shows the field through the aggregator and this replica,
-    /// if the object has it.
-    async fn kubectl_shows(&self, replica: usize, objects: &Objects) {
+    /// Asserts that `kubectl get -o yaml` prints the field of each operation that has it. Only this
+    /// replica is reachable meanwhile, so the kube-apiserver forwards the requests to it.
+    async fn assert_kubectl_output(&self, replica: usize, objects: &Objects) {
         let others: Vec<_> = self
             .replicas
             .endpoints
@@ -311,60 +320,64 @@ impl<'a> Neighbours<'a> {
             .collect();
         for other in &others {
             self.replicas.endpoints.remove(other.number);
-            other.hang_up();
+            other.close_connections();
         }
-        self.replicas.served().await;
+        self.replicas.wait_until_served().await;
         let program = &self.replicas.control_plane.state.kubectl;
         let caller = &self.replicas.all[replica].endpoint.caller.0;
         for operation in objects.values() {
             let name = text(operation, "/metadata/name");
             let path = format!("{}/{name}", OPERATION.path(Some(NAMESPACE)));
-            eventually("kubectl shows the object of the replica", async || {
-                let object = readers::read(caller, &path).await?.body;
-                let arguments = ["get", "ifo", name, "-n", NAMESPACE, "-o", "yaml"];
-                let yaml = kubectl(program, &arguments, None).await?;
-                let shown = yaml.contains(&format!("\n  {FIELD}: {VALUE}\n"));
-                so(shown == (object["status"][FIELD] == VALUE), yaml)
-            })
+            eventually(
+                "kubectl prints the field as the replica serves it",
+                async || {
+                    let object = readers::read(caller, &path).await?.body;
+                    let arguments = ["get", "ifo", name, "-n", NAMESPACE, "-o", "yaml"];
+                    let yaml = kubectl(program, &arguments, None).await?;
+                    let shown = yaml.contains(&format!("\n  {FIELD}: {VALUE}\n"));
+                    so(shown == (object["status"][FIELD] == VALUE), yaml)
+                },
+            )
             .await;
         }
         for other in others {
             self.replicas.endpoints.add(other);
         }
-        self.replicas.served().await;
+        self.replicas.wait_until_served().await;
     }
 
-    /// Ends the leader with SIGTERM. The other replica then leads. Returns the operations that it
-    /// showed before.
+    /// Stops the leader `from` with SIGTERM, and waits until the replica `to` leads. Returns the
+    /// operations that `to` served before it led.
     async fn hand_over(&mut self, from: usize, to: usize) -> Objects {
-        self.must_lead(from).await;
+        self.wait_for_leader(from).await;
         self.client = watch(&self.replicas, to).await;
         let before = self.objects(to).await;
         let leader = &mut self.replicas.all[from];
         self.replicas.endpoints.remove(leader.endpoint.number);
         let status = leader.server.terminate().await;
         assert!(status.success(), "{status}");
-        self.must_lead(to).await;
+        self.wait_for_leader(to).await;
         self.leader = to;
-        self.replicas.served().await;
+        self.replicas.wait_until_served().await;
         before
     }
 
-    /// A replica that has ended starts again, and mirrors the other one.
+    /// Starts a stopped replica again. It then follows the other replica.
     async fn start_again(&mut self, replica: usize) {
         let replica = &mut self.replicas.all[replica];
         replica.start_again().await;
         self.replicas.endpoints.add(replica.endpoint.clone());
-        self.replicas.recovered().await;
+        self.replicas.wait_until_recovered().await;
     }
 
-    /// Checks that the operations of these machines have changed, as the leading release writes
-    /// them. All others have the same bytes, and a client whose watch continued across the handover
-    /// has received no event about them.
-    async fn must_have_changed_only(&mut self, changed: &[&str], before: &Objects) {
+    /// Asserts that only the operations of the VirtualMachines `changed` have changed since
+    /// `before`. They must have the field if the newer release leads. All other operations must
+    /// have the same bytes as before. The client whose watch continued during the handover must
+    /// have received no event about them.
+    async fn assert_only_changed(&mut self, changed: &[&str], before: &Objects) {
         let after = eventually("only these operations have changed", async || {
             let after = self.objects(self.leader).await;
-            let gaps = self.gaps();
+            let gaps = self.affected_by_watch_gaps();
             let is_wrong = |(name, operation): &(&String, &Value)| {
                 if changed.contains(&name.as_str()) {
                     let has_field = operation["status"][FIELD] == VALUE;
@@ -379,21 +392,23 @@ impl<'a> Neighbours<'a> {
         })
         .await;
         assert!(after.len() >= changed.len() + 2, "{after:?}");
-        self.must_be_the_same_operations(&after);
+        self.assert_same_operations(&after);
 
-        let last = *changed.last().expect("something has changed");
+        let last = *changed
+            .last()
+            .expect("the caller names at least one operation");
         let received = self.client.until("the last change", |events| {
             let received = names(events.iter().map(|it| &it["object"]));
             received.contains(last).then_some(received)
         });
         let mut received = received.await;
-        let gaps = self.gaps();
+        let gaps = self.affected_by_watch_gaps();
         received.retain(|name| !changed.contains(&name.as_str()) && !gaps.contains(name));
-        assert!(received.is_empty(), "events of {received:?}");
+        assert!(received.is_empty(), "unexpected events of {received:?}");
     }
 
-    /// Checks that the name, UID and creation timestamp of each operation are unchanged.
-    fn must_be_the_same_operations(&self, objects: &Objects) {
+    /// Asserts that the name, UID and creation timestamp of each operation are unchanged.
+    fn assert_same_operations(&self, objects: &Objects) {
         for (name, before) in &self.identities {
             let after = objects.get(name).map(identity);
             assert_eq!(after.as_ref(), Some(before), "{name}");
@@ -401,45 +416,46 @@ impl<'a> Neighbours<'a> {
     }
 }
 
-/// Opens a watch at a replica.
+/// Lists the operations at a replica, and starts a watch there from the version of the list.
 async fn watch(replicas: &Replicas<'_>, replica: usize) -> Events {
     let caller = &replicas.all[replica].endpoint.caller.0;
     let path = OPERATION.path(Some(NAMESPACE));
     let list = caller.get(&path).await;
     let path = format!("{path}?watch=1&resourceVersion={}", version(&list));
     let events = Events::of(caller, &path).await;
-    events.expect("an administrator may watch")
+    events.expect("an administrator must be allowed to watch")
 }
 
-/// The machines of these operations. A bookmark has none.
+/// Returns the names of the VirtualMachines of these objects. A bookmark has no such name.
 fn names<'a>(operations: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
     let names = operations.map(|it| text(it, "/spec/subject/name").to_owned());
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// The operations of a list. No machine has two.
+/// Returns the operations of a list by their VirtualMachine. Fails if a VirtualMachine has two.
 fn by_machine(list: &Value) -> Objects {
     let mut found = Objects::new();
     for operation in list["items"].as_array().into_iter().flatten() {
         let name = text(operation, "/spec/subject/name").to_owned();
         let other = found.insert(name, operation.clone());
-        assert_eq!(other, None, "two operations of one machine: {list}");
+        assert_eq!(other, None, "a VirtualMachine has two operations: {list}");
     }
     found
 }
 
-/// Builds the neighbouring release in the same target folder. It is an example, because examples
-/// share the dependencies of the tests, so only the crates with the feature are compiled again. Its
-/// file name differs from that of the server under test.
-fn neighbour_release() -> PathBuf {
+/// Builds the newer release in the target folder of this build, and returns the path of its binary.
+/// The binary is a Cargo example, for two reasons. Examples share the dependencies of the tests, so
+/// only the crates with the feature are compiled again. And its file name differs from the name of
+/// the server's binary.
+fn build_neighbour_release() -> PathBuf {
     let started = Instant::now();
     let mut features = vec!["neighbour-release"];
     if cfg!(feature = "vendored-openssl") {
         features.push("vendored-openssl");
     }
     let mut cargo = Command::new(env!("CARGO"));
-    // `cargo test` sets variables that build scripts of dependencies depend on. With them,
-    // this build would compile these dependencies again, and so would the next `cargo test`.
+    // `cargo test` sets these variables, and some build scripts of dependencies read them. If they
+    // stayed set here, this build and the next `cargo test` would compile the dependencies again.
     for (name, _) in std::env::vars_os() {
         let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
         if of_package
@@ -458,19 +474,19 @@ fn neighbour_release() -> PathBuf {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .expect("cargo can be run");
+        .expect("cargo must start");
     assert!(built.status.success(), "{}", built.status);
-    let messages = String::from_utf8(built.stdout).expect("cargo prints JSON");
+    let messages = String::from_utf8(built.stdout).expect("cargo must print JSON");
     let executable = messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         let is_it = message["target"]["name"] == "neighbour-release";
         is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    // The test harness hides the output of eprintln if a test passes. A failed write is ignored.
+    // `eprintln` is not used, because the test harness hides its output if the test passes.
     let seconds = started.elapsed().as_secs();
     let _ = writeln!(
         std::io::stderr(),
         "the neighbouring release was built in {seconds} s"
     );
-    executable.expect("cargo tells where the example is")
+    executable.expect("cargo must print the path of the example")
 }

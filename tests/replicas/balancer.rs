@@ -1,5 +1,5 @@
-//! The address in front of the replicas. It replaces a Service: each new connection goes to the
-//! next replica whose readiness probe succeeds.
+//! A load balancer in front of the replicas. It replaces the Service: it probes the replicas as a
+//! kubelet does, and forwards each new connection to the next replica that is ready.
 
 use crate::harness::{Caller, DEADLINE};
 use futures::future::join_all;
@@ -11,30 +11,30 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// Interval at which a replica is probed.
+/// Pause between two readiness probes of a replica.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Time limit of a probe: Kubernetes' default.
+/// Time limit of a probe. It is the default of Kubernetes.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The readiness probe in `deploy/`.
+/// Path of the readiness probe in `deploy/`.
 const PROBE: &str = "/readyz?exclude=informer-sync";
 
-/// A replica as a target of clients.
+/// A replica, as clients and the balancer see it.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The number of the replica in this run.
+    /// The number of the replica in this test.
     pub number: usize,
     pub port: u16,
-    /// Connects to the replica as kube-apiserver does.
+    /// A client that connects to the replica directly, as the kube-apiserver does.
     pub caller: CallerOf,
     probe: Config,
     ready: AtomicBool,
     disturbed: AtomicBool,
-    /// The number of its disturbances.
+    /// Number of disturbances of the replica so far.
     disturbances: AtomicUsize,
-    /// Ends the open connections.
-    hang_up: Notify,
+    /// Notified when the balancer must close its connections to the replica.
+    close_connections: Notify,
 }
 
 /// A replica that was not disturbed when a client chose it.
@@ -45,14 +45,13 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Returns true if no test has stopped the replica, paused it or interrupted its network since
-    /// then.
+    /// Returns true if no disturbance of the replica has begun since the client chose it.
     pub fn is_undisturbed(&self) -> bool {
         self.endpoint.disturbances.load(Ordering::Acquire) == self.disturbances
     }
 }
 
-/// A client, with the identity that it claims.
+/// A client. This wrapper exists because [`Caller`] does not implement `Debug`.
 #[derive(Clone)]
 pub struct CallerOf(pub Caller);
 
@@ -72,33 +71,34 @@ impl Endpoint {
             ready: AtomicBool::new(true),
             disturbed: AtomicBool::new(false),
             disturbances: AtomicUsize::new(0),
-            hang_up: Notify::new(),
+            close_connections: Notify::new(),
         }
     }
 
-    /// Closes the open connections, so that clients connect again.
-    pub fn hang_up(&self) {
-        self.hang_up.notify_waiters();
+    /// Closes the connections to this replica, so that clients connect again.
+    pub fn close_connections(&self) {
+        self.close_connections.notify_waiters();
     }
 
-    /// Returns true if the balancer sends new connections to it.
+    /// Returns true if the last probe has succeeded, so new connections go to this replica.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Records that a test stops the replica, pauses it or interrupts its network.
+    /// Records that a disturbance of the replica begins.
     pub fn disturb(&self) {
         self.disturbances.fetch_add(1, Ordering::AcqRel);
         self.disturbed.store(true, Ordering::Release);
     }
 
-    /// Records that the replica has recovered.
+    /// Records that the replica has recovered from its disturbance.
     pub fn recover(&self) {
         self.disturbed.store(false, Ordering::Release);
     }
 
     fn choose(self: &Arc<Self>) -> Option<Chosen> {
-        // This is read before the flag, because a disturbance after this line changes it.
+        // The count is read before the flag. If a disturbance begins after this line, the count
+        // changes, so `is_undisturbed` notices.
         let disturbances = self.disturbances.load(Ordering::Acquire);
         let free = self.is_ready() && !self.disturbed.load(Ordering::Acquire);
         free.then(|| Chosen {
@@ -107,7 +107,7 @@ impl Endpoint {
         })
     }
 
-    /// Probes on a new connection, as a kubelet does.
+    /// Sends a readiness probe on a new connection, as a kubelet does.
     async fn probe(&self) {
         let caller = Caller::new(self.probe.clone());
         let probe = tokio::time::timeout(TIMEOUT, caller.try_get(PROBE)).await;
@@ -116,7 +116,7 @@ impl Endpoint {
     }
 }
 
-/// The running replicas.
+/// The endpoints of all running replicas.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
     all: Arc<Mutex<Vec<Arc<Endpoint>>>>,
@@ -139,14 +139,14 @@ impl Endpoints {
         all.retain(|it| it.number != number);
     }
 
-    /// Returns a replica that no test disturbs.
+    /// Returns a random replica that is ready and not disturbed.
     pub fn any_undisturbed(&self) -> Option<Chosen> {
         let all = self.all();
         let free: Vec<Chosen> = all.iter().filter_map(Endpoint::choose).collect();
         fastrand::choice(free)
     }
 
-    /// Returns the ready replicas, each time starting with the next one.
+    /// Returns the ready replicas. Each call begins with another replica.
     fn next(&self) -> Vec<Arc<Endpoint>> {
         let mut ready = self.all();
         ready.retain(|it| it.is_ready());
@@ -163,12 +163,15 @@ impl Endpoints {
 pub async fn start(endpoints: &Endpoints) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0")
         .await
-        .expect("a free port on loopback");
-    let port = listener.local_addr().expect("it is bound").port();
+        .expect("a port on loopback is free");
+    let port = listener
+        .local_addr()
+        .expect("the listener has an address")
+        .port();
     let served = endpoints.clone();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(carry(client, served.next()));
+            tokio::spawn(forward(client, served.next()));
         }
     });
     let probed = endpoints.clone();
@@ -182,16 +185,15 @@ pub async fn start(endpoints: &Endpoints) -> u16 {
     port
 }
 
-/// Connects to the first of these replicas that accepts the connection. Later probes do not affect
-/// an open connection.
-async fn carry(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
+/// Forwards a connection to the first candidate that accepts it. A failing probe does not close an
+/// open connection.
+async fn forward(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
     for endpoint in candidates {
         match TcpStream::connect(("127.0.0.1", endpoint.port)).await {
             Ok(mut server) => {
-                // It ends when either side closes it.
                 tokio::select! {
                     _ = copy_bidirectional(&mut client, &mut server) => {}
-                    () = endpoint.hang_up.notified() => {}
+                    () = endpoint.close_connections.notified() => {}
                 }
                 return;
             }
@@ -201,12 +203,16 @@ async fn carry(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
 }
 
 /// Waits until a probe of each replica succeeds.
-pub async fn all_ready(endpoints: &Endpoints) {
+pub async fn wait_until_all_ready(endpoints: &Endpoints) {
     let ready = async {
         while !endpoints.all().iter().all(|it| it.is_ready()) {
             tokio::time::sleep(PERIOD).await;
         }
     };
     let waited = tokio::time::timeout(DEADLINE, ready).await;
-    assert!(waited.is_ok(), "not all ready: {:?}", endpoints.all());
+    assert!(
+        waited.is_ok(),
+        "not all replicas became ready: {:?}",
+        endpoints.all()
+    );
 }

@@ -1,4 +1,4 @@
-//! The replicas, their control plane, and the controls with which a test disturbs them.
+//! Starts replicas of the server on a control plane, stops them, and edits their Lease.
 
 use crate::balancer::{self, Endpoint, Endpoints};
 use crate::harness::relay::Relay;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The Lease of the replicas.
+/// API path of the Lease with which the replicas elect their leader.
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
 
-/// The registration of the replicas.
+/// API path of the APIService that registers the replicas.
 const REGISTRATION: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
 
-/// The replicas behind one address, and what belongs to them.
+/// All replicas. They are behind the address of the balancer.
 pub struct Replicas<'a> {
     pub control_plane: &'a ControlPlane,
-    /// A client through kube-apiserver, as a member of system:masters.
+    /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
     pub endpoints: Endpoints,
     pub all: Vec<Replica>,
@@ -31,7 +31,8 @@ pub struct Replicas<'a> {
     started: usize,
 }
 
-/// One replica: the server, its relay to kube-apiserver, and its position behind the balancer.
+/// One replica: the server process, the relay between it and the kube-apiserver, and its endpoint
+/// in the balancer.
 pub struct Replica {
     pub server: Server,
     pub relay: Relay,
@@ -40,7 +41,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts the container again after its end, and waits until it is ready.
+    /// Restarts the container after it has exited, and waits until it is ready.
     pub async fn start_again(&mut self) {
         self.server.start_again(&self.kubeconfig).await;
         self.endpoint.recover();
@@ -48,7 +49,8 @@ impl Replica {
 }
 
 impl<'a> Replicas<'a> {
-    /// Installs these folders, and starts this many replicas with these variables.
+    /// Installs these folders of manifests, and starts `count` replicas with these environment
+    /// variables.
     pub async fn start(
         control_plane: &'a ControlPlane,
         folders: &[&str],
@@ -60,11 +62,11 @@ impl<'a> Replicas<'a> {
         for _ in 0..count {
             replicas.add().await;
         }
-        replicas.recovered().await;
+        replicas.wait_until_recovered().await;
         replicas
     }
 
-    /// Installs these folders, and starts no replica yet.
+    /// Installs these folders of manifests. It starts no replica.
     pub async fn install(
         control_plane: &'a ControlPlane,
         image: Image,
@@ -90,12 +92,12 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// Starts further replicas from this release, whose manifests are the same.
+    /// Sets the image of replicas that are started later. The manifests stay the same.
     pub fn use_image(&mut self, image: Image) {
         self.image = image;
     }
 
-    /// Applies the folders of another release. Further replicas belong to it.
+    /// Applies the manifests of another release. Replicas that are started later belong to it.
     pub async fn apply(&mut self, image: Image, folders: &[&str], variables: &[(&str, &str)]) {
         let installed = install(self.control_plane, folders).await;
         self.deployment = with_variables(installed.deployment, variables);
@@ -108,7 +110,7 @@ impl<'a> Replicas<'a> {
         self.started += 1;
         let state = &self.control_plane.state;
         let dir = state.dir.join(format!("replica-{number}"));
-        std::fs::create_dir_all(&dir).expect("the run's folder is ours");
+        std::fs::create_dir_all(&dir).expect("the folder of the run is writable");
         let relay = Relay::start(&state.server).await;
         let kubeconfig = dir.join("kubeconfig");
         let account = text(&self.deployment, "/spec/template/spec/serviceAccountName");
@@ -129,7 +131,7 @@ impl<'a> Replicas<'a> {
         });
     }
 
-    /// Deletes the Pod of the oldest replica.
+    /// Stops the oldest replica, as if its Pod were deleted.
     pub async fn remove_oldest(&mut self) {
         let mut oldest = self.all.remove(0);
         oldest.endpoint.disturb();
@@ -138,7 +140,7 @@ impl<'a> Replicas<'a> {
         self.endpoints.remove(oldest.endpoint.number);
     }
 
-    /// Waits until a replica holds the Lease. Returns its index.
+    /// Waits until a replica holds the Lease. Returns the index of the replica.
     pub async fn leader(&self) -> usize {
         eventually("a replica holds the Lease", async || {
             let lease = self.admin.try_get(LEASE).await?;
@@ -153,15 +155,16 @@ impl<'a> Replicas<'a> {
         .await
     }
 
-    /// Waits until a replica leads, all are ready, and the kube-apiserver serves operations.
-    pub async fn recovered(&self) {
+    /// Waits until a replica leads, all replicas are ready, and the kube-apiserver serves
+    /// operations.
+    pub async fn wait_until_recovered(&self) {
         self.leader().await;
-        self.served().await;
+        self.wait_until_served().await;
     }
 
-    /// Waits until all are ready, and the kube-apiserver serves operations.
-    pub async fn served(&self) {
-        balancer::all_ready(&self.endpoints).await;
+    /// Waits until all replicas are ready, and the kube-apiserver serves operations.
+    pub async fn wait_until_served(&self) {
+        balancer::wait_until_all_ready(&self.endpoints).await;
         for replica in &self.all {
             replica.endpoint.recover();
         }
@@ -173,7 +176,8 @@ impl<'a> Replicas<'a> {
             so(conditions.any(available), &found)
         })
         .await;
-        // Its connections to a deleted replica are closed, too.
+        // The kube-apiserver may still have connections to a stopped replica. Ten requests must
+        // succeed, so that these connections have been closed.
         for _ in 0..10 {
             eventually("operations are served", async || {
                 let answer = self.admin.try_get(&OPERATION.path(None)).await?;
@@ -183,13 +187,13 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// Deletes the Lease.
     pub async fn delete_lease(&self) {
         let answer = self.admin.delete(LEASE).await;
         assert_eq!(answer.code, 200, "{}", answer.text);
     }
 
-    /// Changes the Lease, also if other clients write it at the same time.
+    /// Changes the Lease. If another client writes the Lease at the same time, the change is
+    /// retried.
     pub async fn edit_lease(&self, edit: impl Fn(&mut Value)) {
         eventually("the Lease is edited", async || {
             let mut lease = self.admin.get(LEASE).await.ok();
@@ -202,7 +206,7 @@ impl<'a> Replicas<'a> {
         .await;
     }
 
-    /// The last lines of the replicas' logs.
+    /// Returns the last log lines of all replicas, including stopped ones.
     pub fn logs(&self) -> String {
         let logs = (0..self.started).map(|number| {
             let dir = self
@@ -216,10 +220,12 @@ impl<'a> Replicas<'a> {
     }
 }
 
-/// The Deployment with these variables in the environment of its container.
+/// Sets environment variables in the container of a Deployment.
 fn with_variables(mut deployment: Value, variables: &[(&str, &str)]) -> Value {
     let env = deployment.pointer_mut("/spec/template/spec/containers/0/env");
-    let env = env.and_then(Value::as_array_mut).expect("a list");
+    let env = env
+        .and_then(Value::as_array_mut)
+        .expect("the container must have a list of variables");
     for (name, value) in variables {
         env.retain(|it| it["name"] != *name);
         env.push(json!({"name": name, "value": value}));
@@ -227,7 +233,7 @@ fn with_variables(mut deployment: Value, variables: &[(&str, &str)]) -> Value {
     deployment
 }
 
-/// Sets every value to one that no replica has written.
+/// Replaces the value of each annotation by a value that no replica would write.
 pub fn garble(lease: &mut Value) {
     let annotations = lease["metadata"]["annotations"].as_object_mut();
     for (_, value) in annotations.into_iter().flatten() {
@@ -235,7 +241,7 @@ pub fn garble(lease: &mut Value) {
     }
 }
 
-/// Requests as kube-apiserver forwards them for an administrator.
+/// Adds the headers with which the kube-apiserver forwards the requests of an administrator.
 fn as_administrator(mut config: Config) -> Config {
     let header = |name: &'static str, value: &'static str| {
         (

@@ -1,5 +1,5 @@
-//! Checks that the lists of two replicas have the same bytes at every resourceVersion that both
-//! have.
+//! Clients that list the operations at two replicas and compare the lists. At the same
+//! resourceVersion, both lists must have the same bytes, whether they are read whole or in pages.
 
 use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{Answer, OPERATION, text};
@@ -9,25 +9,26 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A count of the report.
+/// Name of a count in the report.
 pub const LISTS: &str = "lists of the same version that were compared";
 
-/// A count of the report.
+/// Name of a count in the report.
 pub const PAGES: &str = "lists in pages that were compared";
 
 /// Pause between two comparisons.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of requests to a replica for a version that it has not reached.
+/// Largest number of requests to a replica for a version that the replica has not reached yet.
 const ATTEMPTS: usize = 5;
 
-/// Number of bytes that are printed before and after a difference.
-const AROUND: usize = 300;
+/// Number of bytes that are printed before and after the first difference of two texts.
+const PRINTED_AROUND: usize = 300;
 
-/// Page size, small enough for several pages.
-const PAGE: usize = 11;
+/// Number of objects in a page. It is small, so that a list has several pages.
+const PAGE_SIZE: usize = 11;
 
-/// Lists at a replica, at this version or at its newest one.
+/// Lists at a replica, at the version `at` or, without it, at the newest version. Returns None if
+/// the replica does not have the version.
 async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answer> {
     let path = match at {
         None => OPERATION.path(None),
@@ -40,7 +41,7 @@ async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answe
         match read(&chosen.endpoint.caller.0, &path).await {
             Err(failure) if at.is_some() && is_unknown(&failure) => {
                 report.count(&format!(
-                    "versions that a replica did not hold: {}",
+                    "versions that a replica did not have: {}",
                     &failure[..3]
                 ));
                 if failure.starts_with("410") {
@@ -53,12 +54,12 @@ async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answe
     None
 }
 
-/// Returns true if the replica does not have the version, or does not have it yet.
+/// Returns true if the replica no longer has the version (410), or does not have it yet (504).
 fn is_unknown(failure: &str) -> bool {
     failure.starts_with("410") || failure.starts_with("504")
 }
 
-/// Compares lists of two replicas.
+/// Compares whole lists of two replicas repeatedly.
 pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         tokio::time::sleep(PAUSE).await;
@@ -85,11 +86,11 @@ pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Reads each page of a list at a different replica, and compares the pages with the whole list.
+/// Reads the pages of a list at random replicas, and compares them with the whole list, repeatedly.
 pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         tokio::time::sleep(PAUSE).await;
-        let Some((at, items)) = walk(&endpoints, &report).await else {
+        let Some((at, items)) = read_in_pages(&endpoints, &report).await else {
             continue;
         };
         let Some(chosen) = endpoints.any_undisturbed() else {
@@ -108,16 +109,18 @@ pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-async fn walk(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>)> {
+/// Reads a list in pages. Returns its version and its objects.
+async fn read_in_pages(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>)> {
     let mut items = Vec::new();
-    let mut path = format!("{}?limit={PAGE}", OPERATION.path(None));
+    let mut path = format!("{}?limit={PAGE_SIZE}", OPERATION.path(None));
     loop {
         let chosen = endpoints.any_undisturbed()?;
         let page = match read(&chosen.endpoint.caller.0, &path).await {
-            // The replica does not have the version of the first page.
+            // This replica does not have the version of the first page, so the list cannot
+            // continue.
             Err(failure) if !items.is_empty() && is_unknown(&failure) => {
                 report.count(&format!(
-                    "pages that a replica did not hold: {}",
+                    "pages that a replica did not have: {}",
                     &failure[..3]
                 ));
                 return None;
@@ -130,18 +133,18 @@ async fn walk(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>
             return Some((version(&page), items));
         }
         let next: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
-        path = format!("{}?limit={PAGE}&continue={next}", OPERATION.path(None));
+        path = format!("{}?limit={PAGE_SIZE}&continue={next}", OPERATION.path(None));
     }
 }
 
-/// The first position at which two texts differ.
+/// Describes the first position at which two texts differ.
 pub fn difference(one: &str, other: &str) -> String {
     let pairs = one.bytes().zip(other.bytes());
     let same = pairs.take_while(|(one, other)| one == other).count();
     let around = |text: &str| {
         let bytes = text.as_bytes();
-        let from = same.saturating_sub(AROUND).min(bytes.len());
-        let to = (same + AROUND).min(bytes.len());
+        let from = same.saturating_sub(PRINTED_AROUND).min(bytes.len());
+        let to = (same + PRINTED_AROUND).min(bytes.len());
         String::from_utf8_lossy(&bytes[from..to]).into_owned()
     };
     format!("at byte {same}:\n  {}\n  {}", around(one), around(other))

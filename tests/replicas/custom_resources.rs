@@ -1,24 +1,26 @@
-//! Checks that the custom resources equal the operations in persistence mode.
+//! Checks persistence mode, in which the leader also writes each operation as a custom resource.
+//! The custom resources must equal the operations, and each must be created and deleted only once.
 
 use crate::cluster::Replicas;
 use crate::harness::{Kind, OPERATION, eventually, so, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operations as custom resources.
+/// The custom resource of an operation.
 pub const RECORD: Kind = Kind {
     api_version: "ifo.kubevirt.io/v1alpha1",
     kind: "InFlightOperation",
     plural: "inflightoperations",
 };
 
-/// UID, creation timestamp and phase of operations.
+/// The UID, the creation timestamp and the phase of each operation.
 type Operations = BTreeSet<[String; 3]>;
 
-/// Waits until the custom resources equal the operations. A late write of a killed leader is found
-/// after 65 s.
-pub async fn agree(replicas: &Replicas<'_>) {
-    eventually("custom resources are the operations", async || {
+/// Waits until the custom resources equal the operations. This can take 65 s: a killed leader may
+/// have sent a write that arrives late, and the new leader compares the custom resources again only
+/// then.
+pub async fn wait_until_equal(replicas: &Replicas<'_>) {
+    eventually("the custom resources equal the operations", async || {
         let live = list(
             replicas,
             OPERATION,
@@ -31,7 +33,7 @@ pub async fn agree(replicas: &Replicas<'_>) {
         let extra: Vec<_> = records.difference(&live).collect();
         so(
             missing.is_empty() && extra.is_empty(),
-            format!("missing: {missing:?}, too many: {extra:?}"),
+            format!("missing: {missing:?}, unexpected: {extra:?}"),
         )
     })
     .await;
@@ -49,23 +51,23 @@ async fn list(
     Ok(items.iter().map(fields).collect())
 }
 
-/// Fails if the audit log has a custom resource that was created or deleted twice.
-pub fn were_written_once(replicas: &Replicas<'_>) {
+/// Fails if, according to the audit log, a custom resource was created or deleted more than once.
+pub fn assert_written_once(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
-    let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
+    let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     let mut writes: BTreeMap<(String, String), usize> = BTreeMap::new();
     for line in log.lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_default();
-        let of = |field: &str| text(&event, field).to_owned();
-        let good = event["responseStatus"]["code"].as_u64() < Some(300);
-        let (verb, name) = (of("/verb"), of("/objectRef/name"));
-        let ours = of("/objectRef/apiGroup") == "ifo.kubevirt.io"
-            && of("/objectRef/resource") == RECORD.plural
-            && of("/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver";
-        // Release 0.1.0 creates with server-side apply.
+        let field = |pointer: &str| text(&event, pointer).to_owned();
+        let succeeded = event["responseStatus"]["code"].as_u64() < Some(300);
+        let (verb, name) = (field("/verb"), field("/objectRef/name"));
+        let ours = field("/objectRef/apiGroup") == "ifo.kubevirt.io"
+            && field("/objectRef/resource") == RECORD.plural
+            && field("/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver";
+        // Release 0.1.0 creates custom resources with a patch: server-side apply.
         let created = verb == "patch" && event["responseStatus"]["code"] == 201;
         let verb = if created { "create".to_owned() } else { verb };
-        if ours && good && matches!(&*verb, "create" | "delete") {
+        if ours && succeeded && matches!(&*verb, "create" | "delete") {
             *writes.entry((verb, name)).or_default() += 1;
         }
     }

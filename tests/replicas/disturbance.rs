@@ -1,34 +1,36 @@
-//! The disturbances of the run, and the failed reads that each allows.
+//! The disturbances of replicas in the tests under load, such as a SIGKILL of the leader, and which
+//! failures of clients each disturbance may cause.
 
 use crate::cluster::{Replicas, garble};
 use crate::harness::relay::Link;
 use serde_json::json;
 use std::time::Duration;
 
-/// Time without a disturbance before and after each one.
+/// Pause before and after each disturbance.
 pub const CALM: Duration = Duration::from_secs(3);
 
-/// Time for which a replica is paused or disconnected: twice the lease of the tests (3 s), so that
-/// another replica leads before the end.
+/// Time for which a replica is paused or disconnected. It is twice the duration of the Lease in the
+/// tests (3 s), so another replica becomes the leader in this time.
 const TWICE_THE_LEASE: Duration = Duration::from_secs(6);
 
-/// Selects the disturbed replica.
+/// Which replica is disturbed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     Leader,
     Follower,
 }
 
-/// One disturbance.
+/// A disturbance of the replicas.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Disturbance {
-    /// SIGTERM, and a restart of the container.
+    /// The process gets a SIGTERM, and its container restarts.
     Terminate(Role),
-    /// SIGKILL, and a restart of the container.
+    /// The process gets a SIGKILL, and its container restarts.
     Kill(Role),
-    /// SIGSTOP, and SIGCONT after twice the lease.
+    /// The process is paused for [`TWICE_THE_LEASE`].
     Pause(Role),
-    /// The connections to the kube-apiserver are interrupted for twice the lease.
+    /// The connections of the replica to the kube-apiserver are interrupted for
+    /// [`TWICE_THE_LEASE`].
     Cut(Role, Link),
     /// All replicas are replaced by new ones, one after the other.
     Update,
@@ -45,10 +47,10 @@ use Disturbance::{
 };
 use Role::{Follower, Leader};
 
-/// The disturbances in persistence mode.
+/// The disturbances of the test in persistence mode.
 pub const IN_PERSISTENCE_MODE: [Disturbance; 3] = [Kill(Leader), Pause(Leader), Update];
 
-/// The disturbances of the run in CI.
+/// The disturbances with which every plan begins. In CI, these are all.
 const FIRST: [Disturbance; 6] = [
     Terminate(Leader),
     Kill(Leader),
@@ -77,7 +79,7 @@ const ALL: [Disturbance; 15] = [
     RestartApiServer,
 ];
 
-/// The disturbances with these names, such as `Kill(Leader);Update`.
+/// Returns the disturbances with these names, such as `Kill(Leader);Update`.
 pub fn named(names: &str) -> Vec<Disturbance> {
     let find = |name: &str| {
         let mut all = ALL.into_iter();
@@ -87,8 +89,8 @@ pub fn named(names: &str) -> Vec<Disturbance> {
     names.split(';').map(find).collect()
 }
 
-/// The first disturbances are fixed. Then all of them follow, in an order that the seed
-/// determines, as often as the count needs it.
+/// Returns a plan of `count` disturbances. It begins with [`FIRST`]. Then all disturbances follow
+/// in random order, repeatedly until there are enough. The seed determines the order.
 pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = FIRST.to_vec();
@@ -102,47 +104,49 @@ pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
 }
 
 impl Disturbance {
-    /// Returns true if a read through the aggregator may fail during it (point 14 of the design).
-    /// `retried` is true if the next read succeeded.
+    /// Returns true if a read through the kube-apiserver may fail during this disturbance.
+    /// `retried` is true if a second attempt of the read succeeded.
     pub fn allows(self, retried: bool) -> bool {
         match self {
             Terminate(_) | Update | DeleteLease | GarbleLease | StealLease => false,
-            // The requests in flight to the killed replica fail.
+            // Requests that the killed replica was answering fail, but a second attempt must
+            // succeed.
             Kill(_) => retried,
-            // The kube-apiserver can be connected to this replica, and notices after up to 45 s. Or
-            // the kube-apiserver itself is stopped.
+            // With `Pause` and `Cut`, the kube-apiserver may be connected to the disturbed replica,
+            // and notices only after up to 45 s. With `RestartApiServer`, the kube-apiserver itself
+            // is stopped.
             Pause(_) | Cut(..) | RestartApiServer => true,
         }
     }
 
-    /// Returns true if the last changes of the leader can be lost, because no follower has mirrored
-    /// them (point 3 of the design).
+    /// Returns true if the last changes of the leader can be lost, because no follower has received
+    /// them.
     pub fn may_lose_changes(self) -> bool {
         !matches!(self, Terminate(_) | Update | GarbleLease)
     }
 
-    /// Disturbs the replicas, and then ends the disturbance.
+    /// Disturbs the replicas, and ends the disturbance.
     pub async fn apply(self, replicas: &mut Replicas<'_>) {
         match self {
             Terminate(role) => {
-                let replica = replicas.disturbed(role).await;
+                let replica = replicas.begin_disturbance(role).await;
                 let status = replicas.all[replica].server.terminate().await;
                 assert!(status.success(), "{status}");
                 replicas.all[replica].start_again().await;
             }
             Kill(role) => {
-                let replica = replicas.disturbed(role).await;
+                let replica = replicas.begin_disturbance(role).await;
                 replicas.all[replica].server.kill().await;
                 replicas.all[replica].start_again().await;
             }
             Pause(role) => {
-                let replica = replicas.disturbed(role).await;
+                let replica = replicas.begin_disturbance(role).await;
                 replicas.all[replica].server.signal("STOP").await;
                 tokio::time::sleep(TWICE_THE_LEASE).await;
                 replicas.all[replica].server.signal("CONT").await;
             }
             Cut(role, link) => {
-                let replica = replicas.disturbed(role).await;
+                let replica = replicas.begin_disturbance(role).await;
                 replicas.all[replica].relay.set(link);
                 tokio::time::sleep(TWICE_THE_LEASE).await;
                 replicas.all[replica].relay.set(Link::Open);
@@ -163,20 +167,23 @@ impl Disturbance {
             }
             RestartApiServer => {
                 let restarted = replicas.control_plane.command("restart kube-apiserver");
-                restarted.await.expect("it restarts");
+                restarted.await.expect("the kube-apiserver must restart");
             }
         }
     }
 }
 
 impl Replicas<'_> {
-    /// Selects a replica of this role, and tells the clients that it is disturbed.
-    async fn disturbed(&self, role: Role) -> usize {
+    /// Selects a replica with this role, and marks it as disturbed, so that clients may see
+    /// failures there. Returns its index.
+    async fn begin_disturbance(&self, role: Role) -> usize {
         let leader = self.leader().await;
         let others = (0..self.all.len()).filter(|it| *it != leader);
         let replica = match role {
             Leader => leader,
-            Follower => fastrand::choice(others.collect::<Vec<_>>()).expect("there are others"),
+            Follower => {
+                fastrand::choice(others.collect::<Vec<_>>()).expect("there are several replicas")
+            }
         };
         self.all[replica].endpoint.disturb();
         replica

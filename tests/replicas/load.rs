@@ -1,10 +1,11 @@
-//! Changes machines 20 times a second, and knows their expected operations.
+//! The load on the replicas. It changes VirtualMachines 20 times a second and computes which
+//! operations they must have. It also creates and deletes namespaces.
 
 use crate::cluster::Replicas;
 use crate::harness::{
     Answer, Caller, DEADLINE, OPERATION, RULE_SET, VM, condition, eventually, rule_set, so, text,
 };
-use crate::identity::identity;
+use crate::operation_identity::identity;
 use crate::report::Report;
 use http::{Method, Request};
 use kube::client::Body;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A count of the report.
+/// Name of a count in the report.
 pub const NAMESPACE: &str = "namespaces that were created and deleted";
 
 /// Pause between two changes.
@@ -23,46 +24,49 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 const NAMESPACES: [&str; 3] = ["load-0", "load-1", "load-2"];
 
-/// Number of machines in each namespace that are created, changed and deleted.
+/// Number of VirtualMachines in each namespace that are created, changed and deleted.
 const MACHINES: usize = 30;
 
-/// Number of machines in each namespace that migrate during the whole test. Their messages change.
+/// Number of steady VirtualMachines in each namespace. They migrate during the whole test, so their
+/// operations never end. Only the messages of the operations change.
 const STEADY: usize = 5;
 
-/// The status of a steady machine.
+/// The status of a steady VirtualMachine.
 const MIGRATING: &str = "Migrating";
 
-/// The possible states of a machine. The first three are operations.
+/// The values of a VirtualMachine's status. For each of the first three, a rule detects an
+/// operation of the same name.
 const STATUSES: [&str; 5] = [MIGRATING, "Starting", "Stopping", "Running", "Stopped"];
 
-/// Namespace and name of a machine.
+/// The namespace and the name of a VirtualMachine.
 pub type Id = (String, String);
 
-/// Namespace, subject and operation.
+/// An operation: its namespace, the name of its VirtualMachine, and the name of the operation.
 pub type Key = (String, String, String);
 
 #[derive(Clone, Copy, Debug)]
 struct Machine {
-    /// None if it does not exist.
+    /// None if the VirtualMachine does not exist.
     status: Option<&'static str>,
-    /// Increases before and after each change of the status.
+    /// Counts the changes of the status. It is incremented before and after each change, so it is
+    /// odd while a change is in progress.
     version: u64,
 }
 
 type Machines = Arc<Mutex<BTreeMap<Id, Machine>>>;
 
-/// The load and its expected operations.
+/// The running load.
 pub struct Load {
     admin: Caller,
     machines: Machines,
-    /// Name, UID and creation timestamp of the operations of the steady machines.
+    /// The name, UID and creation timestamp of each operation of a steady VirtualMachine.
     steady: BTreeMap<Key, [String; 3]>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl Load {
-    /// Creates the rule set, the namespaces and the steady machines, and starts the load.
+    /// Creates the rule set, the namespaces and the steady VirtualMachines, and starts the load.
     pub async fn start(admin: &Caller, seed: u64) -> Self {
         let rules: Vec<(&str, String)> = STATUSES[..3]
             .iter()
@@ -104,7 +108,7 @@ impl Load {
             task: tokio::spawn(async {}),
             machines,
         };
-        let steady = eventually("the steady machines have operations", async || {
+        let steady = eventually("the steady VirtualMachines have operations", async || {
             let found = operations(&load.admin).await?;
             let keys: BTreeSet<&Key> = found.keys().collect();
             so(load.expected().iter().eq(keys), &found)?;
@@ -124,40 +128,43 @@ impl Load {
         load
     }
 
-    /// The machines with operations whose status does not change at present, by version.
+    /// Returns the operations of all VirtualMachines whose status is not changing at the moment,
+    /// each with the version of its VirtualMachine.
     pub fn stable(&self) -> BTreeMap<Key, u64> {
         let machines = locked(&self.machines);
         let key = |(id, machine): (&Id, &Machine)| {
-            let even = machine.version.is_multiple_of(2);
-            let operation = operation(machine).filter(|_| even)?;
+            let is_stable = machine.version.is_multiple_of(2);
+            let operation = operation(machine).filter(|_| is_stable)?;
             let key = (id.0.clone(), id.1.clone(), operation.to_owned());
             Some((key, machine.version))
         };
         machines.iter().filter_map(key).collect()
     }
 
-    /// The expected operations of the machines.
+    /// Returns the operations that must exist.
     fn expected(&self) -> BTreeSet<Key> {
         self.stable().into_keys().collect()
     }
 
-    /// Stops the load, and waits until every replica and the kube-apiserver show the expected
-    /// operations. Returns their number.
-    pub async fn settled(&mut self, replicas: &Replicas<'_>) -> usize {
+    /// Stops the load, and waits until every replica and the kube-apiserver list exactly the
+    /// expected operations. Returns the number of operations.
+    pub async fn stop_and_wait(&mut self, replicas: &Replicas<'_>) -> usize {
         self.stop.send_replace(true);
         let stopped = tokio::time::timeout(DEADLINE, &mut self.task).await;
-        stopped.expect("the load stops").expect("no panic");
+        stopped
+            .expect("the load must stop before the deadline")
+            .expect("the load must not panic");
         let expected = self.expected();
         let endpoints = replicas.endpoints.all();
         let mut callers: Vec<&Caller> = endpoints.iter().map(|it| &it.caller.0).collect();
         callers.push(&self.admin);
         for caller in callers {
-            eventually("operations are what the machines do", async || {
+            eventually("the expected operations are listed", async || {
                 let answer = caller.try_get(&OPERATION.path(None)).await?;
                 let items = answer.body["items"].as_array();
                 let completed = items.into_iter().flatten();
                 let completed = completed.filter(|it| it["status"]["phase"] != "Active");
-                // Without retention, completed operations are deleted at once.
+                // The server does not retain completed operations here, so none must be listed.
                 so(
                     completed.clone().count() == 0,
                     completed.collect::<Vec<_>>(),
@@ -168,7 +175,7 @@ impl Load {
                 let extra: Vec<_> = keys.iter().filter(|it| !expected.contains(**it)).collect();
                 so(
                     missing.is_empty() && extra.is_empty(),
-                    format!("missing: {missing:?}, too many: {extra:?}"),
+                    format!("missing: {missing:?}, unexpected: {extra:?}"),
                 )?;
                 for (key, before) in &self.steady {
                     assert_eq!(identity(&found[key]), *before, "{key:?}");
@@ -180,10 +187,11 @@ impl Load {
         expected.len()
     }
 
-    /// Fails if a client has received the end of an operation that did not end.
-    pub fn steady_never_ended(&self, ended: &BTreeSet<String>) {
+    /// Fails if a client has received the end of an operation of a steady VirtualMachine. `ended`
+    /// has the UIDs of the operations whose end the client has received.
+    pub fn assert_steady_never_ended(&self, ended: &BTreeSet<String>) {
         for (key, [_, uid, _]) in &self.steady {
-            assert!(!ended.contains(uid), "{key:?} ended for a client");
+            assert!(!ended.contains(uid), "a client received the end of {key:?}");
         }
     }
 }
@@ -198,7 +206,7 @@ fn operation(machine: &Machine) -> Option<&'static str> {
         .filter(|status| STATUSES[..3].contains(status))
 }
 
-/// The operations of the load that are in flight.
+/// Lists the operations in flight in the namespaces of the load.
 pub async fn operations(caller: &Caller) -> Result<BTreeMap<Key, Value>, String> {
     let answer = caller.try_get(&OPERATION.path(None)).await?;
     so(answer.code == 200, &answer)?;
@@ -218,7 +226,7 @@ pub async fn operations(caller: &Caller) -> Result<BTreeMap<Key, Value>, String>
     Ok(keyed.collect())
 }
 
-/// Changes machines until it is stopped.
+/// Changes VirtualMachines until `stop` is true.
 async fn run(
     admin: Caller,
     machines: Machines,
@@ -248,7 +256,7 @@ async fn run(
     }
 }
 
-/// Creates, changes or deletes a machine.
+/// Creates, changes or deletes a VirtualMachine so that it has this status. None deletes it.
 async fn set_status(
     admin: &Caller,
     machines: &Machines,
@@ -277,7 +285,7 @@ async fn set_status(
                 "apiVersion": VM.api_version, "kind": VM.kind,
                 "metadata": {"name": id.1}, "status": content,
             });
-            // An earlier attempt may have succeeded although its answer was lost.
+            // 409 is fine: an earlier attempt may have succeeded although its answer was lost.
             retry_until(admin, Method::POST, &all, &machine, &[201, 409]).await;
         }
         (Some(_), Some(_)) => {
@@ -289,12 +297,13 @@ async fn set_status(
         }
     }
     let mut machines = locked(machines);
-    let machine = machines.get_mut(id).expect("it is never removed");
+    let machine = machines.get_mut(id).expect("entries are never removed");
     machine.status = status;
     machine.version += 1;
 }
 
-/// Repeats a request until it gets one of these answers, because the kube-apiserver may be stopped.
+/// Repeats a request until the status code is one of `good`. The kube-apiserver may be stopped
+/// meanwhile.
 async fn retry_until(
     admin: &Caller,
     method: Method,
@@ -316,7 +325,7 @@ async fn retry_until(
             .uri(path)
             .header("Content-Type", kind)
             .body(Body::from(body.clone().into_bytes()))
-            .expect("a valid request");
+            .expect("the request is valid");
         match admin.try_send(request).await {
             Ok(answer) if good.contains(&answer.code) => return answer,
             _ => tokio::time::sleep(PAUSE).await,
@@ -324,8 +333,8 @@ async fn retry_until(
     }
 }
 
-/// Creates and deletes namespaces with an operation in each. While an aggregated API fails,
-/// Kubernetes deletes no namespace.
+/// Repeatedly creates a namespace with an operation in it, and deletes the namespace. Kubernetes
+/// cannot delete a namespace while an aggregated API fails, so this checks that the API works.
 pub async fn namespaces(admin: Caller, report: Arc<Report>, worker: usize) {
     for number in 0.. {
         let name = format!("passing-{worker}-{number}");
@@ -358,7 +367,7 @@ pub async fn namespaces(admin: Caller, report: Arc<Report>, worker: usize) {
         let gone = retry_until(&admin, Method::GET, &path, &Value::Null, &[404]);
         match tokio::time::timeout(DEADLINE, gone).await {
             Ok(_) => report.count(NAMESPACE),
-            Err(_) => report.violation(&format!("the deletion of the namespace {name} hangs")),
+            Err(_) => report.violation(&format!("the namespace {name} was not deleted in time")),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

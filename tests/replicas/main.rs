@@ -1,16 +1,17 @@
-//! Three replicas of the server under load, while they and their surroundings are disturbed.
+//! Tests with several replicas of the server: disturbances under load, and upgrades.
 //!
-//! The replicas run behind one address, on a control plane of their own. Machines change 20
-//! times a second. Informers and readers follow the operations through the aggregator, and
-//! others ask the replicas directly. The run is a series of disturbances, such as SIGKILL of
-//! the leader. Afterwards all clients must hold the operations that the machines have.
+//! In the tests under load, three replicas run behind one address, on a control plane of their own.
+//! VirtualMachines change 20 times a second, so operations start and end all the time. Some clients
+//! read the operations through the kube-apiserver, and other clients connect to the replicas. The
+//! test disturbs the replicas repeatedly, for example with a SIGKILL of the leader. At the end,
+//! each client must have exactly the operations that the VirtualMachines have.
 //!
-//! `IFO_DISTURBANCES=30` sets the number of disturbances (`make soak`). `IFO_SEED` repeats
-//! the choices of an earlier run. `IFO_PLAN='Kill(Leader);Update'` sets the disturbances.
-//! As in `tests/e2e`, the test is skipped where no control plane can be started, and
-//! `IFO_E2E_DIR` keeps all files.
+//! `IFO_DISTURBANCES=30` sets the number of disturbances (`make soak`). `IFO_PLAN` selects them, as
+//! in `IFO_PLAN='Kill(Leader);Update'`. `IFO_SEED` repeats the random choices of an earlier run.
+//! `IFO_E2E_DIR` names a folder in which all files of the run are kept. The tests are skipped if no
+//! control plane can be started, as those in `tests/e2e` are.
 
-// Each test tells one story, so some tests are long and have unusual words.
+// Each test has many steps, so some tests are long. Comments contain names that look like code.
 #![allow(clippy::doc_markdown, clippy::too_many_lines)]
 
 #[path = "../e2e/harness/mod.rs"]
@@ -25,34 +26,35 @@
 )]
 mod harness;
 
+mod adjacent_releases;
 mod balancer;
 mod cluster;
 mod comparison;
+mod custom_resources;
 mod disturbance;
-mod identity;
 mod load;
-mod neighbours;
+mod moving_watches;
+mod operation_identity;
 mod readers;
-mod records;
 mod report;
-mod roaming;
 mod upgrade;
 
 use cluster::Replicas;
 use disturbance::{CALM, Disturbance, IN_PERSISTENCE_MODE, named, plan};
-use harness::informers::{ClientGo, KubeRs, agrees_at_last};
+use harness::informers::{ClientGo, KubeRs, wait_until_state_correct};
 use harness::relay::Link;
 use harness::{FOLDERS, apart, eventually};
 use load::Load;
+use moving_watches::Events;
 use report::Report;
-use roaming::Events;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 
-/// Number of replicas.
+/// Number of replicas in the tests under load.
 const REPLICAS: usize = 3;
 
-/// Each test needs the whole machine.
+/// Each test holds this lock, so that the tests do not run at the same time. A test under load
+/// needs all processors.
 static TURNS: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -63,7 +65,10 @@ fn clients_of_three_replicas_converge_after_every_disturbance() {
         let count = number("IFO_DISTURBANCES").unwrap_or(6);
         let plan = match std::env::var("IFO_PLAN") {
             Ok(names) => named(&names),
-            Err(_) => plan(usize::try_from(count).expect("a small number"), seed),
+            Err(_) => plan(
+                usize::try_from(count).expect("IFO_DISTURBANCES must be a small number"),
+                seed,
+            ),
         };
         let mut replicas = Replicas::start(control_plane, &FOLDERS, &[], REPLICAS).await;
         run(&mut replicas, &plan, seed).await;
@@ -79,12 +84,12 @@ fn custom_resources_match_the_operations_after_every_disturbance() {
             other => other,
         });
         let folders = [&["deploy/crd-persistence"][..], &folders].concat();
-        // A record is deleted when its operation has ended.
+        // The server deletes a custom resource when its operation has ended.
         let variables = [("RETAIN_COMPLETED_IFOS", "false")];
         let mut replicas = Replicas::start(control_plane, &folders, &variables, REPLICAS).await;
         run(&mut replicas, &IN_PERSISTENCE_MODE, seed()).await;
-        records::agree(&replicas).await;
-        records::were_written_once(&replicas);
+        custom_resources::wait_until_equal(&replicas).await;
+        custom_resources::assert_written_once(&replicas);
     });
 }
 
@@ -95,7 +100,7 @@ fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_lead
         let replicas = Replicas::start(control_plane, &FOLDERS, &[], 2).await;
         let follower = 1 - replicas.leader().await;
         let follower = &replicas.all[follower];
-        let becomes = async |ready: bool| {
+        let wait_for_readiness = async |ready: bool| {
             eventually(&format!("ready is {ready}"), async || {
                 let now = follower.endpoint.is_ready();
                 (now == ready).then_some(()).ok_or_else(String::new)
@@ -104,21 +109,22 @@ fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_lead
         };
         for link in [Link::Silent, Link::Refused] {
             follower.relay.set(link);
-            becomes(false).await;
+            wait_for_readiness(false).await;
             follower.relay.set(Link::Open);
-            becomes(true).await;
+            wait_for_readiness(true).await;
         }
     });
 }
 
-/// The seed of the load and of the plan. A failed test prints it.
+/// Returns the seed of all random choices, and prints it. A failed test shows what it printed.
 fn seed() -> u64 {
     let seed = number("IFO_SEED").unwrap_or_else(|| fastrand::u64(..));
     eprintln!("IFO_SEED={seed}");
     seed
 }
 
-/// Disturbs the replicas in each way, and compares the states of their clients.
+/// Starts the load and the clients, applies each disturbance of the plan, and compares what the
+/// clients have received.
 async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     let report = Arc::new(Report::default());
     let mut load = Load::start(&replicas.admin, seed).await;
@@ -139,26 +145,26 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         namespaces.spawn(load::namespaces(admin.clone(), report.clone(), worker));
     }
     let events = Arc::new(Events::default());
-    let roaming = roaming::start(&endpoints, &report, &events, &mut clients);
+    let roaming = moving_watches::start(&endpoints, &report, &events, &mut clients);
 
     for disturbance in plan.iter().copied() {
-        let held = identity::held(replicas, &load).await;
+        let before = operation_identity::snapshot(replicas, &load).await;
         tokio::time::sleep(CALM).await;
         report.begin(disturbance);
         eprintln!("{disturbance:?}");
         disturbance.apply(replicas).await;
-        replicas.recovered().await;
+        replicas.wait_until_recovered().await;
         report.end();
-        held.must_be_unchanged(replicas, &load).await;
+        before.assert_unchanged(replicas, &load).await;
         tokio::time::sleep(CALM).await;
         report.check(replicas);
     }
 
     namespaces.abort_all();
-    let expected = load.settled(replicas).await;
-    assert!(expected > 10, "{expected} operations are too few");
+    let expected = load.stop_and_wait(replicas).await;
+    assert!(expected > 10, "the load has only {expected} operations");
     for client in &roaming {
-        client.agrees(&admin).await;
+        client.wait_until_equal(&admin).await;
     }
     clients.abort_all();
     while let Some(ended) = clients.join_next().await {
@@ -167,19 +173,23 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
             "a client panicked"
         );
     }
-    let loses = plan.iter().copied().any(Disturbance::may_lose_changes);
+    let may_lose_changes = plan.iter().copied().any(Disturbance::may_lose_changes);
     let beliefs = [
-        agrees_at_last(&admin, &mut streaming).await,
-        agrees_at_last(&admin, &mut listing).await,
-        agrees_at_last(&admin, &mut rust_streaming).await,
-        agrees_at_last(&admin, &mut rust_listing).await,
+        wait_until_state_correct(&admin, &mut streaming).await,
+        wait_until_state_correct(&admin, &mut listing).await,
+        wait_until_state_correct(&admin, &mut rust_streaming).await,
+        wait_until_state_correct(&admin, &mut rust_listing).await,
     ];
     for belief in beliefs {
-        load.steady_never_ended(&belief.deleted);
-        for complaint in belief.broken {
-            // A client that has received changes of a killed leader lists a state before them.
-            let is_of_version = complaint.contains(" after it ");
-            assert!(loses && is_of_version, "an informer: {complaint}");
+        load.assert_steady_never_ended(&belief.deleted);
+        for complaint in belief.violations {
+            // A killed leader can have sent changes that no other replica has received. The new
+            // leader does not have these changes, so a client receives older versions of objects.
+            let is_about_version = complaint.contains(" after it ");
+            assert!(
+                may_lose_changes && is_about_version,
+                "an informer reports: {complaint}"
+            );
             report.count("versions of objects that fell for an informer");
         }
     }
@@ -193,14 +203,14 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         readers::DIRECT,
         comparison::LISTS,
         comparison::PAGES,
-        roaming::WATCHES,
+        moving_watches::WATCHES,
     ] {
-        let counted = report.counted(client);
-        assert!(counted > least, "{counted} {client} are too few");
+        let counted = report.count_of(client);
+        assert!(counted > least, "only {counted} {client}");
     }
 }
 
-/// Reads a number from the environment.
+/// Returns the number in an environment variable, if the variable is set.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))

@@ -1,9 +1,9 @@
-//! Clients that use list and watch and move between the replicas. Each watch continues at another
-//! replica from the version at which the previous watch ended.
+//! Clients that list once and then watch, each watch at another replica. A watch continues from the
+//! version at which the previous watch ended. The events of all replicas must be the same.
 
 use crate::balancer::{Endpoint, Endpoints};
 use crate::comparison::difference;
-use crate::harness::informers::{Objects, compare, key, truth};
+use crate::harness::informers::{Objects, compare, key, list_operations};
 use crate::harness::{Caller, OPERATION, eventually, text};
 use crate::readers::{read, unless_disturbed, version};
 use crate::report::Report;
@@ -18,34 +18,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// A count of the report.
+/// Name of a count in the report.
 pub const WATCHES: &str = "watches that were compared";
 
-/// Number of clients.
+/// Number of roaming clients.
 const COUNT: usize = 3;
 
-/// Time without an event after which a watch counts as broken. It is longer than the duration of
-/// the watch.
+/// Time without an event after which a watch counts as broken. Watches end earlier, because their
+/// `timeoutSeconds` is shorter.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// Pause after a failure.
+/// Pause after a failed list or watch.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A client.
+/// The state of a roaming client, for the comparison at the end of the test.
 pub struct RoamingClient {
     number: usize,
     objects: Arc<Mutex<Objects>>,
 }
 
 impl RoamingClient {
-    /// Waits until the state of the client equals a list.
-    pub async fn agrees(&self, admin: &Caller) {
+    /// Waits until the objects of the client equal a list of the operations.
+    pub async fn wait_until_equal(&self, admin: &Caller) {
         let number = self.number;
         eventually(
-            &format!("roaming client {number} holds the truth"),
+            &format!("roaming client {number} has the listed operations"),
             async || {
-                let truth = truth(admin).await?;
-                compare("its store", &locked(&self.objects), &truth)
+                let truth = list_operations(admin).await?;
+                compare("the objects of the client", &locked(&self.objects), &truth)
             },
         )
         .await;
@@ -56,13 +56,13 @@ fn locked(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
     objects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All events of all watches.
+/// All events that the clients have received.
 #[derive(Default)]
 pub struct Events(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// The first line of each version, with the number of its replica.
+    /// By version, the event that was received first, and the number of the replica that sent it.
     lines: BTreeMap<u64, (usize, String)>,
     watches: Vec<Watch>,
 }
@@ -89,7 +89,7 @@ impl Events {
         seen.watches.len() - 1
     }
 
-    /// Compares an event with the event of the same version at other replicas.
+    /// Records an event, and compares it with the first event of the same version.
     fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
         let mut seen = self.seen();
         let replica = seen.watches[watch].replica;
@@ -106,8 +106,9 @@ impl Events {
         }
     }
 
-    /// Compares the watches. Between two versions that both have, both must have the same events.
-    /// After the last common version, one of them can have changes of a leader that was killed.
+    /// Compares each pair of watches. Both must have events of the same versions, up to the last
+    /// version that both have. After this version, one watch may have received changes that a
+    /// killed leader has sent, and that the next leader does not have.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {
@@ -118,17 +119,17 @@ impl Events {
                     continue;
                 };
                 report.count(WATCHES);
-                let of = |watch: &Watch| -> Vec<u64> {
+                let compared = |watch: &Watch| -> Vec<u64> {
                     watch.versions.range(from..=*last).copied().collect()
                 };
-                if of(one) != of(other) {
+                if compared(one) != compared(other) {
                     report.violation(&format!(
                         "watches of replicas {} and {} differ after {}: {:?} and {:?}",
                         one.replica,
                         other.replica,
                         from - 1,
-                        of(one),
-                        of(other)
+                        compared(one),
+                        compared(other)
                     ));
                 }
             }
@@ -136,7 +137,7 @@ impl Events {
     }
 }
 
-/// Starts the clients.
+/// Starts the roaming clients as tasks.
 pub fn start(
     endpoints: &Endpoints,
     report: &Arc<Report>,
@@ -165,11 +166,12 @@ struct Roaming {
     objects: Arc<Mutex<Objects>>,
 }
 
-/// The end of a watch.
+/// How a watch ended.
 enum End {
-    /// It ended at its timeout, or with its connection. Another watch continues from this version.
+    /// The watch reached its timeout, or the connection broke. The next watch continues from this
+    /// version.
     At(u64),
-    /// The replica does not have the version, so the client must list again.
+    /// The replica does not have the requested version, so the client must list again.
     Gone,
 }
 
@@ -220,7 +222,7 @@ impl Roaming {
         }
     }
 
-    /// Follows one watch. `at` is the version of the last event.
+    /// Reads one watch to its end. `at` is set to the version of each event.
     async fn follow(&self, endpoint: &Endpoint, at: &mut u64) -> Result<(), String> {
         let seconds = fastrand::u32(1..8);
         let path = format!(
@@ -228,9 +230,9 @@ impl Roaming {
             OPERATION.path(None)
         );
         let request = Request::get(path).body(Body::empty());
-        let request = request.expect("a valid request");
+        let request = request.expect("the path is valid");
         let answer = tokio::time::timeout(SILENCE, endpoint.caller.0.client.send(request)).await;
-        let answer = answer.map_err(|_| "a watch is not answered")?;
+        let answer = answer.map_err(|_| "a watch got no answer")?;
         let answer = answer.map_err(|error| format!("connection: {error}"))?;
         let code = answer.status().as_u16();
         let body = answer.into_body();
@@ -244,7 +246,7 @@ impl Roaming {
         let mut lines = bytes.into_async_read().lines();
         loop {
             let line = tokio::time::timeout(SILENCE, lines.next()).await;
-            let line = line.map_err(|_| "a watch does not end")?;
+            let line = line.map_err(|_| "a watch did not end")?;
             let Some(line) = line else {
                 return Ok(());
             };
@@ -257,7 +259,7 @@ impl Roaming {
         }
     }
 
-    /// Applies an event to the store. Returns its version.
+    /// Applies an event to the objects of the client. Returns the version of the event.
     fn apply(&self, watch: usize, before: u64, event: &Value, line: &str) -> u64 {
         self.report.count("events of watches");
         let object = &event["object"];
@@ -269,7 +271,7 @@ impl Roaming {
                 .violation(&format!("{why}, after {before}: {line}"));
         };
         if version <= before {
-            violation("the version of an event does not rise");
+            violation("the version of an event is not higher than the version before it");
         }
         if let Err(difference) = self.events.add(watch, version, line) {
             self.report.violation(&difference);
@@ -281,7 +283,7 @@ impl Roaming {
         };
         match (text(event, "/type"), known) {
             ("ADDED", false) | ("MODIFIED" | "DELETED", true) => {}
-            _ => violation("an event does not fit the state"),
+            _ => violation("the type of an event does not fit the state of the client"),
         }
         version
     }

@@ -1,4 +1,5 @@
-//! Checks that operations keep their names, UIDs and creation timestamps through a disturbance.
+//! Checks that operations keep their names, UIDs and creation timestamps while the replicas are
+//! disturbed.
 
 use crate::cluster::Replicas;
 use crate::harness::{eventually, text};
@@ -6,37 +7,40 @@ use crate::load::{Key, Load, operations};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Name, UID and creation timestamp.
+/// Returns the name, the UID and the creation timestamp of an operation.
 pub fn identity(operation: &Value) -> [String; 3] {
     let fields = ["name", "uid", "creationTimestamp"];
     fields.map(|field| text(&operation["metadata"], &format!("/{field}")).to_owned())
 }
 
-/// Operations before a disturbance.
-pub struct Held {
-    /// The version of each operation's machine.
+/// The VirtualMachines and their operations before a disturbance.
+pub struct Snapshot {
+    /// For each expected operation, the version of the VirtualMachine that it is about. The load
+    /// counts these versions, so an equal version means an unchanged status.
     machines: BTreeMap<Key, u64>,
     operations: BTreeMap<Key, Value>,
 }
 
-/// The operations in a list.
-pub async fn held(replicas: &Replicas<'_>, load: &Load) -> Held {
+/// Lists the operations, and returns a snapshot of them.
+pub async fn snapshot(replicas: &Replicas<'_>, load: &Load) -> Snapshot {
     let machines = load.stable();
     let mut operations = eventually("operations are listed", async || {
         operations(&replicas.admin).await
     })
     .await;
-    // A settling operation belongs to the machine's previous status, and may end.
+    // An operation that is settling (not detected any more) belongs to the previous status of its
+    // VirtualMachine. It may end during the disturbance.
     operations.retain(|_, it| it["status"]["state"] != "Settling");
-    Held {
+    Snapshot {
         machines,
         operations,
     }
 }
 
-impl Held {
-    /// Fails if an operation was lost or replaced although its machine has kept its status.
-    pub async fn must_be_unchanged(&self, replicas: &Replicas<'_>, load: &Load) {
+impl Snapshot {
+    /// Fails if an operation was lost or replaced although the status of its VirtualMachine has not
+    /// changed.
+    pub async fn assert_unchanged(&self, replicas: &Replicas<'_>, load: &Load) {
         let after = eventually("operations are listed", async || {
             operations(&replicas.admin).await
         })
@@ -44,20 +48,20 @@ impl Held {
         let machines = load.stable();
         let mut compared = 0;
         for (key, before) in &self.operations {
-            let kept = |machines: &BTreeMap<Key, u64>| machines.get(key).copied();
-            if kept(&self.machines).is_none() || kept(&self.machines) != kept(&machines) {
+            let version_before = self.machines.get(key);
+            if version_before.is_none() || version_before != machines.get(key) {
                 continue;
             }
             compared += 1;
             let Some(after) = after.get(key) else {
-                panic!("{key:?} is lost: {before}\n{}", replicas.logs());
+                panic!("operation {key:?} was lost: {before}\n{}", replicas.logs());
             };
             assert!(
                 identity(before) == identity(after),
-                "{key:?} is another one: {before} {after}\n{}",
+                "operation {key:?} was replaced by another one: {before} {after}\n{}",
                 replicas.logs()
             );
         }
-        assert!(compared > 10, "{compared} operations are too few");
+        assert!(compared > 10, "only {compared} operations were compared");
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that list continuously, and decide which failures are allowed.
+//! Clients that list the operations continuously, and report failed reads and outdated lists.
 
 use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{Answer, Caller, OPERATION, text};
@@ -6,19 +6,19 @@ use crate::report::{Phase, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A count of the report.
+/// Name of a count in the report.
 pub const AGGREGATED: &str = "lists through the aggregator";
 
-/// A count of the report.
+/// Name of a count in the report.
 pub const DIRECT: &str = "lists at a replica";
 
 /// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Time limit for an answer, the same as that of the kube-apiserver.
+/// Time limit for an answer. The kube-apiserver has the same limit.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Reads. The error is a short reason.
+/// Sends a GET request. If the answer is not 200, the error is a short description.
 pub async fn read(caller: &Caller, path: &str) -> Result<Answer, String> {
     match tokio::time::timeout(TIMEOUT, caller.try_get(path)).await {
         Ok(Ok(answer)) if answer.code == 200 => Ok(answer),
@@ -32,33 +32,35 @@ fn short(text: &str) -> String {
     text.chars().take(300).collect()
 }
 
-/// The resourceVersion of a list.
+/// Returns the resourceVersion of a list.
 pub fn version(list: &Answer) -> u64 {
     let version = text(&list.body, "/metadata/resourceVersion");
-    version.parse().expect("a resourceVersion is a number")
+    version.parse().expect("a resourceVersion must be a number")
 }
 
-/// The versions of the lists that one reader has received, in order.
+/// The phase and the version of the last list that a client has received.
 #[derive(Default)]
 struct Versions {
     last: Option<(Phase, u64)>,
 }
 
 impl Versions {
-    /// Checks that a list without a resourceVersion is not older than the previous one, at any
-    /// replica. During a disturbance, a replica may answer from an older state.
+    /// Checks that a list is not older than the previous list of this client, even if another
+    /// replica answered. During a disturbance, a replica may answer from an older state.
     fn next(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before
             && report.is_calm_since(phase)
         {
-            report.violation(&format!("a list is of version {version}, after {before}"));
+            report.violation(&format!(
+                "a list has version {version}, but the list before it had {before}"
+            ));
         }
         self.last = Some((begun, version));
     }
 }
 
-/// Lists through the aggregator.
+/// Lists through the kube-apiserver, which forwards the requests to a replica.
 pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     let path = OPERATION.path(None);
     let mut versions = Versions::default();
@@ -78,7 +80,7 @@ pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     }
 }
 
-/// Lists at replicas that are not disturbed, so no read may fail.
+/// Lists directly at replicas that are not disturbed. No read may fail.
 pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     let mut versions = Versions::default();
     loop {
@@ -94,12 +96,13 @@ pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Returns the answer. A failure is a violation, unless a test has disturbed the replica.
+/// Returns the answer of a read. A failed read is reported as a violation, unless the replica was
+/// disturbed in the meantime or is not ready.
 pub fn unless_disturbed<T>(chosen: &Chosen, report: &Report, read: Result<T, String>) -> Option<T> {
     match read {
         Ok(answer) => return Some(answer),
         Err(_) if !chosen.is_undisturbed() => {}
-        // The replica has become unready by itself, so the Service leads clients to other replicas.
+        // The replica is not ready, so a Service would already send clients to other replicas.
         Err(failure) if !chosen.endpoint.is_ready() => {
             report.count(&format!(
                 "reads at a replica that became unready: {failure}"

@@ -1,35 +1,36 @@
-//! The observations of the clients: counts, failed reads and violations, each with the
-//! disturbance during which it happened.
+//! The report of a test under load: what the clients have counted, which reads have failed, and
+//! which guarantees were violated. Failures and violations name the disturbance during which they
+//! happened.
 
 use crate::cluster::Replicas;
 use crate::disturbance::Disturbance;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of violations that are printed.
+/// Largest number of violations that are printed.
 const PRINTED: usize = 20;
 
-/// The report of a run.
+/// A report to which all clients of a test add their observations.
 #[derive(Debug, Default)]
 pub struct Report(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Each phase of the run is a disturbance or None, the calm before, between and after
-    /// them.
+    /// The phases of the test so far. A phase is a disturbance, or None for the time between two
+    /// disturbances.
     phases: Vec<Option<Disturbance>>,
     counts: BTreeMap<String, u64>,
     violations: Vec<String>,
 }
 
 impl State {
-    /// The phases since this one, which is the first of them.
+    /// Returns this phase and all later phases.
     fn since(&self, phase: Phase) -> &[Option<Disturbance>] {
         &self.phases[phase.0.saturating_sub(1)..]
     }
 }
 
-/// A phase of the run, by its number.
+/// The number of a phase. 0 is the time before the first disturbance.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Phase(usize);
 
@@ -53,29 +54,31 @@ impl Report {
         Phase(self.state().phases.len())
     }
 
-    /// Returns true if no disturbance began since the beginning of that phase.
+    /// Returns true if neither this phase nor a later one is a disturbance.
     pub fn is_calm_since(&self, phase: Phase) -> bool {
         self.state().since(phase).iter().all(Option::is_none)
     }
 
-    /// Counts an event.
+    /// Increments the count with this name.
     pub fn count(&self, what: &str) {
         *self.state().counts.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// Returns the number of an event.
-    pub fn counted(&self, what: &str) -> u64 {
+    /// Returns the count with this name.
+    pub fn count_of(&self, what: &str) -> u64 {
         self.state().counts.get(what).copied().unwrap_or_default()
     }
 
-    /// Records an observation that must not happen.
+    /// Records that a guarantee was violated.
     pub fn violation(&self, text: &str) {
         let mut state = self.state();
         let phase = state.phases.last().copied().flatten();
         state.violations.push(format!("[{phase:?}] {text}"));
     }
 
-    /// Records a failed read through the aggregator. It began in this phase.
+    /// Records that a read through the kube-apiserver has failed. The read began in the phase
+    /// `begun`. `retried` is the result of a second attempt. The failure is a violation if no
+    /// disturbance since then allows it.
     pub fn read_failed(&self, begun: Phase, failure: &str, retried: &Result<(), String>) {
         let mut state = self.state();
         let phases = state.since(begun);
@@ -102,7 +105,7 @@ impl Report {
         }
     }
 
-    /// Prints the counts.
+    /// Prints all counts.
     pub fn summarize(&self) {
         for (what, count) in &self.state().counts {
             eprintln!("{count:>8} {what}");

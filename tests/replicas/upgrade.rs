@@ -1,6 +1,7 @@
-//! Tests of the upgrade from release 0.1.0, which runs as one process without a Lease, and of the
-//! downgrade. The steps are those of docs/installation.md. The tests replace the controllers: they
-//! start and stop the Pods, and write the EndpointSlices of the Service.
+//! Tests of the upgrade from release 0.1.0 and of the downgrade to it, with the steps of
+//! docs/upgrade.md. Release 0.1.0 runs as one process and has no Lease. The operations must
+//! survive, and clients must be able to read them all the time. No controllers run in the tests, so
+//! the tests start and stop the Pods themselves, and write the EndpointSlices of the Service.
 
 use crate::balancer::{Endpoint, Endpoints};
 use crate::cluster::{LEASE, Replica, Replicas};
@@ -8,8 +9,8 @@ use crate::harness::{
     Caller, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, migrating, so,
     text,
 };
-use crate::identity::identity;
-use crate::{TURNS, readers, records};
+use crate::operation_identity::identity;
+use crate::{TURNS, custom_resources, readers};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,40 +23,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// The namespace of the machines.
+/// The namespace of the VirtualMachines. Each migrating VirtualMachine has one operation.
 const NAMESPACE: &str = "upgraded";
 
-/// The EndpointSlices of the server's namespace.
+/// API path of the EndpointSlices in the namespace of the server.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ifo-system/endpointslices";
 
 const DISRUPTION_BUDGET: &str =
     "/apis/policy/v1/namespaces/ifo-system/poddisruptionbudgets/ifo-apiserver";
 
-/// The step in which the connections of the kube-apiserver to the old server break.
-const RECONNECTS: &str = "while the kube-apiserver connects anew";
+/// Name of the step in which the test closes the connections of the kube-apiserver to the old
+/// server.
+const RECONNECTS: &str = "while the kube-apiserver connects to a new server";
 
-/// Pause between two observations.
+/// Pause between two reads or observations.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A custom resource is deleted when its operation has ended.
+/// Environment variables of the servers. With this one, a custom resource is deleted when its
+/// operation has ended.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "false")];
 
-/// Name, UID and creation timestamp of operations, by the name of their machine.
+/// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
 type Identities = BTreeMap<String, [String; 3]>;
 
 #[test]
 fn operations_survive_the_upgrade_from_release_0_1_0_and_the_way_back() {
-    up_and_back("upgrade", "deploy");
+    upgrade_and_downgrade("upgrade", "deploy");
 }
 
 #[test]
 fn custom_resources_survive_the_upgrade_from_release_0_1_0_and_the_way_back() {
-    up_and_back("upgrade-persistence", "deploy/persistence");
+    upgrade_and_downgrade("upgrade-persistence", "deploy/persistence");
 }
 
-fn up_and_back(name: &str, folder: &str) {
+fn upgrade_and_downgrade(name: &str, folder: &str) {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (Some(previous), Some(ip)) = (previous_release(name), address(name)) else {
+    let (Some(previous), Some(ip)) = (build_previous_release(name), address_of_this_machine(name))
+    else {
         return;
     };
     let is_persistent = folder != "deploy";
@@ -70,129 +74,144 @@ fn up_and_back(name: &str, folder: &str) {
         ..Image::default()
     };
     apart(name, async |control_plane| {
-        let from = &as_str(&previous_folders);
-        let mut replicas =
-            Replicas::install(control_plane, previous.clone(), from, &VARIABLES).await;
+        let previous_folders = &as_str(&previous_folders);
+        let mut replicas = Replicas::install(
+            control_plane,
+            previous.clone(),
+            previous_folders,
+            &VARIABLES,
+        )
+        .await;
         let slices = Slices {
             admin: replicas.admin.clone(),
             ip,
         };
         replicas.add().await;
         slices.put(&replicas.all[0], false).await;
-        replicas.served().await;
+        replicas.wait_until_served().await;
         let mut machines = Machines::new(&replicas.admin).await;
         machines.create("before", 10).await;
-        machines.must_have_been_detected().await;
+        machines.assert_start_times_detected().await;
         machines.change_every_other("before").await;
 
-        let reads = Reads::start(&replicas.admin, machines.held.clone());
+        let reads = Reads::start(&replicas.admin, machines.operations.clone());
         replicas
             .apply(current, &as_str(&current_folders), &VARIABLES)
             .await;
         upgrade(&mut replicas, &slices, &mut machines, &reads).await;
-        machines.must_be_the_same(&BTreeSet::new()).await;
-        assert_eq!(leaders(&replicas).await, 1);
+        machines.wait_until_same(&BTreeSet::new()).await;
+        assert_eq!(count_leaders(&replicas).await, 1);
         if is_persistent {
-            records::agree(&replicas).await;
+            custom_resources::wait_until_equal(&replicas).await;
         }
-        reads.must_have_succeeded(&replicas);
+        reads.stop_and_check(&replicas);
         machines.end(&["before-0".to_owned()]).await;
         machines.create("after", 4).await;
 
         machines.change_every_other("after").await;
-        downgrade(&mut replicas, &slices, previous, from).await;
+        downgrade(&mut replicas, &slices, previous, previous_folders).await;
         if is_persistent {
-            machines.must_be_the_same(&BTreeSet::new()).await;
-            records::agree(&replicas).await;
+            machines.wait_until_same(&BTreeSet::new()).await;
+            custom_resources::wait_until_equal(&replicas).await;
         } else {
-            // For the other operations, managedFields contain the time of the start.
-            machines.must_be_the_same(&machines.changed).await;
+            // Without persistence mode, release 0.1.0 starts with no operations. It takes the start
+            // time of an operation from the `managedFields` of the VirtualMachine. If the
+            // VirtualMachine was changed since the start, this time is wrong, so such an operation
+            // gets another identity.
+            machines.wait_until_same(&machines.changed).await;
         }
-        let all: Vec<String> = machines.held.keys().cloned().collect();
+        let all: Vec<String> = machines.operations.keys().cloned().collect();
         machines.end(&all).await;
-        writers_took_turns(&replicas);
+        assert_releases_wrote_in_turn(&replicas);
         if is_persistent {
-            records::agree(&replicas).await;
-            records::were_written_once(&replicas);
+            custom_resources::wait_until_equal(&replicas).await;
+            custom_resources::assert_written_once(&replicas);
         }
     });
 }
 
-/// The rolling update to two replicas, with a surge of one.
+/// Updates from the old server to two new replicas, as the Deployment does it: a new replica starts
+/// before the old server stops.
 async fn upgrade(
     replicas: &mut Replicas<'_>,
     slices: &Slices,
     machines: &mut Machines,
     reads: &Reads,
 ) {
-    let mut old = Predecessor {
+    let mut old = OldServer {
         replica: replicas.all.remove(0),
         admin: replicas.admin.clone(),
         endpoints: replicas.endpoints.clone(),
         observed: 0,
     };
-    reads.begin("while both releases are ready");
+    reads.begin_step("while both releases are ready");
     for _ in 0..2 {
-        old.leads_alone_during(replicas.add()).await;
-        let new = replicas.all.last().expect("it was added");
+        old.observe_during(replicas.add()).await;
+        let new = replicas.all.last().expect("`add` adds a replica");
         slices.put(new, false).await;
     }
-    reads.begin(RECONNECTS);
+    reads.begin_step(RECONNECTS);
     let endpoint = old.replica.endpoint.clone();
-    old.leads_alone_during(replicas.connect_to_new(endpoint))
+    old.observe_during(replicas.connect_to_new(endpoint)).await;
+    reads.begin_step("while the kube-apiserver is connected to a new server");
+    old.observe_during(machines.create("during", 5)).await;
+    old.observe_during(machines.change_every_other("during"))
         .await;
-    reads.begin("while the kube-apiserver asks a new server");
-    old.leads_alone_during(machines.create("during", 5)).await;
-    old.leads_alone_during(machines.change_every_other("during"))
-        .await;
-    assert!(old.observed > 10, "{} are too few", old.observed);
+    assert!(old.observed > 10, "only {} observations", old.observed);
 
-    reads.begin("while the old server terminates");
+    reads.begin_step("while the old server terminates");
     old.observed = 0;
     slices.put(&old.replica, true).await;
     replicas.endpoints.remove(old.replica.endpoint.number);
     old.replica.server.signal("TERM").await;
-    // The old server still detects these operations. It serves for 5 s.
-    machines.start("late", 5).await;
+    // The old server serves clients for 5 s after SIGTERM. It must still detect these operations.
+    machines.create_without_waiting("late", 5).await;
     let caller = old.replica.endpoint.caller.0.clone();
     let mut step = 0;
-    while old.leads_alone().await {
+    while old.is_running_alone().await {
         step += 1;
         machines.change_all("late", 5, step).await;
-        if let Ok(seen) = identities(&caller).await {
-            machines.hold(seen);
+        if let Ok(listed) = identities(&caller).await {
+            machines.record(listed);
         }
         tokio::time::sleep(PAUSE).await;
     }
-    assert!(old.observed > 10, "{} are too few", old.observed);
-    let late = machines.held.keys().filter(|it| it.starts_with("late"));
-    assert_eq!(late.count(), 5, "the old server detected them");
+    assert!(old.observed > 10, "only {} observations", old.observed);
+    let late = machines
+        .operations
+        .keys()
+        .filter(|it| it.starts_with("late"));
+    assert_eq!(
+        late.count(),
+        5,
+        "the old server must detect the late operations"
+    );
     slices.delete(&old.replica).await;
 
-    reads.begin("until a new server leads");
-    replicas.recovered().await;
-    reads.begin("after the upgrade");
+    reads.begin_step("until a new server leads");
+    replicas.wait_until_recovered().await;
+    reads.begin_step("after the upgrade");
 }
 
 impl Replicas<'_> {
-    /// Connects the kube-apiserver to a new server. This can happen to one of several
-    /// kube-apiservers while both releases are ready.
+    /// Makes the kube-apiserver connect to a new server. In a real update, this can happen while
+    /// both releases are ready.
     async fn connect_to_new(&self, old: Arc<Endpoint>) {
         self.endpoints.remove(old.number);
-        old.hang_up();
-        self.served().await;
+        old.close_connections();
+        self.wait_until_served().await;
         self.endpoints.add(old);
     }
 }
 
-/// The steps of docs/installation.md.
+/// Downgrades to the previous release, with the steps of docs/upgrade.md.
 async fn downgrade(
     replicas: &mut Replicas<'_>,
     slices: &Slices,
     previous: Image,
     folders: &[&str],
 ) {
-    // Scale to one and then to none, as the strategy Recreate does.
+    // The release 0.1.0 uses the strategy Recreate: all replicas stop before the old server starts.
     while let Some(replica) = replicas.all.first() {
         slices.delete(replica).await;
         replicas.remove_oldest().await;
@@ -204,48 +223,52 @@ async fn downgrade(
         let answer = replicas.admin.delete(path).await;
         assert_eq!(answer.code, 200, "{path}: {}", answer.text);
     }
-    replicas.served().await;
+    replicas.wait_until_served().await;
 }
 
-/// The server of release 0.1.0 during the update.
-struct Predecessor {
+/// The server of release 0.1.0 during the update, and what is needed to observe the leader.
+struct OldServer {
     replica: Replica,
     admin: Caller,
     endpoints: Endpoints,
-    /// The number of observations that no new replica led while this server ran.
+    /// Number of observations in which this server was running and no new replica was the leader.
     observed: usize,
 }
 
-impl Predecessor {
-    /// Returns true if it still runs. Fails if a new replica leads at the same time.
-    async fn leads_alone(&mut self) -> bool {
+impl OldServer {
+    /// Returns true if this server is still running. Fails if it is running and a new replica is
+    /// the leader.
+    async fn is_running_alone(&mut self) -> bool {
         let lease = self.admin.get(LEASE).await;
         let holder = text(&lease.body, "/spec/holderIdentity").to_owned();
         let mut leaders = Vec::new();
         for endpoint in self.endpoints.all() {
             if endpoint.number != self.replica.endpoint.number
-                && leads(&endpoint.caller.0).await == Ok(true)
+                && is_leader(&endpoint.caller.0).await == Ok(true)
             {
                 leaders.push(endpoint.number);
             }
         }
-        // This is asked last. If the server runs now, it was running during the observations.
+        // This check must be the last one. If the server is running now, it was also running when
+        // the leader was observed.
         let is_running = self.replica.server.is_running();
         if is_running {
-            assert_eq!(holder, "", "the Lease is held: {}", lease.text);
-            assert!(leaders.is_empty(), "{leaders:?} lead");
+            assert_eq!(holder, "", "the Lease must have no holder: {}", lease.text);
+            assert!(leaders.is_empty(), "no replica must lead: {leaders:?}");
             self.observed += 1;
         }
         is_running
     }
 
-    /// Observes it during this work. It must run until the end of the work.
-    async fn leads_alone_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+    /// Does the work, and checks repeatedly that this server is running and no new replica leads.
+    async fn observe_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                is_running = self.leads_alone() => assert!(is_running, "the old server ended"),
+                is_running = self.is_running_alone() => {
+                    assert!(is_running, "the old server has exited");
+                }
             }
             tokio::select! {
                 done = &mut work => return done,
@@ -255,31 +278,34 @@ impl Predecessor {
     }
 }
 
-/// Returns true if the server leads.
-async fn leads(caller: &Caller) -> Result<bool, String> {
+/// Returns true if the server is the leader, according to its metrics.
+async fn is_leader(caller: &Caller) -> Result<bool, String> {
     let metrics = caller.try_get("/metrics").await?;
-    let leads = metrics.text.contains("ifo_leader 1\n");
-    so(leads || metrics.text.contains("ifo_leader 0\n"), &metrics)?;
-    Ok(leads)
+    let is_leader = metrics.text.contains("ifo_leader 1\n");
+    so(
+        is_leader || metrics.text.contains("ifo_leader 0\n"),
+        &metrics,
+    )?;
+    Ok(is_leader)
 }
 
-/// Returns the number of replicas that lead.
-async fn leaders(replicas: &Replicas<'_>) -> usize {
+/// Returns the number of replicas that are the leader.
+async fn count_leaders(replicas: &Replicas<'_>) -> usize {
     let mut count = 0;
     for replica in &replicas.all {
-        let leads = leads(&replica.endpoint.caller.0).await;
-        count += usize::from(leads.expect("it serves metrics"));
+        let is_leader = is_leader(&replica.endpoint.caller.0).await;
+        count += usize::from(is_leader.expect("a replica must serve its metrics"));
     }
     count
 }
 
-/// The machines of the test and their operations.
+/// The VirtualMachines of the test and their operations.
 struct Machines {
     admin: Caller,
-    /// Operations that a client has received and that have not ended.
-    held: Identities,
-    /// Machines that were changed after the start of their operations. A server that does not have
-    /// these operations would take the change as the start.
+    /// The operations that have been listed and that have not ended since.
+    operations: Identities,
+    /// The names of VirtualMachines that were changed after their operations had started. A server
+    /// that starts without these operations would take the time of the change as their start time.
     changed: BTreeSet<String>,
 }
 
@@ -299,15 +325,18 @@ impl Machines {
         .await;
         Self {
             admin: admin.clone(),
-            held: Identities::new(),
+            operations: Identities::new(),
             changed: BTreeSet::new(),
         }
     }
 
-    /// Records these operations. Known operations must be unchanged.
-    fn hold(&mut self, seen: Identities) {
-        for (name, identity) in seen {
-            let known = self.held.entry(name.clone()).or_insert(identity.clone());
+    /// Records these operations. Operations that were recorded before must be the same.
+    fn record(&mut self, listed: Identities) {
+        for (name, identity) in listed {
+            let known = self
+                .operations
+                .entry(name.clone())
+                .or_insert(identity.clone());
             assert_eq!(*known, identity, "{name}");
         }
     }
@@ -316,8 +345,8 @@ impl Machines {
         format!("{}/{name}", VM.path(Some(NAMESPACE)))
     }
 
-    /// Creates machines that migrate.
-    async fn start(&self, prefix: &str, count: usize) {
+    /// Creates VirtualMachines that migrate.
+    async fn create_without_waiting(&self, prefix: &str, count: usize) {
         for number in 0..count {
             let machine = json!({
                 "apiVersion": VM.api_version, "kind": VM.kind,
@@ -329,20 +358,20 @@ impl Machines {
         }
     }
 
-    /// The same, and waits until their operations are listed.
+    /// Creates VirtualMachines that migrate, and waits until their operations are listed.
     async fn create(&mut self, prefix: &str, count: usize) {
-        self.start(prefix, count).await;
-        let seen = eventually("their operations are listed", async || {
-            let seen = identities(&self.admin).await?;
-            let ours = seen.keys().filter(|it| it.starts_with(prefix)).count();
-            so(ours == count, &seen)?;
-            Ok(seen)
+        self.create_without_waiting(prefix, count).await;
+        let listed = eventually("the operations are listed", async || {
+            let listed = identities(&self.admin).await?;
+            let ours = listed.keys().filter(|it| it.starts_with(prefix)).count();
+            so(ours == count, &listed)?;
+            Ok(listed)
         })
         .await;
-        self.hold(seen);
+        self.record(listed);
     }
 
-    /// Changes all machines with this prefix without changing their status.
+    /// Changes a label of all VirtualMachines with this prefix. Their status stays the same.
     async fn change_all(&mut self, prefix: &str, count: usize, step: u64) {
         for number in 0..count {
             let name = format!("{prefix}-{number}");
@@ -352,14 +381,14 @@ impl Machines {
         }
     }
 
-    /// Changes every second machine without changing its status, until `managedFields` have a later
-    /// time than the start of its operation.
+    /// Changes a label of every second VirtualMachine until the newest time in its `managedFields`
+    /// is later than the start of its operation. The status stays the same.
     async fn change_every_other(&mut self, prefix: &str) {
-        let mut machines = self.held.clone();
+        let mut machines = self.operations.clone();
         machines.retain(|name, _| name.starts_with(prefix));
         for (name, [_, _, start]) in machines.iter().step_by(2) {
             let mut step = 0;
-            eventually("the machine has changed since", async || {
+            eventually("managedFields have a later time", async || {
                 step += 1;
                 let patch = json!({"metadata": {"labels": {"step": step.to_string()}}});
                 let machine = self.admin.merge(&Self::path(name), &patch).await.ok();
@@ -373,8 +402,9 @@ impl Machines {
         }
     }
 
-    /// Fails if the start of an operation was taken from `managedFields`.
-    async fn must_have_been_detected(&self) {
+    /// Fails if the server took the start time of an operation from `managedFields`, and not from
+    /// the time at which it detected the operation.
+    async fn assert_start_times_detected(&self) {
         let all = self.admin.get(&OPERATION.path(Some(NAMESPACE))).await.ok();
         for operation in all["items"].as_array().into_iter().flatten() {
             let source = text(operation, "/status/startTimeSource");
@@ -382,41 +412,43 @@ impl Machines {
         }
     }
 
-    /// Waits until exactly the recorded operations are listed. The operations of the machines in
-    /// `other` can differ.
-    async fn must_be_the_same(&self, other: &BTreeSet<String>) {
+    /// Waits until exactly the recorded operations are listed. The operations of the
+    /// VirtualMachines in `may_differ` must exist, but may have another name, UID or creation
+    /// timestamp.
+    async fn wait_until_same(&self, may_differ: &BTreeSet<String>) {
         eventually("the operations are the same", async || {
-            let seen = identities(&self.admin).await?;
-            let names: BTreeSet<_> = self.held.keys().chain(seen.keys()).collect();
+            let listed = identities(&self.admin).await?;
+            let names: BTreeSet<_> = self.operations.keys().chain(listed.keys()).collect();
             let differs = |name: &&String| {
-                let (before, after) = (self.held.get(*name), seen.get(*name));
-                before != after && !(other.contains(*name) && before.is_some() && after.is_some())
+                let (before, after) = (self.operations.get(*name), listed.get(*name));
+                let both_exist = before.is_some() && after.is_some();
+                before != after && !(may_differ.contains(*name) && both_exist)
             };
             let different: Vec<_> = names.into_iter().filter(differs).collect();
             let both = different
                 .iter()
-                .map(|name| (self.held.get(*name), seen.get(*name)));
+                .map(|name| (self.operations.get(*name), listed.get(*name)));
             so(different.is_empty(), both.collect::<Vec<_>>())
         })
         .await;
     }
 
-    /// Ends the migration of these machines, and waits until their operations have ended.
+    /// Ends the migration of these VirtualMachines, and waits until their operations have ended.
     async fn end(&mut self, names: &[String]) {
         for name in names {
             let patch = json!({"status": {"printableStatus": "Running"}});
             self.admin.merge(&Self::path(name), &patch).await.ok();
         }
         eventually("the operations end", async || {
-            let seen = identities(&self.admin).await?;
-            so(names.iter().all(|it| !seen.contains_key(it)), &seen)
+            let listed = identities(&self.admin).await?;
+            so(names.iter().all(|it| !listed.contains_key(it)), &listed)
         })
         .await;
-        self.held.retain(|name, _| !names.contains(name));
+        self.operations.retain(|name, _| !names.contains(name));
     }
 }
 
-/// The operations in flight. A machine never has two.
+/// Lists the operations in flight. Fails if a VirtualMachine has two.
 async fn identities(caller: &Caller) -> Result<Identities, String> {
     let list = readers::read(caller, &OPERATION.path(Some(NAMESPACE))).await?;
     let mut found = Identities::new();
@@ -424,37 +456,51 @@ async fn identities(caller: &Caller) -> Result<Identities, String> {
         let name = text(operation, "/spec/subject/name").to_owned();
         if operation["status"]["phase"] == "Active" {
             let other = found.insert(name, identity(operation));
-            assert_eq!(other, None, "two operations of one machine: {}", list.text);
+            assert_eq!(
+                other, None,
+                "a VirtualMachine has two operations: {}",
+                list.text
+            );
         }
     }
     Ok(found)
 }
 
 impl Observations {
-    /// A read that began in this step has ended.
-    fn note(&mut self, begun: &'static str, seen: Result<Identities, String>, must: &Identities) {
+    /// Records the result of a list that began in the step `first_step`. The list must contain the
+    /// `expected` operations.
+    fn record(
+        &mut self,
+        first_step: &'static str,
+        result: Result<Identities, String>,
+        expected: &Identities,
+    ) {
         self.reads += 1;
-        match seen {
-            Ok(seen) => {
-                let lost = must.iter().filter(|(name, it)| seen.get(*name) != Some(it));
+        match result {
+            Ok(listed) => {
+                let lost = expected
+                    .iter()
+                    .filter(|(name, it)| listed.get(*name) != Some(it));
                 let lost: Vec<_> = lost.collect();
                 if !lost.is_empty() {
-                    self.wrong.push(format!("{begun}: not listed: {lost:?}"));
+                    self.wrong
+                        .push(format!("{first_step}: not listed: {lost:?}"));
                 }
             }
             Err(failure) => {
-                let failure = (begun, self.step, failure);
+                let failure = (first_step, self.step, failure);
                 *self.failures.entry(failure).or_default() += 1;
             }
         }
     }
 }
 
-/// Fails if one release wrote rule sets or custom resources between two writes of the other
-/// release.
-fn writers_took_turns(replicas: &Replicas<'_>) {
+/// Fails if both releases wrote at the same time. According to the audit log, all writes of release
+/// 0.1.0 must come first, then all writes of the new release, and then those of release 0.1.0
+/// again. Only writes of rule sets and of custom resources count.
+fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
-    let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
+    let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     let mut writers = Vec::new();
     for line in log.lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_default();
@@ -467,28 +513,34 @@ fn writers_took_turns(replicas: &Replicas<'_>) {
         }
     }
     writers.dedup();
-    assert_eq!(writers, [true, false, true], "true is release 0.1.0");
+    assert_eq!(
+        writers,
+        [true, false, true],
+        "the releases must write one after the other; true is release 0.1.0"
+    );
 }
 
-/// A client that lists through the aggregator continuously.
+/// A client that lists the operations through the kube-apiserver continuously.
 struct Reads {
     state: Arc<Mutex<Observations>>,
     task: JoinHandle<()>,
 }
 
+/// The results of the client so far.
 #[derive(Debug, Default)]
 struct Observations {
-    /// The step of the update.
+    /// The current step of the update.
     step: &'static str,
     reads: usize,
-    /// Failures, by the steps at their beginning and end.
+    /// The number of failed lists, by the step in which the list began, the step in which it ended,
+    /// and the error.
     failures: BTreeMap<(&'static str, &'static str, String), usize>,
-    /// Lists in which an operation is missing or replaced by another one.
+    /// Descriptions of lists in which an operation was missing or replaced by another one.
     wrong: Vec<String>,
 }
 
 impl Reads {
-    /// Starts the client. Each list must have these operations.
+    /// Starts the client. Each of its lists must contain the `expected` operations.
     fn start(admin: &Caller, expected: Identities) -> Self {
         let state = Arc::new(Mutex::new(Observations {
             step: "before the update",
@@ -497,31 +549,35 @@ impl Reads {
         let (admin, shared) = (admin.clone(), state.clone());
         let task = tokio::spawn(async move {
             loop {
-                let begun = locked(&shared).step;
-                let seen = identities(&admin).await;
-                locked(&shared).note(begun, seen, &expected);
+                let first_step = locked(&shared).step;
+                let result = identities(&admin).await;
+                locked(&shared).record(first_step, result, &expected);
                 tokio::time::sleep(PAUSE).await;
             }
         });
         Self { state, task }
     }
 
-    /// Begins the next step of the update.
-    fn begin(&self, step: &'static str) {
+    /// Sets the name of the current step of the update.
+    fn begin_step(&self, step: &'static str) {
         locked(&self.state).step = step;
     }
 
-    /// Ends the client. It fails if a list was wrong, or if a read failed.
-    fn must_have_succeeded(self, replicas: &Replicas<'_>) {
+    /// Stops the client. Fails if one of its lists failed or lacked an operation.
+    fn stop_and_check(self, replicas: &Replicas<'_>) {
         assert!(!self.task.is_finished(), "the client panicked");
         self.task.abort();
         let state = locked(&self.state);
         let mut failures = state.failures.keys();
-        // Its requests in flight fail.
-        let allowed = failures.all(|(begun, ended, _)| [*begun, *ended].contains(&RECONNECTS));
-        let is_good = state.wrong.is_empty() && allowed;
+        // When the test closes the connections of the kube-apiserver, the requests on them fail.
+        let are_allowed = failures.all(|(begun, ended, _)| [*begun, *ended].contains(&RECONNECTS));
+        let is_good = state.wrong.is_empty() && are_allowed;
         assert!(is_good, "{state:#?}\n{}", replicas.logs());
-        assert!(state.reads > 50, "{} are too few", state.reads);
+        assert!(
+            state.reads > 50,
+            "the client read only {} lists",
+            state.reads
+        );
     }
 }
 
@@ -529,15 +585,15 @@ fn locked(state: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The EndpointSlices of the Service. Each Pod has one, because all Pods have one address
-/// here, and different ports.
+/// Writes the EndpointSlices of the Service. Each Pod has an EndpointSlice of its own, because all
+/// Pods have the same address here, and an EndpointSlice has one port for all its addresses.
 struct Slices {
     admin: Caller,
     ip: IpAddr,
 }
 
 impl Slices {
-    /// Writes the endpoint of a Pod that is ready or terminates.
+    /// Writes the EndpointSlice of a Pod. The Pod is ready unless it is `terminating`.
     async fn put(&self, replica: &Replica, terminating: bool) {
         let name = Self::name(replica);
         let slice = json!({
@@ -563,7 +619,7 @@ impl Slices {
         answer.await.ok();
     }
 
-    /// Removes the endpoint of a Pod.
+    /// Deletes the EndpointSlice of a Pod.
     async fn delete(&self, replica: &Replica) {
         let path = format!("{SLICES}/{}", Self::name(replica));
         self.admin.delete(&path).await.ok();
@@ -574,28 +630,30 @@ impl Slices {
     }
 }
 
-/// The folder of release 0.1.0. None if this clone lacks it.
-fn previous_release(test: &str) -> Option<PathBuf> {
+/// Builds release 0.1.0, and returns the folder with its binary and its source. Returns None if the
+/// git clone does not contain this release.
+fn build_previous_release(test: &str) -> Option<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/previous-release");
     let built = Command::new(script)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .expect("the script can be run");
+        .expect("the script is executable");
     if built.status.code() == Some(3) {
-        skipped(test, "the clone lacks release 0.1.0");
+        print_skipped(test, "the git clone does not contain release 0.1.0");
         return None;
     }
     assert!(built.status.success(), "{}", built.status);
-    let folder = String::from_utf8(built.stdout).expect("the script prints a path");
+    let folder = String::from_utf8(built.stdout).expect("the script prints a UTF-8 path");
     Some(PathBuf::from(folder.trim()))
 }
 
-/// An address of this machine that is not loopback, because the kube-apiserver refuses loopback in
-/// EndpointSlices. None if the machine has no such address.
-fn address(test: &str) -> Option<IpAddr> {
-    // This sends nothing: it selects the source address of packets to a documentation address.
-    let socket = UdpSocket::bind("0.0.0.0:0").expect("a free port");
+/// Returns an address of this machine that is not a loopback address. The kube-apiserver refuses
+/// loopback addresses in EndpointSlices. Returns None if there is no such address.
+fn address_of_this_machine(test: &str) -> Option<IpAddr> {
+    // Connecting a UDP socket sends nothing. It only selects the local address from which packets
+    // would be sent. The other address is reserved for documentation.
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a UDP port is free");
     let connected = socket.connect("198.51.100.1:9");
     let address = connected.and_then(|()| socket.local_addr());
     let address = address
@@ -603,18 +661,20 @@ fn address(test: &str) -> Option<IpAddr> {
         .map(|it| it.ip())
         .filter(|it| !it.is_loopback());
     if address.is_none() {
-        skipped(test, "this machine has loopback addresses only");
+        print_skipped(test, "this machine has loopback addresses only");
     }
     address
 }
 
-/// Prints a message. The test harness would hide the output of eprintln if a test passes.
-fn skipped(test: &str, why: &str) {
-    // A failed write is ignored.
+/// Prints that a test is skipped. `eprintln` is not used, because the test harness hides its output
+/// if the test passes.
+fn print_skipped(test: &str, why: &str) {
+    // If the write fails, only the message is missing.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
-/// The folders of a release to install, with this one in place of `deploy`.
+/// Returns the folders of manifests that are installed from a release in `root`. `deploy` is
+/// installed in place of the folder `deploy`.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

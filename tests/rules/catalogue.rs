@@ -1,4 +1,5 @@
-//! Reads `rules/`. Input: the folder. Output: each rule set with its position.
+//! Reads the rule sets that this repository ships in the folder `rules/`, and checks that the
+//! kustomizations in this folder list them.
 
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use serde_json::Value;
@@ -6,20 +7,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The text in the first comment of a rule set that its kustomization does not list.
+/// Text in the first comment of a rule set that is not installed by default.
 const OPT_IN: &str = "not installed by default";
 
-/// Files of a component's folder that contain no rule set.
-const BESIDE: [&str; 2] = ["kustomization.yaml", "clusterrole.yaml"];
+/// Files in a component's folder that contain no rule set.
+const WITHOUT_RULE_SET: [&str; 2] = ["kustomization.yaml", "clusterrole.yaml"];
 
 /// A shipped rule set.
 pub struct Shipped {
-    /// Its file below `rules/`, such as `kubevirt/virtualmachines.yaml`.
+    /// Path of its file below `rules/`, such as `kubevirt/virtualmachines.yaml`.
     pub file: String,
-    /// metadata.name.
+    /// Its `metadata.name`.
     pub name: String,
     pub spec: OperationRuleSetSpec,
-    /// True if its first comment says that it is not installed by default.
+    /// True if it is not installed by default. Its first comment says so.
     pub opt_in: bool,
 }
 
@@ -31,14 +32,16 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The documents of a YAML file, as text with their comments.
+/// Splits a YAML file into its documents. Each document is text with its comments.
 pub fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
         if line == "---" {
             documents.push(String::new());
         } else {
-            let last = documents.last_mut().expect("it begins with one");
+            let last = documents
+                .last_mut()
+                .expect("the list begins with one document");
             last.push_str(line);
             last.push('\n');
         }
@@ -51,43 +54,48 @@ pub fn documents(text: &str) -> Vec<String> {
     documents
 }
 
-/// The names in a folder, in order.
+/// Returns the names of the files and folders in a folder, sorted.
 fn entries(folder: &Path) -> BTreeSet<String> {
     fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|entry| {
-            let entry = entry.expect("it can be read");
+            let entry = entry.expect("the folder must be readable");
             entry.file_name().to_string_lossy().into_owned()
         })
         .collect()
 }
 
-/// The folders of `rules/`: one for each component.
-pub fn components() -> BTreeSet<String> {
+/// Returns the names of the folders in `rules/`. Each component, such as KubeVirt, has a folder.
+pub fn component_folders() -> BTreeSet<String> {
     let mut components = entries(&root());
     components.retain(|name| root().join(name).is_dir());
     components
 }
 
-/// The resources of a kustomization.
+/// Returns the list `resources` of the kustomization in a folder.
 pub fn kustomization(folder: &Path) -> BTreeSet<String> {
     let file = folder.join("kustomization.yaml");
     let kustomization: Value = serde_saphyr::from_str(&read(&file))
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let resources = kustomization["resources"].as_array().expect("resources");
+    let resources = kustomization["resources"]
+        .as_array()
+        .expect("the kustomization must have resources");
     resources
         .iter()
-        .map(|name| name.as_str().expect("a name").trim_end_matches('/').into())
+        .map(|name| {
+            let name = name.as_str().expect("each resource must be a name");
+            name.trim_end_matches('/').into()
+        })
         .collect()
 }
 
 impl Shipped {
-    /// Returns all rule sets, in the order of their files.
+    /// Returns all shipped rule sets, sorted by their files.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
-        for component in components() {
+        for component in component_folders() {
             for name in entries(&root().join(&component)) {
-                if !BESIDE.contains(&name.as_str()) {
+                if !WITHOUT_RULE_SET.contains(&name.as_str()) {
                     all.push(Self::read(format!("{component}/{name}")));
                 }
             }
@@ -107,7 +115,7 @@ impl Shipped {
             .collect();
         Self {
             file,
-            name: rule_set.metadata.name.expect("a name"),
+            name: rule_set.metadata.name.expect("a rule set has a name"),
             spec: rule_set.spec,
             opt_in: comment.contains(OPT_IN),
         }
@@ -127,8 +135,8 @@ fn rule_set_names_are_unique() {
 }
 
 #[test]
-fn kustomizations_list_all_but_what_is_not_installed_by_default() {
-    for component in components() {
+fn kustomizations_list_every_rule_set_that_is_installed_by_default() {
+    for component in component_folders() {
         let folder = root().join(&component);
         let mut listed = kustomization(&folder);
         let has_role = folder.join("clusterrole.yaml").exists();
@@ -147,5 +155,5 @@ fn kustomizations_list_all_but_what_is_not_installed_by_default() {
             .collect();
         assert_eq!(listed, expected, "{component}");
     }
-    assert_eq!(kustomization(&root()), components());
+    assert_eq!(kustomization(&root()), component_folders());
 }

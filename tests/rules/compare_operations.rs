@@ -1,5 +1,5 @@
-//! Compares the results of a rule set on a fixture with the expected ones. Input: a spec and a
-//! fixture. Output: the first difference in words, if there is one.
+//! Compiles a rule set, evaluates it on a fixture, and compares the result with the result that the
+//! fixture expects.
 
 use crate::fixtures::Fixture;
 use ifo_api::Gvr;
@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A rule book with one rule set, or its errors.
+/// Compiles a rule set. Returns a rule book (the compiled rule sets of one target) that contains
+/// only this rule set, or the errors.
 pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String> {
     let rule_set = compile(name, spec).map_err(|invalid| {
         let invalid: Vec<String> = invalid.iter().map(ToString::to_string).collect();
@@ -28,17 +29,18 @@ pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String>
     Ok(RuleBook::new(1, target, "Any".into(), true, sets))
 }
 
-/// Compares all expected results, or those of the rule for `only`.
+/// Compares the results on a fixture with the expected results, and returns the first difference as
+/// an error. If `only` is an operation, only the results for this operation are compared.
 pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(), String> {
     let json = fixture.object.to_string();
-    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
-    let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
-    let evaluation = evaluate(book, &doc, now, &()).expect("it has a name");
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
+    let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("the text is a time");
+    let evaluation = evaluate(book, &doc, now, &()).expect("the fixture has a name");
     if let Some(failure) = evaluation.failures.first() {
         return Err(format!("{} failed: {}", failure.field, failure.error));
     }
-    let asked = |name: &str| only.is_none_or(|only| of(name) == only);
-    let found = found(&evaluation);
+    let is_compared = |name: &str| only.is_none_or(|only| operation_name(name) == only);
+    let found = values_by_name(&evaluation);
     let both = [
         ("found", false, &fixture.operations),
         ("continued", true, &fixture.continued),
@@ -46,51 +48,60 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     for (what, continues, expected) in both {
         let names = found.iter().filter(|(_, says)| says.continues == continues);
         let names: BTreeSet<&String> = names.map(|(name, _)| name).collect();
-        let expected: BTreeSet<&String> = expected.iter().filter(|name| asked(name)).collect();
+        let expected: BTreeSet<&String> =
+            expected.iter().filter(|name| is_compared(name)).collect();
         if names != expected {
-            return Err(format!("{what} {names:?} and not {expected:?}"));
+            return Err(format!("{what} {names:?}, expected {expected:?}"));
         }
     }
-    for (name, status) in fixture.status.iter().filter(|(name, _)| asked(name)) {
+    for (name, status) in fixture.status.iter().filter(|(name, _)| is_compared(name)) {
         let Some(says) = found.get(name) else {
-            return Err(format!("expect-status: {name} is not under way"));
+            return Err(format!("expect-status: {name} is not in flight"));
         };
         compare(name, says, status)?;
     }
-    let outcomes = ends(&evaluation);
-    for (name, expected) in fixture.outcomes.iter().filter(|(name, _)| asked(name)) {
+    let outcomes = outcomes_by_name(&evaluation);
+    for (name, expected) in fixture
+        .outcomes
+        .iter()
+        .filter(|(name, _)| is_compared(name))
+    {
         let outcome = outcomes.get(name).map_or("", |state| state.name());
         if outcome != expected {
-            return Err(format!("{name} ended {outcome:?} and not {expected:?}"));
+            return Err(format!("{name} ended {outcome:?}, expected {expected:?}"));
         }
     }
     Ok(())
 }
 
-/// Returns the operation of `Operation/itemKey`.
-pub fn of(name: &str) -> &str {
-    name.split('/').next().expect("split yields one at least")
+/// Returns the operation in a name of the form `Operation` or `Operation/itemKey`.
+pub fn operation_name(name: &str) -> &str {
+    name.split('/')
+        .next()
+        .expect("split yields at least one item")
 }
 
-fn full(operation: &str, item: Option<&Arc<str>>) -> String {
+fn full_name(operation: &str, item: Option<&Arc<str>>) -> String {
     item.map_or_else(|| operation.into(), |item| format!("{operation}/{item}"))
 }
 
-fn found(evaluation: &Evaluation) -> BTreeMap<String, &RuleValues> {
+/// Returns the details of each detected operation, by its full name.
+fn values_by_name(evaluation: &Evaluation) -> BTreeMap<String, &RuleValues> {
     let findings = evaluation.findings.iter();
     findings
         .filter_map(|finding| {
-            let name = full(&finding.operation, finding.item.as_ref());
+            let name = full_name(&finding.operation, finding.item.as_ref());
             Some((name, finding.says.as_ref()?))
         })
         .collect()
 }
 
-fn ends(evaluation: &Evaluation) -> BTreeMap<String, State> {
+/// Returns the outcome of each operation that is not in flight, by its full name.
+fn outcomes_by_name(evaluation: &Evaluation) -> BTreeMap<String, State> {
     let outcomes = evaluation.outcomes.iter();
     outcomes
         .map(|outcome| {
-            let name = full(&outcome.operation, outcome.item.as_ref());
+            let name = full_name(&outcome.operation, outcome.item.as_ref());
             (name, outcome.state)
         })
         .collect()
@@ -106,10 +117,10 @@ fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Resu
             "progress" => json!(says.progress),
             "started" => json!(says.started.map(|time| time.to_string())),
             "instance" => json!(says.instance.as_deref()),
-            other => return Err(format!("expect-status: {name}: {other} is no field")),
+            other => return Err(format!("expect-status: {name}: unknown field {other}")),
         };
         if value != *expected {
-            return Err(format!("{name}: {field} is {value} and not {expected}"));
+            return Err(format!("{name}: {field} is {value}, expected {expected}"));
         }
     }
     Ok(())

@@ -1,12 +1,14 @@
-//! Checks that the fixtures cover every value that a rule can yield.
+//! Checks that the fixtures are complete: for each operation and each detail of it, such as the
+//! message, a fixture must exist that expects it.
 
 use crate::catalogue::Shipped;
+use crate::compare_operations::operation_name;
 use crate::fixtures::{self, Fixture};
-use crate::judge::of;
 use ifo_api::ruleset::Rule;
 use std::collections::BTreeSet;
 
-/// A field of a rule whose value `expect-status` names, with its text.
+/// The name of a detail in the annotation `expect-status`, and a function that returns the rule's
+/// expression for it.
 type Field = (&'static str, fn(&Rule) -> Option<&String>);
 
 const FIELDS: [Field; 6] = [
@@ -18,21 +20,31 @@ const FIELDS: [Field; 6] = [
     ("instance", |rule| rule.instance.as_ref()),
 ];
 
-/// Returns the missing fixtures of one rule. If several rules yield the same text, one of them is
-/// enough.
+/// Describes the fixtures that are missing for one rule. If several rules have the same expression
+/// for a detail, a fixture for one of these rules is enough.
 fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
     let operation = rule.operation.as_str();
-    let has = |fixture: &Fixture| fixture.operations.iter().any(|name| of(name) == operation);
+    let has = |fixture: &Fixture| {
+        fixture
+            .operations
+            .iter()
+            .any(|name| operation_name(name) == operation)
+    };
     let mut missing = Vec::new();
     if !fixtures.iter().any(has) {
-        missing.push("no object has it".to_owned());
+        missing.push("no fixture expects the operation".to_owned());
     }
     if fixtures.iter().all(has) {
-        missing.push("no object is without it".to_owned());
+        missing.push("every fixture expects the operation".to_owned());
     }
-    let continued = |fixture: &Fixture| fixture.continued.iter().any(|name| of(name) == operation);
+    let continued = |fixture: &Fixture| {
+        fixture
+            .continued
+            .iter()
+            .any(|name| operation_name(name) == operation)
+    };
     if rule.continue_while.is_some() && !fixtures.iter().any(continued) {
-        missing.push("no expect-continued has it".to_owned());
+        missing.push("no expect-continued names the operation".to_owned());
     }
     for (field, text) in FIELDS {
         let Some(source) = text(rule) else { continue };
@@ -40,30 +52,31 @@ fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
             let mut rules = rules.iter();
             rules.any(|other| other.operation == name && text(other) == Some(source))
         };
-        let said = fixtures.iter().any(|fixture| {
+        let is_expected = fixtures.iter().any(|fixture| {
             let mut status = fixture.status.iter();
-            status
-                .any(|(name, says)| same(of(name)) && says.get(field).is_some_and(|v| !v.is_null()))
+            status.any(|(name, says)| {
+                same(operation_name(name)) && says.get(field).is_some_and(|v| !v.is_null())
+            })
         });
-        if !said {
-            missing.push(format!("no expect-status has its {field}"));
+        if !is_expected {
+            missing.push(format!("no expect-status names the {field}"));
         }
     }
     let ended = fixtures.iter().any(|fixture| {
         let mut outcomes = fixture.outcomes.iter();
-        outcomes.any(|(name, outcome)| of(name) == operation && !outcome.is_empty())
+        outcomes.any(|(name, outcome)| operation_name(name) == operation && !outcome.is_empty())
     });
     if rule.outcome.is_some() && !ended {
-        missing.push("no expect-outcome has its outcome".to_owned());
+        missing.push("no expect-outcome names an outcome".to_owned());
     }
     missing
 }
 
 #[test]
-fn every_operation_and_detail_has_an_object_that_shows_it() {
+fn every_operation_and_detail_has_a_fixture() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all() {
-        let fixtures = fixtures::of(&shipped);
+        let fixtures = fixtures::of_rule_set(&shipped);
         for rule in &shipped.spec.rules {
             for missing in missing(rule, &shipped.spec.rules, &fixtures) {
                 wrong.push(format!("{} {}: {missing}", shipped.file, rule.operation));
@@ -74,11 +87,14 @@ fn every_operation_and_detail_has_an_object_that_shows_it() {
 }
 
 #[test]
-fn every_object_names_the_source_of_its_state() {
+fn every_fixture_has_a_comment_and_the_api_version_of_its_target() {
     for shipped in Shipped::all() {
-        for fixture in fixtures::of(&shipped) {
+        for fixture in fixtures::of_rule_set(&shipped) {
             let place = &fixture.place;
-            assert!(!fixture.comment.is_empty(), "{place}: where is it from?");
+            assert!(
+                !fixture.comment.is_empty(),
+                "{place}: a comment must name the source of the object"
+            );
             let group = &shipped.spec.target.group;
             let version = &shipped.spec.target.version;
             let expected = if group.is_empty() {
@@ -86,8 +102,8 @@ fn every_object_names_the_source_of_its_state() {
             } else {
                 format!("{group}/{version}")
             };
-            let of = fixture.object["apiVersion"].as_str();
-            assert_eq!(of, Some(expected.as_str()), "{place}");
+            let version = fixture.object["apiVersion"].as_str();
+            assert_eq!(version, Some(expected.as_str()), "{place}");
         }
     }
 }
@@ -97,19 +113,23 @@ fn expectations_name_existing_operations() {
     for shipped in Shipped::all() {
         let rules = shipped.spec.rules.iter();
         let known: BTreeSet<&str> = rules.map(|rule| rule.operation.as_str()).collect();
-        for fixture in fixtures::of(&shipped) {
+        for fixture in fixtures::of_rule_set(&shipped) {
             let names = fixture.operations.iter().chain(&fixture.continued);
             let names = names.chain(fixture.outcomes.keys());
             for name in names.chain(fixture.status.keys()) {
-                assert!(known.contains(of(name)), "{}: {name}", fixture.place);
+                assert!(
+                    known.contains(operation_name(name)),
+                    "{}: {name}",
+                    fixture.place
+                );
             }
         }
     }
 }
 
 #[test]
-fn every_file_of_objects_has_its_rule_set() {
+fn every_file_of_fixtures_belongs_to_a_rule_set() {
     let shipped: BTreeSet<String> = Shipped::all().into_iter().map(|set| set.file).collect();
-    let strangers: Vec<String> = fixtures::files().difference(&shipped).cloned().collect();
-    assert!(strangers.is_empty(), "{strangers:?}");
+    let unknown: Vec<String> = fixtures::files().difference(&shipped).cloned().collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }

@@ -1,14 +1,16 @@
-//! Reads `tests/fixtures/catalogue/`. Input: a rule set. Output: objects of its target, each with
-//! the expected results in its annotations:
+//! Reads the fixtures of a shipped rule set from `tests/fixtures/catalogue/`. A fixture is an
+//! object of the resource that the rule set watches. Its annotations contain the expected results:
 //!
-//! - `ifo.kubevirt.io/expect`: the operations, separated by commas. For a rule with `forEach`,
-//!   `Operation/itemKey`. Empty for no operation.
-//! - `ifo.kubevirt.io/expect-continued`: the operations that the object does not start but that
-//!   continue if they are in flight (`continueWhile`), separated by commas. Absent for none.
-//! - `ifo.kubevirt.io/expect-status`: YAML with the values that the rule yields for each operation.
-//!   Only the named fields are compared. Null means that the rule yields no value.
-//! - `ifo.kubevirt.io/expect-outcome`: YAML with the outcome of each operation that is not in
-//!   flight. Empty if it is unknown.
+//! - `ifo.kubevirt.io/expect`: the operations that the rules must detect, separated by commas. For
+//!   a rule with `forEach`, an operation is written as `Operation/itemKey`. The annotation is empty
+//!   if no operation is expected.
+//! - `ifo.kubevirt.io/expect-continued`: the operations for which only `continueWhile` is true,
+//!   separated by commas. The object does not start them, but they continue if they are in flight.
+//!   The annotation is absent if there are none.
+//! - `ifo.kubevirt.io/expect-status`: YAML with the expected details of each operation. Only the
+//!   fields in the YAML are compared. Null means that the rule yields no value for the field.
+//! - `ifo.kubevirt.io/expect-outcome`: YAML with the expected outcome of each operation that is not
+//!   in flight. An outcome is empty if it is unknown.
 
 use crate::catalogue::{Shipped, documents, read};
 use serde_json::{Map, Value};
@@ -17,11 +19,11 @@ use std::path::{Path, PathBuf};
 
 /// An object and its expected results.
 pub struct Fixture {
-    /// File and position, such as `kubevirt/virtualmachines.yaml[3]`.
+    /// The file and the position in it, such as `kubevirt/virtualmachines.yaml[3]`.
     pub place: String,
-    /// The comment above it, which names the source of this state.
+    /// The comment in front of the object. It names the source of the object.
     pub comment: String,
-    /// The object as JSON.
+    /// The object, without the annotations of the expected results.
     pub object: Value,
     pub operations: BTreeSet<String>,
     pub continued: BTreeSet<String>,
@@ -33,8 +35,8 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/catalogue")
 }
 
-/// The fixtures of a rule set, from the file of the same name.
-pub fn of(shipped: &Shipped) -> Vec<Fixture> {
+/// Returns the fixtures of a rule set. They are in a file with the same path as the rule set.
+pub fn of_rule_set(shipped: &Shipped) -> Vec<Fixture> {
     let path = folder().join(&shipped.file);
     if !path.exists() {
         return Vec::new();
@@ -56,7 +58,8 @@ impl Fixture {
                 .map(str::to_owned)
         };
         let expected = annotation("expect");
-        let expected = expected.unwrap_or_else(|| panic!("{place}: what is expected of it?"));
+        let expected =
+            expected.unwrap_or_else(|| panic!("{place}: the annotation expect is missing"));
         let names = |list: String| {
             let names = list.split(',').map(str::trim);
             let names = names.filter(|name| !name.is_empty());
@@ -72,7 +75,7 @@ impl Fixture {
             .join(" ");
         let status = parse(&place, annotation("expect-status"));
         let outcomes = parse(&place, annotation("expect-outcome"));
-        forget_expectations(&mut object);
+        remove_expectations(&mut object);
         Self {
             place,
             comment,
@@ -85,8 +88,9 @@ impl Fixture {
     }
 }
 
-/// Restores the object as its controller writes it. Most objects have no annotations.
-fn forget_expectations(object: &mut Value) {
+/// Removes the annotations of the expected results. If no annotation is left, it removes the field,
+/// too, because most objects in a cluster have no annotations.
+fn remove_expectations(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;
     };
@@ -107,14 +111,16 @@ fn parse<T: Default + serde::de::DeserializeOwned>(place: &str, text: Option<Str
     })
 }
 
-/// The files of the fixtures, which have the names of the rule sets' files.
+/// Returns the paths of all files of fixtures below the folder.
 pub fn files() -> BTreeSet<String> {
     let mut files = BTreeSet::new();
-    for component in std::fs::read_dir(folder()).expect("there are fixtures") {
-        let component = component.expect("it can be read").path();
-        for file in std::fs::read_dir(&component).expect("a folder for each component") {
-            let file = file.expect("it can be read").path();
-            let name = file.strip_prefix(folder()).expect("it is inside");
+    for component in std::fs::read_dir(folder()).expect("the folder exists") {
+        let component = component.expect("the folder is readable").path();
+        for file in std::fs::read_dir(&component).expect("each component has a folder") {
+            let file = file.expect("the folder is readable").path();
+            let name = file
+                .strip_prefix(folder())
+                .expect("the file is in the folder");
             files.insert(name.to_string_lossy().into_owned());
         }
     }

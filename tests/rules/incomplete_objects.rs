@@ -1,9 +1,10 @@
-//! Tests of the rules with objects that are written only briefly or in rare cases: counters that
-//! are zero or missing, and conditions that are unknown or missing. Input: the fixtures. Output:
-//! the failed evaluations. A missing field is not a failure, but a division by zero is.
+//! Tests of the rules with incomplete objects. Controllers write such objects rarely or for a short
+//! time: counters are zero or missing, and conditions are unknown or missing. The tests derive
+//! these objects from the fixtures. No evaluation may fail, for example because of a division by
+//! zero.
 
 use crate::catalogue::Shipped;
-use crate::{fixtures, judge};
+use crate::{compare_operations, fixtures};
 use ifo_cel::Doc;
 use ifo_engine::detect::evaluate;
 use ifo_engine::rules::RuleBook;
@@ -11,10 +12,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A description of the change, and the changed object.
+/// A changed object, and the description of the change.
 type Variant = (String, Value);
 
-/// JSON pointers of all values below `pointer` for which `wanted` returns true.
+/// Returns the JSON pointers of all values below `pointer` for which `wanted` returns true.
 fn pointers(object: &Value, pointer: &str, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
     let Some(value) = object.pointer(pointer) else {
         return Vec::new();
@@ -34,7 +35,7 @@ fn pointers(object: &Value, pointer: &str, wanted: &dyn Fn(&Value) -> bool) -> V
     below.flat_map(|it| pointers(object, &it, wanted)).collect()
 }
 
-/// A number, or a quantity such as `10Gi`.
+/// True for a number, and for a quantity such as `10Gi`.
 fn is_counter(value: &Value) -> bool {
     let is_quantity = |text: &str| {
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -60,7 +61,8 @@ fn zero(object: &mut Value, pointer: &str) {
     }
 }
 
-// Elements of lists stay, so that the other pointers stay valid.
+/// Removes a member of a JSON object. Elements of arrays are not removed, because then other
+/// pointers would be invalid.
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
     let key = key.replace("~1", "/").replace("~0", "~");
@@ -69,7 +71,8 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-/// All counters of spec, of status and of both, and each one separately.
+/// Returns variants of the object in which counters are zero or missing. A variant changes either
+/// one counter, or all counters of `spec`, of `status`, or of both.
 fn counters(object: &Value) -> Vec<Variant> {
     let of = |root: &str| pointers(object, root, &is_counter);
     let (spec, status) = (of("/spec"), of("/status"));
@@ -93,14 +96,15 @@ fn counters(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Conditions that are missing, empty or unknown, all together and each one separately.
+/// Returns variants of the object in which conditions are missing or unknown. A variant changes
+/// either one condition or all of them.
 fn conditions(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "/status", &is_conditions) {
         let mut change = |name: &str, change: &dyn Fn(&mut Vec<Value>)| {
             let mut changed = object.clone();
             let list = changed.pointer_mut(&pointer).and_then(Value::as_array_mut);
-            change(list.expect("it is a list"));
+            change(list.expect("`is_conditions` is true for arrays only"));
             variants.push((format!("{pointer} {name}"), changed));
         };
         let unknown = |condition: &mut Value| condition["status"] = json!("Unknown");
@@ -121,7 +125,7 @@ fn conditions(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// The object with fewer fields than its controller has written.
+/// Returns variants of the object that are less complete than the object.
 fn variants(object: &Value) -> Vec<Variant> {
     let mut variants = counters(object);
     variants.extend(conditions(object));
@@ -133,12 +137,12 @@ fn variants(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// The failures on an object.
+/// Evaluates all rules on an object, and returns the failures.
 fn failures(book: &RuleBook, object: &Value) -> Vec<String> {
     let json = object.to_string();
-    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
-    let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
-    let evaluation = evaluate(book, &doc, now, &()).expect("it has a name");
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
+    let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("the text is a time");
+    let evaluation = evaluate(book, &doc, now, &()).expect("the fixture has a name");
     let failures = evaluation.failures.iter();
     failures
         .map(|failure| format!("{}: {}", failure.field, failure.error))
@@ -149,12 +153,13 @@ fn failures(book: &RuleBook, object: &Value) -> Vec<String> {
 fn no_rule_fails_on_zeros_or_missing_fields() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all() {
-        let book = judge::book(&shipped.name, &shipped.spec).expect("it compiles");
+        let book = compare_operations::book(&shipped.name, &shipped.spec)
+            .expect("shipped rule sets compile");
         let mut known = BTreeSet::new();
-        for fixture in fixtures::of(&shipped) {
+        for fixture in fixtures::of_rule_set(&shipped) {
             for (what, object) in variants(&fixture.object) {
                 for failure in failures(&book, &object) {
-                    // One example of each is enough.
+                    // Each failure is listed once for each rule set, with one example.
                     if known.insert(failure.clone()) {
                         wrong.push(format!("{} with {what}: {failure}", fixture.place));
                     }
@@ -176,7 +181,7 @@ fn counters_and_conditions_are_found_in_objects() {
     let of = |name: &str| {
         &all.iter()
             .find(|(own, _)| own == name)
-            .expect("it is there")
+            .expect("there must be a variant of this name")
             .1
     };
     assert_eq!(

@@ -1,13 +1,13 @@
-//! Small changes of an expression, which a test must notice. Input: CEL text. Output: the changed
-//! texts, each with a description.
+//! Makes small changes to a CEL expression for mutation testing: for example, `==` becomes `!=`.
+//! Each changed expression is a mutant.
 //!
-//! The text is split into tokens and not parsed. The extent of an operand follows from brackets and
-//! from the precedence of operators.
+//! The expression is split into tokens, but it is not parsed. Where an operand begins and ends is
+//! derived from brackets and from the precedence of operators.
 
 /// A changed expression.
 pub struct Mutant {
     pub text: String,
-    /// The change, such as `drop "a == b"`.
+    /// Description of the change, such as `"==" becomes "!="`.
     pub change: String,
 }
 
@@ -23,7 +23,7 @@ struct Token<'s> {
     kind: Kind,
     text: &'s str,
     start: usize,
-    /// Number of open brackets around the token. A bracket counts as inside itself.
+    /// Number of brackets that are open at the token. A bracket counts itself, too.
     depth: usize,
 }
 
@@ -33,7 +33,7 @@ impl Token<'_> {
     }
 }
 
-/// Signs of two characters; all others have one.
+/// The operators of two characters. All other operators have one character.
 const PAIRS: [&str; 6] = ["&&", "||", "==", "!=", "<=", ">="];
 
 fn tokens(source: &str) -> Vec<Token<'_>> {
@@ -45,7 +45,7 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
             |inside: fn(char) -> bool| rest.find(|c: char| !inside(c)).unwrap_or(rest.len());
         let (kind, length) = match first {
             '\'' | '"' => {
-                let close = rest[1..].find(first).expect("the text is closed");
+                let close = rest[1..].find(first).expect("the string literal is closed");
                 (Kind::Text, close + 2)
             }
             '0'..='9' => (Kind::Number, while_of(|c| c.is_ascii_digit() || c == '.')),
@@ -78,7 +78,7 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Returns all changes of `source`.
+/// Returns all mutants of the expression `source`.
 pub fn mutants(source: &str) -> Vec<Mutant> {
     let tokens = tokens(source);
     let mut all = Vec::new();
@@ -104,7 +104,7 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
             (Kind::Word, "exists") => change(token.start, token.end(), "all"),
             (Kind::Word, "all") => change(token.start, token.end(), "exists"),
             (Kind::Word, "has") => {
-                let close = closing(&tokens, index + 1);
+                let close = end_of_brackets(&tokens, index + 1);
                 change(token.start, close, "true");
                 change(token.start, close, "false");
             }
@@ -118,7 +118,8 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
             (Kind::Sign, sign @ ("&&" | "||")) => {
                 let neutral = if sign == "&&" { "true" } else { "false" };
                 let (start, end) = operands(&tokens, index, sign);
-                // The operand before it is dropped only once, with the first operator of a chain.
+                // In a chain such as `a && b && c`, the left operand is replaced only at the first
+                // operator. At the next operator, it would be the whole chain.
                 let row = tokens[..index]
                     .iter()
                     .rev()
@@ -160,16 +161,18 @@ fn inverse(sign: &str) -> &'static str {
     }
 }
 
-/// Returns the position of the bracket that closes the bracket at `open`.
-fn closing(tokens: &[Token<'_>], open: usize) -> usize {
+/// Returns the end of the bracket that closes the bracket with the index `open`.
+fn end_of_brackets(tokens: &[Token<'_>], open: usize) -> usize {
     let depth = tokens[open].depth;
     let mut inside = tokens[open + 1..].iter();
     let close = inside.find(|token| token.depth == depth && matches!(token.text, ")" | "]" | "}"));
-    close.expect("brackets are closed").end()
+    close
+        .expect("each bracket in the expression is closed")
+        .end()
 }
 
-/// Returns the beginning of the left operand of an operator, and the end of its right operand. On
-/// the left, a chain of the same operator is one operand.
+/// Returns the beginning of an operator's left operand, and the end of its right operand. In a
+/// chain such as `a && b && c`, the left operand of the second operator is `a && b`.
 fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
     let depth = tokens[index].depth;
     let ends = |token: &Token<'_>, left: bool| {
@@ -178,7 +181,8 @@ fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
             ("&&" | "||", own) => !left && token.text == own,
             _ => false,
         };
-        // A bracket of this depth is around the operator, one of the next is in an operand.
+        // A bracket with the depth of the operator encloses the operator. Brackets with a larger
+        // depth are in an operand.
         let around =
             token.depth == depth && matches!(token.text, "(" | "[" | "{" | ")" | "]" | "}");
         token.depth < depth || around || (token.depth == depth && looser)
@@ -193,7 +197,7 @@ fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
 }
 
 #[test]
-fn mutations_change_one_part_of_an_expression() {
+fn each_mutant_has_one_change() {
     let changes = |source: &str| -> Vec<String> {
         mutants(source)
             .into_iter()

@@ -1,32 +1,33 @@
-//! Checks that a fixture fails when an expression is changed. The expressions are each rule's
-//! `expression`, `continueWhile`, `state`, `outcome`, `message` and `progress`, and the
-//! variables that these use.
+//! Mutation tests of the shipped rule sets: when an expression of a rule is changed, at least one
+//! fixture must fail. The changed expressions are those in `FIELDS`, and the variables that they
+//! use.
 
 use crate::catalogue::Shipped;
+use crate::compare_operations::{book, judge};
 use crate::fixtures::{self, Fixture};
-use crate::judge::{book, judge};
 use crate::mutants::mutants;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Changes that no object can show: the file, part of the name of the changed expression, part of
-/// the change, and the reason.
+/// Mutants that no fixture can detect, because they are equivalent to the unchanged expression.
+/// Each has the file, a part of the name of the expression, a part of the change, and the reason.
 const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
 
-/// The position of an expression.
+/// An expression in a rule set that is mutated.
 struct Site {
-    /// Its name, such as `Migrating.expression` or `variables.available`.
+    /// Name of the expression, such as `Migrating.expression` or `variables.available`.
     name: String,
     source: String,
-    /// The spec with this expression replaced. For an expression of a rule, the other rules are
-    /// removed, which makes the test faster.
+    /// Returns the spec of the rule set with this expression replaced by another one. If the
+    /// expression belongs to a rule, the spec contains this rule only, to make the test faster.
     replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
-    /// The only rule that is compared.
+    /// The operation of the rule that contains the expression. None for an expression of a
+    /// variable.
     only: Option<String>,
 }
 
-/// The fields of a rule whose expressions are changed.
+/// The fields of a rule whose expressions are mutated.
 const FIELDS: [&str; 6] = [
     "expression",
     "continueWhile",
@@ -44,11 +45,11 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
         "outcome" => rule.outcome.as_mut(),
         "message" => rule.message.as_mut(),
         "progress" => rule.progress.as_mut(),
-        other => panic!("{other} is not among FIELDS"),
+        other => panic!("unknown field {other}"),
     }
 }
 
-/// The changed expressions, and the variables that they use.
+/// Returns the expressions of all rules, and those of the variables that these rules use.
 fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     let mut sites = Vec::new();
     let mut sources = String::new();
@@ -66,14 +67,14 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
                 source,
                 replaced: Box::new(move |text| {
                     let mut spec = alone.clone();
-                    *field(&mut spec.rules[0], name).expect("it is there") = text;
+                    *field(&mut spec.rules[0], name).expect("the rule has this field") = text;
                     spec
                 }),
                 only: Some(rule.operation.clone()),
             });
         }
     }
-    // From the last to the first, because a variable can be used by later ones.
+    // The last variable comes first, because a variable can be used only by later variables.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
         if !uses(&sources, &variable.name) {
             continue;
@@ -103,27 +104,27 @@ fn uses(text: &str, variable: &str) -> bool {
     })
 }
 
-/// The changes of a rule set that no fixture shows.
-fn survivors(shipped: &Shipped) -> Vec<String> {
-    let fixtures = fixtures::of(shipped);
-    let mut survivors = Vec::new();
+/// Describes the mutants of a rule set that no fixture detects.
+fn undetected_mutants(shipped: &Shipped) -> Vec<String> {
+    let fixtures = fixtures::of_rule_set(shipped);
+    let mut undetected = Vec::new();
     for site in sites(&shipped.spec) {
         for mutant in mutants(&site.source) {
-            // A change that does not compile counts as noticed.
+            // A mutant that does not compile counts as detected.
             let Ok(book) = book(&shipped.name, &(site.replaced)(mutant.text)) else {
                 continue;
             };
             let only = site.only.as_deref();
-            let unnoticed = |fixture: &Fixture| judge(&book, fixture, only).is_ok();
+            let passes = |fixture: &Fixture| judge(&book, fixture, only).is_ok();
             let known = EQUIVALENT.iter().any(|(file, name, change, _)| {
                 shipped.file == *file && site.name.contains(name) && mutant.change.contains(change)
             });
-            if fixtures.iter().all(unnoticed) && !known {
-                survivors.push(format!("{} {}: {}", shipped.file, site.name, mutant.change));
+            if fixtures.iter().all(passes) && !known {
+                undetected.push(format!("{} {}: {}", shipped.file, site.name, mutant.change));
             }
         }
     }
-    survivors
+    undetected
 }
 
 #[test]
@@ -133,8 +134,11 @@ fn every_mutation_of_an_expression_is_detected() {
     let found = Mutex::new(Vec::new());
     let work = || {
         while let Some(shipped) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let survivors = survivors(shipped);
-            found.lock().expect("no thread failed").extend(survivors);
+            let undetected = undetected_mutants(shipped);
+            found
+                .lock()
+                .expect("no thread has panicked")
+                .extend(undetected);
         }
     };
     std::thread::scope(|scope| {
@@ -142,8 +146,12 @@ fn every_mutation_of_an_expression_is_detected() {
             scope.spawn(work);
         }
     });
-    let mut found = found.into_inner().expect("no thread failed");
+    let mut found = found.into_inner().expect("no thread has panicked");
     found.sort();
     let count = found.len();
-    assert!(found.is_empty(), "{count} unnoticed:\n{}", found.join("\n"));
+    assert!(
+        found.is_empty(),
+        "{count} mutants are not detected:\n{}",
+        found.join("\n")
+    );
 }

@@ -1,10 +1,11 @@
-//! Checks the names of operations on which dashboards and scripts rely.
+//! Checks that shipped rule sets keep the names of operations that dashboards and scripts of users
+//! rely on.
 
 use crate::catalogue::Shipped;
 use std::collections::BTreeSet;
 
-/// Rule set, target and operations. With `-` as the name, any rule set of the target with these
-/// operations is accepted.
+/// One line for each rule set: its name, the resource that it watches, and its operations. If the
+/// name is `-`, the operations may be in any rule set of this resource.
 const PROMISED: &str = "
 vm-lifecycle-rules kubevirt.io/v1/virtualmachines Migrating Starting Stopping Provisioning Terminating WaitingForReceiver
 vmi-rules kubevirt.io/v1/virtualmachineinstances Pending Scheduling Scheduled WaitingForSync Provisioning VCPUChange MemoryChange LiveMigrating Stopping DiskHotplug
@@ -69,8 +70,8 @@ fn target(shipped: &Shipped) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// `*` matches any version.
-fn fits(pattern: &str, target: &str) -> bool {
+/// True if the resource matches the pattern. In a pattern, `*` stands for any version.
+fn matches(pattern: &str, target: &str) -> bool {
     match pattern.split_once('*') {
         Some((group, resource)) => target.starts_with(group) && target.ends_with(resource),
         None => pattern == target,
@@ -83,12 +84,12 @@ fn every_documented_operation_exists() {
     let mut wrong = Vec::new();
     for line in PROMISED.lines().filter(|line| !line.is_empty()) {
         let mut words = line.split(' ');
-        let name = words.next().expect("a name");
-        let pattern = words.next().expect("a target");
+        let name = words.next().expect("each line has a name");
+        let pattern = words.next().expect("each line has a resource");
         let promised: BTreeSet<&str> = words.collect();
         let known: BTreeSet<&str> = all
             .iter()
-            .filter(|set| fits(pattern, &target(set)) && (name == "-" || set.name == name))
+            .filter(|set| matches(pattern, &target(set)) && (name == "-" || set.name == name))
             .flat_map(|set| set.spec.rules.iter().map(|rule| rule.operation.as_str()))
             .collect();
         let missing: Vec<&&str> = promised.difference(&known).collect();

@@ -11,9 +11,9 @@ use cel::common::ast::{EntryExpr, Expr, SourceInfo};
 use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
 use super::check::Ty;
-use super::lower::{NodeError, lower};
 use super::op::Op;
 use super::project::NeededPart;
+use super::to_ops::{NodeError, lower};
 use super::{CompileError, Environment, Projection, ResultKind};
 
 /// Largest size of an expression in bytes. [`STACK_BYTES`] depends on this limit.

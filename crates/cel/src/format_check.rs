@@ -6,7 +6,7 @@ use cel::common::ast::{EntryExpr, Expr, LiteralValue};
 
 use super::check::Ty;
 use super::format_clause::{Clause, FormatPart, FormatParts};
-use super::lower::{Lowering, NodeError};
+use super::to_ops::{Lowering, NodeError};
 
 impl Lowering<'_> {
     /// Adds an error to `self.misformatted` if the format string and the values do not match.

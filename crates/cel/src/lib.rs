@@ -36,12 +36,12 @@ mod environment;
 mod eval;
 mod failure;
 mod format;
+mod format_check;
 mod format_clause;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod json;
 mod kind;
-mod lower;
 mod named_fields;
 mod op;
 mod pattern;
@@ -51,7 +51,7 @@ mod re2;
 mod scope;
 mod strings;
 mod time;
-mod validate;
+mod to_ops;
 mod value;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
 
 use super::CompileError;
 use super::compile::{located, parse, with_stack};
-use super::lower::NodeError;
+use super::to_ops::NodeError;
 
 /// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

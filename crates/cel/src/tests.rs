@@ -8,12 +8,12 @@ use super::compile::Compiled;
 use super::time::Instant;
 use super::*;
 
-mod abuse;
+mod errors_contain_no_values;
+mod evaluation;
 mod functions;
 mod golden;
-mod names;
-mod quoting;
-mod scope;
+mod hostile_expressions;
+mod variables;
 
 /// Compiles `source`, whose result can have any type.
 fn compile_any(source: &str) -> Result<Compiled, CompileError> {

@@ -1,10 +1,10 @@
 //! Helpers for tests: a CA that issues valid and invalid certificates, and a simulated
 //! kube-apiserver.
 
-mod cluster;
+mod fake_apiserver;
 mod pair;
 
-pub(crate) use cluster::Cluster;
+pub(crate) use fake_apiserver::Cluster;
 pub(crate) use pair::{Pair, ca, ca_again, ca_living};
 
 use std::time::Duration;

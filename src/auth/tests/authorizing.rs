@@ -1,7 +1,7 @@
 //! Tests which `SubjectAccessReview`s the authorizer sends, how often it sends them, and what it
 //! decides.
 
-use super::super::reviews::{Reviews, digest};
+use super::super::review_cache::{Reviews, digest};
 use super::super::testing::Cluster;
 use super::super::{
     AccessDecision, Attributes, Authorize, ClusterAuthorizer, SelectorRequirement, User,

@@ -1,6 +1,6 @@
 //! Tests the cache of reviews and of certificate verdicts: its capacity, eviction and expiry.
 
-use super::super::reviews::{Recent, digest};
+use super::super::review_cache::{Recent, digest};
 use std::time::Duration;
 
 fn key(number: u32) -> [u8; 32] {

@@ -3,9 +3,9 @@
 mod authorizing;
 mod cache;
 mod certificates;
-mod following;
+mod config_changes;
+mod front_proxy;
 mod handshakes;
-mod proxied;
 mod tokens;
 
 use super::testing::{Cluster, Pair, ca};

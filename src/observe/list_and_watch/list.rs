@@ -3,11 +3,11 @@
 use super::{IDLE_TIMEOUT, OPEN_TIMEOUT, WatchEnd, WatchTask};
 use crate::observe::{
     GapReason, InvalidData,
-    budget::ListPermit,
-    envelope,
-    input::MAX_OBJECT,
+    body_parts::MAX_OBJECT,
     page_reader::{PageFault, PagePart, PageReader},
     request::{Refusal, WatchOrPage},
+    shared_limits::ListPermit,
+    watch_event,
 };
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -108,7 +108,7 @@ impl WatchTask {
             match item {
                 PagePart::Object(object) => self.applied(object).await,
                 PagePart::TooLong { length, head } => {
-                    let Some(object) = envelope::identity(&head) else {
+                    let Some(object) = watch_event::identity(&head) else {
                         return Err(PageFault::Garbled(InvalidData::Nameless(length)));
                     };
                     drop(head);

@@ -4,7 +4,7 @@
 //! The decision depends on the Lease as it was last read or written, on the newest resourceVersion
 //! of this replica's index, and on the time. This module sends no request.
 
-use super::super::record::LeaseRecord;
+use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaseStore, Term};
 use super::{Election, OwnLeadership};
 use crate::clock;

@@ -3,7 +3,7 @@
 //! From the answers, this module computes the resourceVersions that other leaders may have issued.
 //! A new leader starts above them.
 
-use super::super::record::LeaseRecord;
+use super::super::lease_contents::LeaseRecord;
 use super::super::view::ClusterContact;
 use super::super::{LeaseError, LeaseStore};
 use super::{Acquired, Election};

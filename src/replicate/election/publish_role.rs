@@ -1,6 +1,6 @@
 //! Publishes the role of this replica, and logs problems with the Lease.
 
-use super::super::record::LeaseRecord;
+use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaderView, LeaseStore};
 use super::Election;
 use tokio::sync::watch;

@@ -13,7 +13,7 @@ mod leases;
 mod network;
 mod process;
 mod replica;
-mod subjects;
+mod simulated_pipeline;
 
 pub use client::{Client, ClientCopy};
 pub use invariants::{Invariants, State};
@@ -21,4 +21,4 @@ pub use leases::{Faults, LeaseClient, SimulatedLeases};
 pub use network::{Network, NetworkFaults};
 pub use process::Process;
 pub use replica::{Environment, WholeReplica};
-pub use subjects::Subjects;
+pub use simulated_pipeline::Subjects;

@@ -3,7 +3,7 @@
 
 use super::Process;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
-use crate::replicate::peer::{
+use crate::replicate::leader_link::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{Leader, Term, View};

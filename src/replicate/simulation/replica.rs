@@ -3,11 +3,11 @@
 
 use super::invariants::{Invariants, Observer};
 use super::network::{Network, Peer};
-use super::subjects::{SimulatedPipeline, Subjects};
+use super::simulated_pipeline::{SimulatedPipeline, Subjects};
 use super::{LeaseClient, Process, SimulatedLeases};
 use crate::clock::simulated::Skew;
 use crate::index::{Bounds, IndexReader, Rv, index_from};
-use crate::persist::fake::FakeCluster;
+use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::{Election, LeaderView, Mirror, Replica, ReplicaTask, Term, Timing, view};
 use crate::telemetry::Metrics;
 use ifo_engine::track::Retention;

@@ -4,7 +4,7 @@
 use super::invariants::Invariants;
 use crate::clock;
 use crate::index::{IndexReader, ListScope, ReadVersion, Writer};
-use crate::persist::fake::FakeCluster;
+use crate::persist::fake_cluster::FakeCluster;
 use crate::persist::{self, AtStop, Persist, PersistVerdict, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;

@@ -2,7 +2,7 @@
 //! settings.
 
 use crate::index::Rv;
-use crate::replicate::record::LeaseRecord;
+use crate::replicate::lease_contents::LeaseRecord;
 use crate::replicate::{ClusterLeases, Leader, LeaseError, LeaseStore, Term, Timing};
 use http::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -3,7 +3,7 @@
 
 mod cluster;
 mod lease;
-mod random;
-mod replicas;
+mod random_elections;
+mod random_replicas;
 mod scenarios;
 mod view;

@@ -3,7 +3,7 @@
 
 use crate::clock::simulated::{Skew, begin};
 use crate::index::{ListScope, ReadVersion};
-use crate::persist::fake::FakeCluster;
+use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::simulation::{
     Client, ClientCopy, Environment, Faults, Invariants, Network, NetworkFaults, SimulatedLeases,
     State, Subjects, WholeReplica,

@@ -2,7 +2,7 @@
 //! current the copy is. The leader is scripted.
 
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
-use crate::replicate::peer::{
+use crate::replicate::leader_link::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{
@@ -419,4 +419,23 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
     let follower = LeaderAndFollower::in_sync().await;
     follower.standing.send_replace(vacant);
     assert!(follower.view.is_without_leader(Succession::Pending));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_registration_a_follower_is_not_impaired() {
+    let pair = LeaderAndFollower::in_sync().await;
+    let (view, contact) = view(pair.reader.clone(), pair.standing.subscribe());
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(view.impairment().is_some());
+    contact.set_unregistered(true);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(view.is_unregistered());
+    assert_eq!(view.impairment(), None);
+    // After the registration, the follower has the usual time to reach the leader.
+    contact.set_unregistered(true);
+    contact.set_unregistered(false);
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(view.impairment(), None);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(view.impairment().is_some());
 }

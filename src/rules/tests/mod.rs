@@ -1,10 +1,10 @@
 //! Tests the rule-set controller with a simulated discovery, simulated feeds and a simulated
 //! cluster that stores statuses. tokio's clock is paused.
 
-mod conditions;
+mod conditional_writes;
 mod publishing;
+mod status_conditions;
 mod syncing;
-mod versions;
 mod writing;
 
 use super::*;

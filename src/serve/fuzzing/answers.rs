@@ -1,7 +1,7 @@
 //! Checks for the fuzz targets that apply to every answer of the server.
 
 use super::World;
-use crate::serve::status::ErrorStatus;
+use crate::serve::error_status::ErrorStatus;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::response::IntoResponse as _;

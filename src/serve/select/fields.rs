@@ -6,8 +6,8 @@ mod fuzzing;
 
 use crate::auth;
 use crate::index::{Key, ObjectTexts, TextField};
+use crate::serve::error_status::ErrorStatus;
 use crate::serve::resource::Resource;
-use crate::serve::status::ErrorStatus;
 use std::mem::discriminant;
 
 #[cfg(any(fuzzing, test))]

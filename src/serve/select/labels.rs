@@ -6,7 +6,7 @@ mod fuzzing;
 mod parser;
 
 use crate::auth;
-use crate::serve::status::ErrorStatus;
+use crate::serve::error_status::ErrorStatus;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 

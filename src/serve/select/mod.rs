@@ -12,9 +12,9 @@ pub use self::{
     fields::check as check_fields, fuzzing::check as check_selector, labels::check as check_labels,
 };
 
+use super::error_status::ErrorStatus;
 use super::request::Query;
 use super::resource::Resource;
-use super::status::ErrorStatus;
 use crate::auth;
 use crate::index::{IndexEntry, Key, ListScope};
 use std::sync::Arc;

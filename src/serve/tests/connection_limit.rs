@@ -1,7 +1,7 @@
 //! Tests of the limit of connections. Clients open more connections than the limit, from several
 //! loopback addresses. Other clients must still be served.
 
-use super::listening::{Identity, Listening, echo};
+use super::tls_listener::{Identity, Listening, echo};
 use super::*;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};

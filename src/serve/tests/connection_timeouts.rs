@@ -1,7 +1,7 @@
 //! Tests of time limits and size limits of connections over loopback: answers that clients do not
 //! read, idle connections, and large requests.
 
-use super::listening::{Listening, echo};
+use super::tls_listener::{Listening, echo};
 use super::*;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -1,18 +1,18 @@
 //! Tests of the HTTP API. They send requests to the router of a server with a real index.
 //! Authentication and authorization are simulated. This file has the fixture that all tests use.
 
-mod admission;
 mod completeness;
 mod compression;
-mod connections;
+mod connection_limit;
+mod connection_timeouts;
+mod get_and_list;
 mod limits;
-mod listening;
-mod objects;
 mod options;
 mod refusals;
 mod replicas;
 mod syntaxes;
 mod tables;
+mod tls_listener;
 mod watches;
 
 use super::resource::{inflight_operations, operation_rule_sets};

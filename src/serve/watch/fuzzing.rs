@@ -1,7 +1,7 @@
 //! Checks of watch options for the fuzz targets.
 
 use super::Options;
-use super::lifetime::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchLifetime, WatchStart};
+use super::start_and_duration::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchLifetime, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{World, check_error};
 use crate::serve::request::Query;

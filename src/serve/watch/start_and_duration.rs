@@ -1,9 +1,9 @@
 //! Determines the start, the bookmarks and the duration of a watch from its options.
 
 use crate::index::Rv;
+use crate::serve::error_status::ErrorStatus;
 use crate::serve::options::Options;
 use crate::serve::request::Query;
-use crate::serve::status::ErrorStatus;
 use std::time::Duration;
 
 /// Shortest duration in seconds of a watch without the option `timeoutSeconds`. The duration is

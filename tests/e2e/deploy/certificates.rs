@@ -1,5 +1,6 @@
-//! Renewals of certificates from cert-manager, under open watches through the aggregator. The test
-//! does the work of cert-manager and of the kubelet.
+//! Tests of renewed certificates, for each source of certificates. While clients watch and list
+//! through the kube-apiserver, the serving certificate and its CA are renewed. No watch may end,
+//! and no request may fail. The tests do the work of cert-manager, OpenShift and the kubelet.
 
 use super::{Overlay, the};
 use crate::harness::{
@@ -20,8 +21,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Number of watches that are open during the renewals.
 const WATCHES: usize = 100;
 
+/// The kinds of cert-manager that `deploy/components/cert-manager` uses.
 const KINDS: [Kind; 2] = [
     Kind {
         api_version: "cert-manager.io/v1",
@@ -36,18 +39,18 @@ const KINDS: [Kind; 2] = [
 ];
 
 /// A certificate with its key.
-struct KeyPair {
+pub struct KeyPair {
     certificate: X509,
     key: PKey<Private>,
 }
 
-fn new_key() -> PKey<Private> {
+pub fn new_key() -> PKey<Private> {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).expect("OpenSSL has P-256");
     let key = EcKey::generate(&group).and_then(PKey::from_ec_key);
-    key.expect("a key can be created")
+    key.expect("OpenSSL creates keys")
 }
 
-/// Starts a certificate for this key, valid for a day.
+/// Returns a builder of a certificate for this key. The certificate is valid for a day.
 fn builder(common_name: &str, key: &PKey<Private>) -> X509Builder {
     let mut name = X509NameBuilder::new().unwrap();
     name.append_entry_by_nid(Nid::COMMONNAME, common_name)
@@ -70,8 +73,8 @@ fn builder(common_name: &str, key: &PKey<Private>) -> X509Builder {
     builder
 }
 
-/// Issues the CA of `deploy/components/cert-manager`. A renewal has the same key.
-fn ca(common_name: &str, key: &PKey<Private>) -> KeyPair {
+/// Issues a self-signed CA with this key.
+pub fn ca(common_name: &str, key: &PKey<Private>) -> KeyPair {
     let mut builder = builder(common_name, key);
     let mut issuer = X509NameBuilder::new().unwrap();
     issuer
@@ -87,8 +90,8 @@ fn ca(common_name: &str, key: &PKey<Private>) -> KeyPair {
     }
 }
 
-/// Issues a serving certificate for these names, with a new key.
-fn leaf(ca: &KeyPair, names: &[&str]) -> KeyPair {
+/// Issues a serving certificate for these names. It has a new key.
+pub fn leaf(ca: &KeyPair, names: &[&str]) -> KeyPair {
     let key = new_key();
     let mut builder = builder("ifo-apiserver", &key);
     builder
@@ -108,9 +111,10 @@ fn leaf(ca: &KeyPair, names: &[&str]) -> KeyPair {
     }
 }
 
-/// Replaces the files of a mounted Secret in one step, as the kubelet does: the files are links to a
-/// folder, and the link to the folder is replaced.
-fn mount(folder: &Path, pair: &KeyPair) {
+/// Replaces the files of a mounted Secret in one step, as the kubelet does. The files are symbolic
+/// links into the folder `..data`. This folder is a symbolic link, too, and only this link is
+/// replaced.
+pub fn mount(folder: &Path, pair: &KeyPair) {
     use std::os::unix::fs::symlink;
     let version = format!("..{}", uuid::Uuid::new_v4());
     let content = folder.join(&version);
@@ -122,7 +126,7 @@ fn mount(folder: &Path, pair: &KeyPair) {
     symlink(&version, &next).unwrap();
     std::fs::rename(next, folder.join("..data")).unwrap();
     for file in ["tls.crt", "tls.key"] {
-        // The links stay the same after the first time.
+        // The links exist after the first call, so later calls fail. This is fine.
         let _ = symlink(Path::new("..data").join(file), folder.join(file));
     }
 }
@@ -131,17 +135,19 @@ fn mount(folder: &Path, pair: &KeyPair) {
 fn presented(server: &Server) -> X509 {
     let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
     connector.set_verify(SslVerifyMode::NONE);
-    let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server must listen");
     let stream = connector.build().connect("localhost", stream);
-    let stream = stream.expect("a handshake succeeds");
+    let stream = stream.expect("the TLS handshake must succeed");
     let certificate = stream.ssl().peer_certificate();
-    certificate.expect("a server presents a certificate")
+    certificate.expect("a TLS server presents a certificate")
 }
 
-/// Writes the CA into the registration, as cert-manager does.
-async fn inject(cluster: &Cluster<'_>, ca: &KeyPair) {
+/// Writes the CAs into the `caBundle` of the APIService, as cert-manager and OpenShift do.
+pub async fn inject(cluster: &Cluster<'_>, cas: &[&KeyPair]) {
     use base64::Engine as _;
-    let bundle = base64::engine::general_purpose::STANDARD.encode(ca.certificate.to_pem().unwrap());
+    let pem = |ca: &&KeyPair| ca.certificate.to_pem().unwrap();
+    let bundle: Vec<u8> = cas.iter().flat_map(pem).collect();
+    let bundle = base64::engine::general_purpose::STANDARD.encode(bundle);
     let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
     let patch = json!({"spec": {"caBundle": bundle}});
     cluster.admin.merge(path, &patch).await.ok();
@@ -156,7 +162,7 @@ async fn presents(server: &Server, expected: &KeyPair) {
     .await;
 }
 
-/// Lists operations until `stop` is set. Each list is a new connection of the caller.
+/// Lists operations until `stop` is set. Fails if a list fails. Returns the number of lists.
 async fn list_until(caller: &Caller, stop: &AtomicBool) -> usize {
     let mut lists = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -165,6 +171,34 @@ async fn list_until(caller: &Caller, stop: &AtomicBool) -> usize {
         lists += 1;
     }
     lists
+}
+
+/// Renews certificates while clients list and watch through the kube-apiserver. Fails if a list
+/// fails, or if a watch no longer delivers events after the renewals.
+async fn undisturbed(cluster: &Cluster<'_>, renewals: impl Future<Output = ()>) {
+    let path = format!("{}?watch=1", OPERATION.path(None));
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        let events = Events::of(&cluster.admin, &path).await;
+        watches.push(events.expect("an administrator must be allowed to watch"));
+    }
+    let stop = AtomicBool::new(false);
+    let renewals = async {
+        renewals.await;
+        stop.store(true, Ordering::Relaxed);
+    };
+    let ((), lists) = tokio::join!(renewals, list_until(&cluster.admin, &stop));
+    assert!(lists > 0);
+
+    cluster.with_folder("apply", "rules/generic").await;
+    for watch in &mut watches {
+        watch
+            .until("an event about an operation", |events| {
+                let mut events = events.iter();
+                events.find(|it| it["type"] == "ADDED").map(|_| ())
+            })
+            .await;
+    }
 }
 
 #[test]
@@ -196,47 +230,111 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
         mount(&folder, &leaf(&first_ca, &names));
         let server = cluster.server().await;
         let registration = Overlay::new("apiservice", &["cert-manager"], None);
-        // Without caBundle, the kube-apiserver refuses the certificate of the server.
+        // The APIService has no `caBundle` yet, so the kube-apiserver refuses the certificate of
+        // the server until `inject` has written it.
         cluster
             .apply_registration(registration.path(), &server)
             .await;
-        inject(&cluster, &first_ca).await;
+        inject(&cluster, &[&first_ca]).await;
         cluster.until_served().await;
 
-        let path = format!("{}?watch=1", OPERATION.path(None));
-        let mut watches = Vec::new();
-        for _ in 0..WATCHES {
-            watches.push(Events::of(&cluster.admin, &path).await.expect("a watch"));
-        }
-        let stop = AtomicBool::new(false);
         let renewals = async {
-            // A new serving certificate of the same CA.
+            // First, the CA issues a new serving certificate.
             let second = leaf(&first_ca, &names);
             mount(&folder, &second);
             presents(&server, &second).await;
-            // A new CA, before the serving certificate is renewed.
+            // Then the CA is renewed, while the server still has a certificate of the old CA.
             let second_ca = ca(common_name, &ca_key);
-            inject(&cluster, &second_ca).await;
-            // A serving certificate of the new CA, while the kube-apiserver still has the old CA.
-            inject(&cluster, &first_ca).await;
+            inject(&cluster, &[&second_ca]).await;
+            // At last, the server gets a certificate of the new CA, while the kube-apiserver still
+            // has the old CA. Both CAs have the same key, so this must work, too.
+            inject(&cluster, &[&first_ca]).await;
             let third = leaf(&second_ca, &names);
             mount(&folder, &third);
             presents(&server, &third).await;
-            inject(&cluster, &second_ca).await;
-            stop.store(true, Ordering::Relaxed);
+            inject(&cluster, &[&second_ca]).await;
         };
-        let ((), lists) = tokio::join!(renewals, list_until(&cluster.admin, &stop));
-        assert!(lists > 0);
+        undisturbed(&cluster, renewals).await;
+    });
+}
 
-        // Each watch still delivers events.
-        cluster.with_folder("apply", "rules/generic").await;
-        for watch in &mut watches {
-            watch
-                .until("the Deployment is an operation", |events| {
-                    let mut events = events.iter();
-                    events.find(|it| it["type"] == "ADDED").map(|_| ())
-                })
-                .await;
-        }
+#[test]
+fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
+    apart("service-ca", async |control_plane| {
+        let cluster = Cluster::of(control_plane).await;
+        cluster.with_folder("apply", "deploy/crd").await;
+        let overlay = Overlay::new("deploy", &["openshift-service-ca"], None);
+        cluster.with_folder("apply", overlay.path()).await;
+        // OpenShift issues certificates for these names of a Service.
+        let names = [
+            "ifo-apiserver.ifo-system.svc",
+            "ifo-apiserver.ifo-system.svc.cluster.local",
+        ];
+        let first_ca = ca("openshift-service-serving-signer@1", &new_key());
+        let folder = mounted_secret(&control_plane.state.dir, "ifo-apiserver-serving");
+        mount(&folder, &leaf(&first_ca, &names));
+        let server = cluster.server().await;
+        let registration = Overlay::new("apiservice", &["openshift-service-ca"], None);
+        cluster
+            .apply_registration(registration.path(), &server)
+            .await;
+        inject(&cluster, &[&first_ca]).await;
+        cluster.until_served().await;
+
+        let renewals = async {
+            // The new CA has another key. OpenShift injects both CAs until it has replaced all
+            // certificates.
+            let second_ca = ca("openshift-service-serving-signer@2", &new_key());
+            inject(&cluster, &[&second_ca, &first_ca]).await;
+            let second = leaf(&second_ca, &names);
+            mount(&folder, &second);
+            presents(&server, &second).await;
+            inject(&cluster, &[&second_ca]).await;
+        };
+        undisturbed(&cluster, renewals).await;
+    });
+}
+
+#[test]
+fn a_new_own_ca_drops_no_watch_and_refuses_no_request() {
+    apart("own-ca", async |control_plane| {
+        let cluster = Cluster::of(control_plane).await;
+        cluster.with_folder("apply", "deploy/crd").await;
+        cluster.with_folder("apply", "deploy").await;
+        let server = cluster.server().await;
+        cluster.register(&server).await;
+        let bundle = async || {
+            let found = cluster.registration().await.unwrap_or_default();
+            text(&found, "/spec/caBundle").to_owned()
+        };
+        let first_certificate = presented(&server).to_der().unwrap();
+        let first_bundle = bundle().await;
+
+        // docs/certificates.md has this command.
+        let patch = r#"[{"op": "remove", "path": "/data"}]"#;
+        let secret = [
+            "patch",
+            "secret",
+            "ifo-apiserver-serving-ca",
+            "-n",
+            "ifo-system",
+        ];
+        let patch = [&secret[..], &["--type=json", "-p", patch]].concat();
+        let renewals = async {
+            cluster
+                .kubectl(&patch)
+                .await
+                .expect("the Secret can be changed");
+            eventually(
+                "the server presents a certificate of its new CA",
+                async || {
+                    let found = presented(&server).to_der().unwrap();
+                    so(found != first_certificate, "the first certificate")
+                },
+            )
+            .await;
+            assert_ne!(bundle().await, first_bundle);
+        };
+        undisturbed(&cluster, renewals).await;
     });
 }

@@ -1,37 +1,37 @@
-//! Compares two masked answers, removes intended differences, and reports the others.
+//! Compares the masked answers of the two resources, and reports all differences that are not
+//! intended.
 
 use super::exchange::Pair;
-use super::meant::{MEANT, Meant};
+use super::intended_differences::{MEANT, Meant};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Number of differences of one request that are shown. The others are counted.
+/// Largest number of differences that are printed for a request. Further ones are only counted.
 const SHOWN: usize = 8;
-/// Number of characters of a value that are shown.
+/// Largest number of characters that are printed of a value.
 const WIDTH: usize = 300;
 
 /// A difference between two answers.
 #[derive(Debug)]
 struct Difference {
-    /// The path, such as `body.items[0].status.phase`.
+    /// The path of the field, such as `body.items[0].status.phase`.
     at: String,
     live: String,
     custom: String,
 }
 
-/// The results so far.
+/// The results of all comparisons so far.
 pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// The intended differences, with the requests in which they occurred if the entry names
-    /// requests.
+    /// The intended differences that have occurred: the name of the entry, and the pattern of the
+    /// entry that matches the request.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
 impl Comparison {
-    /// Creates empty results.
     pub fn new() -> Self {
         Self {
             requests: 0,
@@ -41,31 +41,32 @@ impl Comparison {
         }
     }
 
-    /// Returns true if the answers to the request of this name have only intended differences.
+    /// Returns true if the answers to a request have only intended differences. `request` is the
+    /// name of the request.
     pub fn agrees(&mut self, request: &str, pair: &Pair) -> bool {
-        self.not_meant(request, pair).is_empty()
+        self.unintended(request, pair).is_empty()
     }
 
-    fn not_meant(&mut self, request: &str, pair: &Pair) -> Vec<Difference> {
+    fn unintended(&mut self, request: &str, pair: &Pair) -> Vec<Difference> {
         let mut found = Vec::new();
         differences("", &pair.live, &pair.custom, &mut found);
         found.retain(|difference| {
-            let mut meant = false;
+            let mut is_intended = false;
             for entry in MEANT {
-                if let Some(named) = covers(entry, request, difference) {
-                    self.used.insert((entry.name, named));
-                    meant = true;
+                if let Some(pattern) = covers(entry, request, difference) {
+                    self.used.insert((entry.name, pattern));
+                    is_intended = true;
                 }
             }
-            !meant
+            !is_intended
         });
         found
     }
 
-    /// Counts the answers to the request of this name, and reports their differences.
+    /// Counts a request, and reports the unintended differences of its answers.
     pub fn add(&mut self, request: &str, pair: &Pair) {
         self.requests += 1;
-        let found = self.not_meant(request, pair);
+        let found = self.unintended(request, pair);
         if found.is_empty() {
             return;
         }
@@ -83,12 +84,12 @@ impl Comparison {
         }
     }
 
-    /// Returns true if there are only intended differences so far.
+    /// Returns true if no unintended difference has been reported.
     pub fn all_agree(&self) -> bool {
         self.failed == 0
     }
 
-    /// Fails if there is an unintended difference, or if an intended one was not found.
+    /// Fails if there is an unintended difference, or if an intended difference did not occur.
     pub fn verdict(mut self) {
         for entry in MEANT {
             for request in entry.requests {
@@ -112,17 +113,23 @@ impl Comparison {
     }
 }
 
-/// The name in the entry's list that matches the request, if the entry covers the difference.
+/// Returns the pattern of the entry that matches the request, if the entry covers the difference.
 fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Option<&'static str> {
-    let named = entry.requests.iter().find(|it| fits(it, request))?;
-    let covered = entry.at.iter().any(|at| fits(at, &difference.at))
+    let named = entry
+        .requests
+        .iter()
+        .find(|it| matches_pattern(it, request))?;
+    let covered = entry
+        .at
+        .iter()
+        .any(|at| matches_pattern(at, &difference.at))
         && difference.live.contains(entry.live)
         && difference.custom.contains(entry.custom);
     covered.then_some(named)
 }
 
 /// Returns true if a text matches a pattern, in which `…` matches any text.
-fn fits(pattern: &str, text: &str) -> bool {
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('…');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else {
@@ -142,6 +149,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
+/// Adds all differences between two values to `found`. `at` is the path of the values.
 fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Difference>) {
     match (live, custom) {
         (Value::Object(ours), Value::Object(theirs)) => {
@@ -229,9 +237,9 @@ fn patterns_match_the_fields_they_describe() {
         ("…b…", "abc"),
         ("a…c", "abcc"),
     ] {
-        assert!(fits(pattern, text), "{pattern} {text}");
+        assert!(matches_pattern(pattern, text), "{pattern} {text}");
     }
     for (pattern, text) in [("a", "ab"), ("a", ""), ("a…c", "abd"), ("…b", "abc")] {
-        assert!(!fits(pattern, text), "{pattern} {text}");
+        assert!(!matches_pattern(pattern, text), "{pattern} {text}");
     }
 }

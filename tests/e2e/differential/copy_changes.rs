@@ -1,43 +1,45 @@
-//! Copies each change of the live resource to the custom resource, in order, so that both have the
-//! same history. Changes that a watch gap of the server causes are also copied.
+//! Watches the operations of the live resource, and copies each change to the custom resource in
+//! the same order. So both resources have the same objects and the same history of changes.
 
 use super::definition::TWIN;
-use super::side::Side;
+use super::placeholders::Side;
 use crate::harness::{Events, Folded, Kind, OPERATION, World, eventually, so, text};
 use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of changes that are copied at the same time.
-const AT_ONCE: usize = 32;
+/// Largest number of changes that are copied at the same time.
+const CONCURRENT: usize = 32;
 
-/// The watches of both resources, and the progress of the copies.
+/// The watches of both resources, and the changes that have been copied so far.
 pub struct Mirror {
     world: &'static World,
-    /// The label selector for the operations that are copied, as an option of a path.
+    /// Selects the operations that are copied, as an option of a URL query (`labelSelector=…`).
     selector: String,
-    /// The namespace with many operations.
+    /// Name of the namespace with many operations.
     many: String,
     live: Events,
     custom: Events,
-    /// Number of changes of the live resource that were copied.
+    /// Number of changes of the live resource that have been copied.
     copied: usize,
-    /// The state of the live resource after these changes.
-    told: Folded,
-    /// By UID of the original: the number of its copies, and the last resourceVersion of its copy.
+    /// The operations of the live resource after the copied changes.
+    state: Folded,
+    /// For each operation, by its UID: how many of its changes have been copied, and the last
+    /// resourceVersion of the custom object.
     copies: BTreeMap<String, (usize, Value)>,
 }
 
 impl Mirror {
-    /// Watches operations whose label `twin` is the name of one of these rule sets. The second rule
-    /// set belongs to a namespace with many operations, and has its name.
+    /// Starts the watches. Operations are copied if their label `twin` is `few` or `many`, which
+    /// are the names of two rule sets. `many` is also the name of the namespace with many
+    /// operations.
     pub async fn start(world: &'static World, few: &str, many: &str) -> Self {
         let selector = format!("labelSelector=twin%20in%20({few},{many})");
         let watch = async |kind: &Kind| {
             let path = format!("{}?watch=1&{selector}", kind.path(None));
             let events = Events::of(&world.admin, &path).await;
-            events.expect("an administrator may watch")
+            events.expect("an administrator must be allowed to watch")
         };
         Self {
             world,
@@ -46,12 +48,13 @@ impl Mirror {
             selector,
             many: many.to_owned(),
             copied: 0,
-            told: Folded::default(),
+            state: Folded::default(),
             copies: BTreeMap::new(),
         }
     }
 
-    /// Waits until the operations are as expected, by UID, and copies all changes until then.
+    /// Copies changes until the operations fulfil a condition. The condition gets the operations by
+    /// UID. `what` describes it in the error message.
     pub async fn until(
         &mut self,
         sides: [&Side; 2],
@@ -59,33 +62,36 @@ impl Mirror {
         is: impl Fn(&BTreeMap<String, Value>) -> bool,
     ) {
         eventually(what, async || {
-            self.catch_up(sides).await;
-            so(is(&self.told.objects), &self.told.objects)
+            self.copy_changes(sides).await;
+            so(is(&self.state.objects), &self.state.objects)
         })
         .await;
     }
 
-    /// Waits until the copies equal a list of the live resource. Returns the number of changes.
-    pub async fn in_step(&mut self, sides: [&Side; 2]) -> usize {
+    /// Copies changes until the copied operations equal a list of the live resource. Returns the
+    /// number of changes that have been copied so far.
+    pub async fn wait_until_equal(&mut self, sides: [&Side; 2]) -> usize {
         let path = format!("{}?{}", OPERATION.path(None), self.selector);
-        eventually("the copies are as the originals", async || {
+        eventually("both resources have the same objects", async || {
             let list = self.world.admin.get(&path).await.ok();
-            self.catch_up(sides).await;
+            self.copy_changes(sides).await;
             let items = list["items"].as_array().expect("a list has items");
             let listed = items
                 .iter()
                 .map(|item| (text(item, "/metadata/uid"), item))
                 .collect::<BTreeMap<&str, &Value>>();
-            let told = self.told.objects.iter();
-            let same = told.map(|(uid, object)| (uid.as_str(), object)).eq(listed);
-            so(same, (items.len(), self.told.objects.len()))?;
+            let copied = self.state.objects.iter();
+            let same = copied
+                .map(|(uid, object)| (uid.as_str(), object))
+                .eq(listed);
+            so(same, (items.len(), self.state.objects.len()))?;
             Ok(self.copied)
         })
         .await
     }
 
-    /// Copies the changes that the watch has delivered so far.
-    pub async fn catch_up(&mut self, sides: [&Side; 2]) {
+    /// Copies the changes that the watch of the live resource has received so far.
+    pub async fn copy_changes(&mut self, sides: [&Side; 2]) {
         let new = self.live.now(|events| events[self.copied..].to_vec());
         let mut rest = new.as_slice();
         while !rest.is_empty() {
@@ -103,26 +109,28 @@ impl Mirror {
                 let copy = copies
                     .iter()
                     .find(|it| it["object"]["metadata"]["name"] == *name);
-                let copy = copy.expect("these are the copies");
-                self.note(sides, event, &copy["object"]);
+                let copy = copy.expect("the custom resource has the same names");
+                self.record(sides, event, &copy["object"]);
             }
         }
     }
 
-    /// Number of these changes that can be copied at the same time. The order matters, except
-    /// between different objects in the namespace with many operations.
+    /// Returns how many of the next changes can be copied at the same time. Only changes of
+    /// different objects in the namespace with many operations can be, because their order does not
+    /// matter.
     fn batch(&self, events: &[Value]) -> usize {
         let mut names = BTreeSet::new();
-        let independent = events.iter().take(AT_ONCE).take_while(|event| {
+        let independent = events.iter().take(CONCURRENT).take_while(|event| {
             let metadata = &event["object"]["metadata"];
             metadata["namespace"] == self.many && names.insert(text(metadata, "/name"))
         });
         independent.count().max(1)
     }
 
-    /// Records the change to which the versions of an original and its copy belong.
-    fn note(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
-        self.told.add(event);
+    /// Records that `event` was copied, and that `custom` is the copy. The resourceVersions and
+    /// UIDs of both objects get the same name, so that they are equal in comparisons.
+    fn record(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
+        self.state.add(event);
         let live = &event["object"];
         let name = text(live, "/metadata/name");
         let uid = text(live, "/metadata/uid").to_owned();
@@ -130,15 +138,15 @@ impl Mirror {
         let (nth, last) = self.copies.entry(uid).or_default();
         for (side, object) in sides.into_iter().zip([live, custom]) {
             let version = text(object, "/metadata/resourceVersion");
-            side.note(version, format!("{name}#{nth}"));
-            side.note(text(object, "/metadata/uid"), format!("uid of {name}"));
+            side.record(version, format!("{name}#{nth}"));
+            side.record(text(object, "/metadata/uid"), format!("uid of {name}"));
         }
         *nth += 1;
         *last = version;
         self.copied += 1;
     }
 
-    /// Copies a change to the custom resource.
+    /// Makes the same change to the custom resource.
     async fn copy(&self, event: &Value) {
         let admin = &self.world.admin;
         let object = &event["object"];
@@ -152,7 +160,7 @@ impl Mirror {
         copy["apiVersion"] = json!(TWIN.api_version);
         let metadata = copy["metadata"]
             .as_object_mut()
-            .expect("objects have metadata");
+            .expect("an object has metadata");
         for own in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
             metadata.remove(own);
         }
@@ -167,7 +175,7 @@ impl Mirror {
         }
     }
 
-    /// Returns the first result of the search in the changes so far.
+    /// Returns the first value that `find` returns for a change of the live resource.
     pub fn find<T>(&self, find: impl FnMut(&Value) -> Option<T>) -> Option<T> {
         self.live.now(|events| events.iter().find_map(find))
     }

@@ -1,5 +1,5 @@
-//! Derives the CRD of the custom resource from the live resource: its schema, its columns and, as
-//! far as a CRD supports them, its selectable fields.
+//! Creates the CRD of the custom resource. Its schema and its columns are those of the live
+//! resource, and so are its selectable fields, as far as a CRD supports them.
 
 use crate::harness::{CRD, Kind, OPERATION, World, eventually, so, text};
 use kube::core::schema::StructuralSchemaRewriter;
@@ -13,7 +13,7 @@ pub const TWIN: Kind = Kind {
     plural: OPERATION.plural,
 };
 
-/// The selectable fields that the CRD also has. A CRD can have at most 8.
+/// The selectable fields of the live resource that the CRD also has. A CRD can have at most 8.
 const FIELDS: [&str; 8] = [
     "spec.operation",
     "spec.component",
@@ -25,7 +25,7 @@ const FIELDS: [&str; 8] = [
     "status.state",
 ];
 
-/// The fields of the columns after Name.
+/// The columns after Name: the name of each column, and the path of its field.
 const COLUMNS: [(&str, &str); 13] = [
     ("Kind", ".spec.subject.kind"),
     ("Subject", ".spec.subject.name"),
@@ -42,7 +42,8 @@ const COLUMNS: [(&str, &str); 13] = [
     ("Completed", ".status.completed"),
 ];
 
-// Unknown values are left out. They are never null.
+/// Removes `nullable` from a schema. Operations have no null values: fields without a value are
+/// omitted.
 fn without_null(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -54,8 +55,8 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// Creates the CRD, and waits until its objects can be listed. Returns a version before the first
-/// object.
+/// Creates the CRD, and waits until its objects can be listed. Returns a resourceVersion from
+/// before the first object.
 pub async fn define(world: &World) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
@@ -68,7 +69,6 @@ pub async fn define(world: &World) -> String {
         .into_root_schema_for::<ifo_api::live::InFlightOperation>();
     let mut schema = schema.to_value();
     schema["properties"]["metadata"] = json!({"type": "object"});
-    // kube-apiserver creates the other selectable fields itself.
     if let Some(root) = schema.as_object_mut() {
         root.remove("$schema");
         root.remove("title");
@@ -84,7 +84,7 @@ pub async fn define(world: &World) -> String {
         .ok();
     let columns = table["columnDefinitions"]
         .as_array()
-        .expect("tables have columns");
+        .expect("a table has columns");
     assert_eq!(columns.len(), COLUMNS.len() + 1, "{columns:?}");
     let columns: Vec<Value> = columns[1..]
         .iter()

@@ -1,27 +1,29 @@
-//! Compares aggregated discovery and OpenAPI. These documents cover the whole cluster or a group,
-//! and only the parts about the two resources are compared.
+//! Compares the descriptions of the two resources in aggregated discovery and in OpenAPI. These
+//! documents describe the whole cluster, so only the parts about the two resources are compared.
 
 use super::compare::Comparison;
 use super::exchange::Pair;
-use super::side::Side;
-use super::twin::Twin;
+use super::placeholders::Side;
+use super::test_objects::Twin;
 use crate::harness::{DEADLINE, OPERATION, text};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Aggregated discovery, in the form of 1.30 and later.
+/// The media type of aggregated discovery in Kubernetes 1.30 and later.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Largest depth of references between schemas. The deepest one is the condition of an operation's
-/// status.
+/// Largest depth to which references between schemas are resolved. It is enough for the deepest
+/// schema, that of the conditions of an operation.
 const DEPTH: usize = 12;
 
-/// Pause between two reads, because kube-apiserver builds the documents for each.
+/// Pause between two reads. The kube-apiserver needs some time to build the documents for each
+/// read.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Waits until the documents agree. kube-apiserver updates them in the background, and asks other
-/// servers once a minute.
+/// Compares the documents. If they differ, it repeats the comparison until the deadline: the
+/// kube-apiserver updates its documents in the background, and reads those of aggregated servers
+/// once a minute.
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
     let mut agree =
@@ -32,17 +34,18 @@ pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
         pairs = read(twin).await;
     }
     for (name, pair) in &pairs {
-        assert!(is_there(pair), "the custom one has no {name}");
+        assert!(exists(pair), "the custom resource has no {name}");
         comparison.add(name, pair);
     }
 }
 
-/// Returns true if the part of the custom resource exists. Then the live part must exist, too.
-fn is_there(pair: &Pair) -> bool {
+/// Returns true if the document describes the custom resource. If the description of the live
+/// resource is missing, the comparison fails.
+fn exists(pair: &Pair) -> bool {
     ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
 
-/// The current documents.
+/// Reads all documents. Returns the descriptions of both resources in each of them.
 async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     let headers = [("Accept", DISCOVERY)];
     let discovery = twin.caller().get_with("/apis", &headers).await.ok();
@@ -52,18 +55,18 @@ async fn read(twin: &Twin) -> Vec<(String, Pair)> {
         own.next().cloned().unwrap_or_default()
     };
     let index = twin.caller().get("/openapi/v3").await.ok();
-    let place = |side: &Side| {
+    let url = |side: &Side| {
         let path = format!("apis/{}/v1alpha1", side.group);
-        let place = index["paths"][path]["serverRelativeURL"].as_str();
-        place.map(str::to_owned)
+        let url = index["paths"][path]["serverRelativeURL"].as_str();
+        url.map(str::to_owned)
     };
     let has_hash = |side: &Side| {
-        let place = place(side).unwrap_or_default();
-        let hash = place.split_once("?hash=").map(|(_, hash)| hash.len());
+        let url = url(side).unwrap_or_default();
+        let hash = url.split_once("?hash=").map(|(_, hash)| hash.len());
         json!(hash.is_some_and(|length| length > 8))
     };
-    let document = async |side: &Side| match place(side) {
-        Some(place) => twin.caller().get(&place).await.ok(),
+    let document = async |side: &Side| match url(side) {
+        Some(url) => twin.caller().get(&url).await.ok(),
         None => Value::Null,
     };
     let third = [document(&twin.live).await, document(&twin.custom).await];
@@ -94,8 +97,9 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
         for (number, name) in forms(side.group).iter().enumerate() {
             text = text.replace(name, &format!("GROUP{number}"));
         }
-        let mut masked = serde_json::from_str(&text).expect("names of groups are plain");
-        without_words(&mut masked);
+        let mut masked =
+            serde_json::from_str(&text).expect("the masked names need no escaping in JSON");
+        without_descriptions(&mut masked);
         masked
     };
     let pair = Pair {
@@ -105,25 +109,27 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Descriptions are only compared for existence, because each resource has its own texts.
-fn without_words(value: &mut Value) {
+/// Replaces all descriptions by the same text. Only their existence is compared, because each
+/// resource has texts of its own.
+fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match value {
-                    Value::String(words) if name == "description" && !words.is_empty() => {
-                        "some words".clone_into(words);
+                    Value::String(text) if name == "description" && !text.is_empty() => {
+                        "a description".clone_into(text);
                     }
-                    _ => without_words(value),
+                    _ => without_descriptions(value),
                 }
             }
         }
-        Value::Array(all) => all.iter_mut().for_each(without_words),
+        Value::Array(all) => all.iter_mut().for_each(without_descriptions),
         _ => {}
     }
 }
 
-/// The name of a group in paths, schema names, operations and tags.
+/// Returns the forms in which OpenAPI writes the name of a group: in paths, in the names of
+/// schemas, in operation ids, and in tags.
 fn forms(group: &str) -> [String; 4] {
     let parts: Vec<&str> = group.rsplit('.').collect();
     let capital = |word: &&str| word[..1].to_ascii_uppercase() + &word[1..];
@@ -132,7 +138,7 @@ fn forms(group: &str) -> [String; 4] {
     [group.to_owned(), parts.join("."), word, small]
 }
 
-/// The schema of the kind with all references resolved.
+/// Returns the schema of the kind. All references in it are resolved.
 fn schema(document: &Value, schemas: &str, side: &Side) -> Value {
     let all = document.pointer(schemas).and_then(Value::as_object);
     let is_own = |schema: &Value| {
@@ -153,7 +159,7 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
             let target = reference.and_then(|it| document.pointer(it.trim_start_matches('#')));
             if let Some(target) = target.filter(|_| depth > 0) {
                 let mut whole = resolved(document, target, depth - 1);
-                // The fields beside a reference belong to this position.
+                // Fields next to a reference override those of the referenced schema.
                 for (name, value) in fields.iter().filter(|(name, _)| *name != "$ref") {
                     whole[name] = value.clone();
                 }
@@ -166,7 +172,7 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
             if let Some(Value::Array(required)) = fields.get_mut("required") {
                 required.sort_by_key(ToString::to_string);
             }
-            // An `allOf` with one element is that element.
+            // An `allOf` with one element is replaced by this element.
             let only = fields.get("allOf").and_then(Value::as_array);
             if let Some([one]) = only.map(Vec::as_slice) {
                 let one = one.clone();
@@ -182,7 +188,7 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
     }
 }
 
-/// For each path, the methods, and the parameters and answers of GET.
+/// Returns, for each path of the resource, its methods, and the parameters and answers of GET.
 fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     let prefix = format!("/apis/{}/v1alpha1/", side.group);
     let all = document["paths"].as_object().into_iter().flatten();
@@ -203,17 +209,21 @@ fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
             .filter(|key| *key != "parameters")
             .collect();
         let mut described = json!({"methods": methods, "get": get});
-        plain(&mut described, schemas);
+        replace_references(&mut described, schemas);
         (path.to_owned(), described)
     });
     Value::Object(described.collect())
 }
 
-/// Replaces references by the kind to which they point.
-fn plain(value: &mut Value, schemas: &str) {
+/// Replaces each reference to a schema by the kind that the schema describes.
+fn replace_references(value: &mut Value, schemas: &str) {
     match value {
-        Value::Object(fields) => fields.values_mut().for_each(|it| plain(it, schemas)),
-        Value::Array(all) => all.iter_mut().for_each(|it| plain(it, schemas)),
+        Value::Object(fields) => fields
+            .values_mut()
+            .for_each(|it| replace_references(it, schemas)),
+        Value::Array(all) => all
+            .iter_mut()
+            .for_each(|it| replace_references(it, schemas)),
         Value::String(text) => {
             let name = text.strip_prefix(&format!("#{schemas}/"));
             if let Some(kind) = name.and_then(|name| name.rsplit('.').next()) {

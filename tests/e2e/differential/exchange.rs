@@ -1,8 +1,9 @@
-//! Sends requests without a client library, and returns complete answers.
+//! Sends the requests of the table to both resources, and returns complete answers with all
+//! headers.
 
 use super::masks;
-use super::side::Side;
-use super::twin::Twin;
+use super::placeholders::Side;
+use super::test_objects::Twin;
 use crate::harness::{Caller, DEADLINE};
 use flate2::read::GzDecoder;
 use http::Method;
@@ -21,17 +22,17 @@ pub struct Request {
     headers: Vec<(String, String)>,
 }
 
-/// An answer.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
-    /// Sorted by name.
+    /// The headers, sorted by name.
     pub headers: Vec<(String, String)>,
-    /// The body, decompressed.
+    /// The body. If it was compressed, it has been decompressed.
     pub text: String,
 }
 
-/// The masked answers of the live resource and the custom resource.
+/// The answers of the live resource and the custom resource. Values that always differ are masked.
 #[derive(Debug)]
 pub struct Pair {
     pub live: Value,
@@ -42,15 +43,17 @@ impl Request {
     /// Parses a line of the table.
     pub fn parse(line: &str) -> Self {
         let mut parts = line.split(" | ");
-        let target = parts.next().expect("a line has a first part");
-        let (method, path) = target.split_once(' ').expect("a method and a path");
+        let target = parts.next().expect("split returns at least one part");
+        let (method, path) = target
+            .split_once(' ')
+            .expect("a line begins with a method and a path");
         let headers = parts.map(|header| {
-            let (name, value) = header.split_once(": ").expect("a header and its value");
+            let (name, value) = header.split_once(": ").expect("a header has a value");
             (name.to_owned(), value.to_owned())
         });
         Self {
             line: line.to_owned(),
-            method: method.parse().expect("a method"),
+            method: method.parse().expect("the method is valid"),
             path: path.to_owned(),
             headers: headers.collect(),
         }
@@ -84,14 +87,14 @@ impl Request {
             .unwrap_or_else(|error| panic!("{}: {error}", self.line))
     }
 
-    /// Path and headers for one side.
+    /// Returns the path and the headers for one side.
     pub fn parts(&self, side: &Side) -> (String, Vec<(&str, &str)>) {
         let headers = self.headers.iter();
         let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
         (side.expand(&self.path), headers.collect())
     }
 
-    /// An option of the path for one side.
+    /// Returns the value of a query option for one side.
     pub fn option(&self, side: &Side, name: &str) -> Option<String> {
         let path = side.expand(&self.path);
         let (_, query) = path.split_once('?')?;
@@ -114,7 +117,8 @@ pub async fn both(twin: &Twin, request: &Request) -> Pair {
     Pair { live, custom }
 }
 
-/// Sends a request and reads the whole answer. An error is an error of the connection.
+/// Sends a request, and reads the whole answer. The result is an error only if the connection
+/// fails, or the answer does not end.
 async fn send(caller: &Caller, request: http::Request<Body>) -> Result<Answer, String> {
     let whole = async {
         let answer = caller.client.send(request).await;
@@ -147,5 +151,5 @@ async fn send(caller: &Caller, request: http::Request<Body>) -> Result<Answer, S
         })
     };
     let answer = tokio::time::timeout(DEADLINE, whole).await;
-    answer.unwrap_or_else(|_| Err("no end of the answer".to_owned()))
+    answer.unwrap_or_else(|_| Err("the answer did not end".to_owned()))
 }

@@ -1,5 +1,5 @@
-//! The intended differences, each with its reason. Each request that an entry names must show the
-//! difference. Otherwise the test fails.
+//! The intended differences between the answers of the two resources, each with its reason. Each
+//! request that an entry names must show the difference. Otherwise the test fails.
 
 /// An intended difference.
 pub struct Meant {
@@ -7,20 +7,20 @@ pub struct Meant {
     pub name: &'static str,
     /// The reason.
     pub reason: &'static str,
-    /// The requests that show it. `…` matches any text.
+    /// The requests whose answers show the difference. `…` matches any text.
     pub requests: &'static [&'static str],
-    /// The position in the answers.
+    /// The fields of the answers that differ. `…` matches any text.
     pub at: &'static [&'static str],
-    /// Part of the value of the live resource.
+    /// Text that the value of the live resource contains.
     pub live: &'static str,
-    /// Part of the value of the custom resource.
+    /// Text that the value of the custom resource contains.
     pub custom: &'static str,
 }
 
-/// Any position in the answers.
+/// Matches any field of the answers.
 const ALL: &[&str] = &["…"];
 
-/// All entries.
+/// All intended differences.
 pub const MEANT: &[Meant] = &[
     Meant {
         name: "managedFields",
@@ -85,7 +85,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "no protobuf, for metadata and errors neither",
-        reason: "as above; kube-controller-manager requests it, but also accepts JSON",
+        reason: "clients that prefer protobuf, such as kube-controller-manager, also accept JSON",
         requests: &[
             "GET {list} | Accept: application/vnd.kubernetes.protobuf",
             "GET {one} | Accept: application/vnd.kubernetes.protobuf",
@@ -120,7 +120,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "PartialObjectMetadataList of one object",
-        reason: "it is the client's mistake, not the server's",
+        reason: "the request is invalid, so the answer is a client error and not a server error",
         requests: &[
             "GET {one} | Accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
         ],
@@ -162,8 +162,8 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "read-only, in discovery",
-        reason: "as above; operations are not stored, so they have no storage version hash, and only \
-                 the live kind has the short names",
+        reason: "operations cannot be written; they are not stored, so they have no storage version \
+                 hash; and only the live kind has the short names",
         requests: &[
             "GET {gv}",
             "GET {gv}/",
@@ -296,7 +296,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "versions that are no numbers",
-        reason: "it is the client's mistake, not the server's: 400 as in lists, and not 500",
+        reason: "the request is invalid, so the answer is 400, as for lists, and not 500",
         requests: &[
             "GET {one}?resourceVersion=abc",
             "GET {one}?resourceVersion=-1",
@@ -323,7 +323,7 @@ pub const MEANT: &[Meant] = &[
     },
     Meant {
         name: "read-only, in aggregated discovery",
-        reason: "as in discovery",
+        reason: "operations cannot be written, and only the live kind has the short names",
         requests: &["DOCUMENT aggregated discovery"],
         at: &[
             "versions[0].resources[0].shortNames",

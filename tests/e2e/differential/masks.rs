@@ -1,17 +1,18 @@
-//! Masks the parts of answers that must differ: UIDs, resourceVersions, times and the name of the
-//! group. A resourceVersion is replaced by its meaning: the change to which it belongs, or its
-//! relation to the requested version and to the versions of the items.
+//! Masks the values in answers that always differ between the two resources: UIDs,
+//! resourceVersions, times and the API group. The resourceVersion of an object is replaced by the
+//! name of the change that it belongs to. The resourceVersion of a list is replaced by its relation
+//! to other versions, such as `not older than the items`.
 
 use super::exchange::{Answer, Request};
-use super::side::Side;
+use super::placeholders::Side;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// Headers that are not compared. They differ for each answer, or depend on other tests with rule
-/// sets that do not work.
+/// Headers that are not compared. Some differ in each answer. The others depend on rule sets of
+/// other tests that run at the same time.
 const IGNORED: [&str; 5] = [
     "date",
     "content-length",
@@ -19,22 +20,23 @@ const IGNORED: [&str; 5] = [
     "transfer-encoding",
     "warning",
 ];
-/// Headers of which only the existence is compared.
+/// Headers with random values. Only their existence is compared.
 const RANDOM: [&str; 3] = [
     "audit-id",
     "x-kubernetes-pf-flowschema-uid",
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
-/// Smallest duration of a watch that always gets a bookmark, which is sent two seconds before its
-/// end.
+/// Shortest `timeoutSeconds` of a watch that always gets a bookmark. The bookmark is sent two
+/// seconds before the end of the watch.
 const LONG_ENOUGH: u64 = 5;
 
-/// Columns of tables that contain times.
+/// Index of the table column Age.
 const AGE: usize = 7;
+/// Index of the table column Started.
 const STARTED: usize = 12;
 
-/// An answer in the form in which it is compared.
+/// Returns an answer in the form in which it is compared.
 pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -> Value {
     let yaml = kind(&answer).starts_with("application/yaml");
     let json = kind(&answer).starts_with("application/json");
@@ -71,7 +73,7 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
         "layout": {
             "one line": if is_watch { None } else { Some(lines == 1) },
             "ends its last line": answer.text.is_empty() || answer.text.ends_with('\n'),
-            // For YAML only the values are compared, because there are several ways to write them.
+            // The layout of YAML is not compared, because YAML can be written in several ways.
             "indent": if json && !is_watch { indent } else { None },
         },
         "body": body,
@@ -103,16 +105,19 @@ fn headers(headers: Vec<(String, String)>) -> Value {
             value
         };
         let all = out.entry(name).or_insert_with(|| json!([]));
-        all.as_array_mut().expect("made as one").push(json!(value));
+        all.as_array_mut()
+            .expect("the entry was inserted as an array")
+            .push(json!(value));
     }
     Value::Object(out)
 }
 
-/// The masks of one answer.
+/// What is needed to mask the values of one answer.
 pub struct Mask<'a> {
     pub request: &'a Request,
     pub side: &'a Side,
-    /// The first compared namespace. The names of the others begin with its name.
+    /// Name of the first namespace of the test. The names of its other namespaces begin with this
+    /// name.
     pub namespace: &'a str,
 }
 
@@ -124,12 +129,12 @@ impl Mask<'_> {
                 all.retain(|item| self.is_ours(item));
             }
         }
-        // kube-apiserver sets the version of a single row's table to the version of the row.
+        // A table of one object has the resourceVersion of this object, and not that of a list.
         let list = body.get("items").is_some() || body.get("rows").is_some();
         let of_one = self.request.line.contains("{one}");
         if list && !of_one {
-            let stands = self.stands(&body["metadata"], &versions(&body));
-            body["metadata"]["resourceVersion"] = json!(stands);
+            let relation = self.version_relation(&body["metadata"], &versions(&body));
+            body["metadata"]["resourceVersion"] = json!(relation);
         }
         self.walk("", &mut body);
         body
@@ -144,7 +149,8 @@ impl Mask<'_> {
             .map(|it| it["object"]["columnDefinitions"].clone());
         let columns = columns.unwrap_or_default();
         for (number, event) in events.iter_mut().enumerate() {
-            // Watchers that share encoded events can get them twice.
+            // Only the first table of a watch must have the columns. The kube-apiserver sometimes
+            // repeats them, because watches share encoded events.
             if let Some(again) = event.pointer_mut("/object/columnDefinitions")
                 && number > 0
                 && (again.is_null() || *again == columns)
@@ -159,8 +165,8 @@ impl Mask<'_> {
             newest = seen.into_iter().fold(newest, u64::max);
             self.walk("", event);
         }
-        events.retain(|event| self.counts(event));
-        // kube-apiserver sends one or two bookmarks before the end.
+        events.retain(|event| self.is_compared(event));
+        // The kube-apiserver sends one or two bookmarks before the end of a watch.
         events.dedup_by(|next, last| {
             let bookmarks = next["type"] == "BOOKMARK" && last["type"] == "BOOKMARK";
             bookmarks
@@ -170,9 +176,10 @@ impl Mask<'_> {
         Value::Array(events)
     }
 
-    /// Returns true if an event is compared. Bookmarks of short watches depend on kube-apiserver's
-    /// clock, which has whole seconds. Those of long watches come at any time.
-    fn counts(&self, event: &Value) -> bool {
+    /// Returns true if an event is compared. All events are, except bookmarks of short watches.
+    /// Whether the kube-apiserver sends such a bookmark depends on its clock, which counts whole
+    /// seconds.
+    fn is_compared(&self, event: &Value) -> bool {
         let seconds = self.request.option(self.side, "timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
         event["type"] != "BOOKMARK"
@@ -180,14 +187,14 @@ impl Mask<'_> {
             || seconds.is_some_and(|seconds| seconds >= LONG_ENOUGH)
     }
 
-    /// Checks that the version of a bookmark is not below earlier versions.
+    /// Replaces the version of a bookmark by its relation to the newest version before it.
     fn bookmark(object: &mut Value, newest: u64) {
-        let stands = |version: &mut Value| {
+        let replace = |version: &mut Value| {
             let number = version.as_str().and_then(|it| it.parse::<u64>().ok());
             *version = json!(match number {
-                Some(number) if number >= newest => "not older than what came before",
-                Some(_) => "older than what came before",
-                None => "no number",
+                Some(number) if number >= newest => "not older than the events before",
+                Some(_) => "older than an event before",
+                None => "not a number",
             });
         };
         for pointer in [
@@ -195,13 +202,13 @@ impl Mask<'_> {
             "/rows/0/object/metadata/resourceVersion",
         ] {
             if let Some(version) = object.pointer_mut(pointer) {
-                stands(version);
+                replace(version);
             }
         }
     }
 
-    /// Returns true if an item, a row or the object of an event is in a compared namespace, or
-    /// cluster-scoped.
+    /// Returns true if an item, a row or the object of an event belongs to this test: it is in a
+    /// namespace of the test, or has no namespace.
     fn is_ours(&self, item: &Value) -> bool {
         ["/metadata/namespace", "/object/metadata/namespace"]
             .into_iter()
@@ -209,38 +216,40 @@ impl Mask<'_> {
             .all(|namespace| namespace.starts_with(self.namespace))
     }
 
-    /// The relation of a list's version to the requested version and to the versions of its items.
-    fn stands(&self, metadata: &Value, items: &[u64]) -> String {
+    /// Describes the relation of a list's version to the requested version and to the versions of
+    /// the items in the list.
+    fn version_relation(&self, metadata: &Value, items: &[u64]) -> String {
         let Some(version) = metadata["resourceVersion"].as_str() else {
             return "none".to_owned();
         };
         let Ok(number) = version.parse::<u64>() else {
-            return format!("no number: {version}");
+            return format!("not a number: {version}");
         };
         let option = |name| self.request.option(self.side, name).unwrap_or_default();
         let token = token(&option("continue"));
-        let asked = match token["rv"].as_i64() {
+        let requested = match token["rv"].as_i64() {
             Some(version) if version > 0 => version.to_string(),
             _ => option("resourceVersion"),
         };
         let limited = option("limit").parse::<i64>().is_ok_and(|limit| limit > 0);
         let matching = option("resourceVersionMatch");
         let exact = matching == "Exact" || !token.is_null() || (matching.is_empty() && limited);
-        let to_asked = match asked.parse::<u64>() {
+        let to_requested = match requested.parse::<u64>() {
             Err(_) | Ok(0) => "",
-            Ok(asked) if asked == number && exact => "as asked, ",
-            Ok(asked) if asked > number => "older than asked, ",
-            Ok(_) if exact => "not as asked, ",
-            Ok(_) => "not older than asked, ",
+            Ok(requested) if requested == number && exact => "as requested, ",
+            Ok(requested) if requested > number => "older than requested, ",
+            Ok(_) if exact => "not as requested, ",
+            Ok(_) => "not older than requested, ",
         };
         let to_items = if items.iter().all(|item| *item <= number) {
             "not older than the items"
         } else {
             "older than an item"
         };
-        format!("{to_asked}{to_items}")
+        format!("{to_requested}{to_items}")
     }
 
+    /// Masks the strings in a value. `key` is the field that contains the value.
     fn walk(&self, key: &str, value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -283,8 +292,8 @@ impl Mask<'_> {
                     *version = json!("of the list");
                 }
                 if let Some(start) = token["start"].as_str() {
-                    // kube-apiserver leaves it out if it answers from its watch cache, but not if
-                    // it answers from etcd.
+                    // The kube-apiserver omits the leading slash if it answers from its watch
+                    // cache, and has it if it answers from etcd.
                     token["start"] = json!(start.trim_start_matches('/'));
                 }
                 token.to_string()
@@ -293,11 +302,11 @@ impl Mask<'_> {
         }
     }
 
-    /// A message or another text.
+    /// Masks a message or another text.
     fn text(&self, text: &str) -> String {
         let text = text.replace(self.side.group, "GROUP");
         let mut text = NUMBERS.replace_all(&text, "${1}N").into_owned();
-        // Messages quote the requested value.
+        // Messages quote the requested resourceVersion.
         for version in ["before", "now"] {
             let quoted = format!("\"{}\"", self.side.value(version));
             text = text.replace(&quoted, &format!("\"{version}\""));
@@ -306,15 +315,15 @@ impl Mask<'_> {
     }
 }
 
-/// Ages in the format of kubectl.
+/// Matches an age in the format of kubectl.
 static AGES: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^(\d+[smhdy]){1,2}$").expect("a valid expression"));
+    LazyLock::new(|| Regex::new(r"^(\d+[smhdy]){1,2}$").expect("the expression is valid"));
 
-/// The current or oldest version in messages.
+/// Matches the current or the oldest version in a message.
 static NUMBERS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(current: |\()\d+").expect("a valid expression"));
+    LazyLock::new(|| Regex::new(r"(current: |\()\d+").expect("the expression is valid"));
 
-/// The versions of all items, rows or of the object.
+/// Returns the versions of all items or rows of a list or table, or the version of a single object.
 fn versions(body: &Value) -> Vec<u64> {
     let mut items: Vec<&Value> = vec![body];
     for list in ["items", "rows"] {
@@ -331,7 +340,7 @@ fn versions(body: &Value) -> Vec<u64> {
     items.iter().filter_map(version).collect()
 }
 
-/// The content of a continue token. Null for other texts.
+/// Returns the content of a continue token. Returns null for any other text.
 pub fn token(text: &str) -> Value {
     let bytes = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()

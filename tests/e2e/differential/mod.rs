@@ -1,7 +1,7 @@
-//! The differential test. A custom resource has the same schema and objects as the live resource.
-//! Every request of a table is sent to both through the same kube-apiserver. Each difference
-//! between the answers must be listed in [`meant`] with its reason. Otherwise the test fails and
-//! shows it.
+//! The differential test compares the API of the server with that of a custom resource. The custom
+//! resource has the same schema and the same objects as the live resource, which the server serves.
+//! The test sends each request of a table to both, through the same kube-apiserver. Each difference
+//! between the answers must be listed in [`meant`] with its reason. Otherwise the test fails.
 //!
 //! ```text
 //! definition, twin, mirror: CRD, subjects, copies ─▶ two sides with the same objects
@@ -11,35 +11,36 @@
 //! ```
 
 mod compare;
+mod copy_changes;
 mod definition;
 mod documents;
 mod exchange;
+mod intended_differences;
 mod masks;
-mod meant;
-mod mirror;
-mod side;
+mod placeholders;
 mod streams;
 mod table;
-mod twin;
+mod test_objects;
 
 use crate::harness::{DEADLINE, shared};
 use compare::Comparison;
 use definition::define;
 use exchange::{Request, both};
 use futures::StreamExt as _;
+use test_objects::Twin;
 use tokio::time::Instant;
-use twin::Twin;
 
-/// Number of concurrent requests to each side. A small machine can answer them in time, and waiting
-/// requests wait at the same time.
-const AT_ONCE: usize = 100;
+/// Number of concurrent requests to each of the two resources. It is large, because many requests
+/// mostly wait, and small enough for a slow machine.
+const CONCURRENT: usize = 100;
 
-/// Smallest number of repetitions of a request whose answers differ. They are sent alone. On a busy
-/// machine there are more, until the deadline. Some answers of kube-apiserver depend on which of
-/// two deadlines it notices first. Real differences appear in every repetition.
-const AGAIN: usize = 3;
+/// Smallest number of repetitions of a request whose answers differ. Repetitions continue until the
+/// answers agree or the deadline is reached. Some answers of the kube-apiserver depend on which of
+/// two timeouts it notices first. A real difference appears in every repetition.
+const MIN_REPETITIONS: usize = 3;
 
-/// Number of attempts of the whole test, if versions that the requests need expire during it.
+/// Number of attempts of the whole test. The test is repeated if resourceVersions that the requests
+/// need expire during the test.
 const ATTEMPTS: usize = 3;
 
 #[test]
@@ -57,18 +58,18 @@ fn the_live_api_answers_like_a_custom_resource() {
             twin.expire().await;
             tokio::select! {
                 () = requests(&twin, &mut comparison) => {}
-                () = twin.follow() => {}
+                () = twin.copy_forever() => {}
             }
-            if attempt == ATTEMPTS || comparison.all_agree() || twin.remembers().await {
+            if attempt == ATTEMPTS || comparison.all_agree() || twin.has_old_versions().await {
                 return comparison.verdict();
             }
-            eprintln!("the versions from before the transitions have expired");
+            eprintln!("resourceVersions have expired during the test, so it is repeated");
         }
     });
 }
 
 /// Sends the requests of the table, and compares their answers. Requests whose answers differ are
-/// repeated: all together as long as some of them then agree, and after that one by one.
+/// repeated together, as long as this reduces their number. The rest is repeated one by one.
 async fn requests(twin: &Twin, comparison: &mut Comparison) {
     let mut left = table::all();
     loop {
@@ -82,10 +83,12 @@ async fn requests(twin: &Twin, comparison: &mut Comparison) {
     for request in left {
         let mut tries = 0;
         let pair = loop {
-            let pair = twin.undisturbed(async || both(twin, &request).await).await;
+            let pair = twin
+                .without_changes(async || both(twin, &request).await)
+                .await;
             tries += 1;
-            let over = tries >= AGAIN && Instant::now() > deadline;
-            if over || comparison.agrees(&request.line, &pair) {
+            let gives_up = tries >= MIN_REPETITIONS && Instant::now() > deadline;
+            if gives_up || comparison.agrees(&request.line, &pair) {
                 break pair;
             }
         };
@@ -99,19 +102,19 @@ async fn disagreeing(
     comparison: &mut Comparison,
     requests: Vec<Request>,
 ) -> Vec<Request> {
-    twin.in_step().await;
+    twin.wait_until_equal().await;
     let mut answers = futures::stream::iter(requests)
         .map(async |request: Request| {
             let pair = both(twin, &request).await;
             (request, pair)
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(CONCURRENT);
     let mut left = Vec::new();
     while let Some((request, pair)) = answers.next().await {
         if comparison.agrees(&request.line, &pair) {
             comparison.add(&request.line, &pair);
         } else {
-            eprintln!("{} was answered differently at first", request.line);
+            eprintln!("the first answers to {} differ", request.line);
             left.push(request);
         }
     }

@@ -1,22 +1,23 @@
-//! One of the two sides: the live resource or the custom resource. It has the values of the
-//! placeholders in requests, and the change to which each resourceVersion belongs.
+//! What differs between the two sides, which are the live resource and the custom resource: the
+//! values of placeholders in requests, and the resourceVersions and UIDs of the objects.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// The values that differ between the two sides.
+/// The values of one side.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// API group.
+    /// The API group.
     pub group: &'static str,
-    /// Placeholders by name.
+    /// The values of the placeholders, by name.
     values: BTreeMap<String, String>,
-    /// By resourceVersion: `subject#number` of the change.
+    /// The common name of each resourceVersion and UID. For a resourceVersion, it is the name of
+    /// the object and the number of its change, such as `a#2`. It is the same on both sides.
     versions: RefCell<BTreeMap<String, String>>,
 }
 
 impl Side {
-    /// Adds the placeholders for the paths of a group, and of objects in a namespace.
+    /// Creates a side with the placeholders for the paths of this group and this namespace.
     pub fn new(group: &'static str, namespace: &str) -> Self {
         let gv = format!("/apis/{group}/v1alpha1");
         let list = |namespace: &str| format!("{gv}/namespaces/{namespace}/inflightoperations");
@@ -30,7 +31,7 @@ impl Side {
             ("missing", format!("{}/nope", list(namespace))),
             ("mine", format!("labelSelector=twin%3D{namespace}")),
             ("long", "x".repeat(64)),
-            // A version that neither side reaches in the next thousand years.
+            // No side ever reaches this resourceVersion.
             ("future", "99999999999999999".to_owned()),
             ("gv", gv),
         ];
@@ -51,7 +52,7 @@ impl Side {
     pub fn value(&self, name: &str) -> &str {
         self.values
             .get(name)
-            .unwrap_or_else(|| panic!("{{{name}}} stands for nothing"))
+            .unwrap_or_else(|| panic!("the placeholder {{{name}}} has no value"))
     }
 
     /// Replaces the placeholders in a text.
@@ -59,7 +60,9 @@ impl Side {
         let mut out = String::new();
         let mut rest = template;
         while let Some((before, after)) = rest.split_once('{') {
-            let (name, after) = after.split_once('}').expect("a placeholder ends");
+            let (name, after) = after
+                .split_once('}')
+                .expect("a placeholder ends with a brace");
             out.push_str(before);
             out.push_str(self.value(name));
             rest = after;
@@ -67,14 +70,14 @@ impl Side {
         out + rest
     }
 
-    /// Records the change to which a resourceVersion belongs.
-    pub fn note(&self, version: &str, change: String) {
+    /// Records the common name of a resourceVersion or a UID.
+    pub fn record(&self, version: &str, change: String) {
         self.versions
             .borrow_mut()
             .insert(version.to_owned(), change);
     }
 
-    /// Returns the change to which this resourceVersion belongs.
+    /// Returns the common name of a resourceVersion or a UID.
     pub fn change(&self, version: &str) -> Option<String> {
         self.versions.borrow().get(version).cloned()
     }

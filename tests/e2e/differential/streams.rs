@@ -1,22 +1,21 @@
-//! Compares watches that are open during changes, event by event.
+//! Opens watches of both resources before the objects change, and compares their events afterwards.
 
 use super::compare::Comparison;
 use super::exchange::{Pair, Request};
 use super::masks::Mask;
-use super::side::Side;
-use super::twin::Twin;
+use super::placeholders::Side;
+use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;
 
-/// The subject of the last operation that is started. When it appears, all streams have received
-/// all events.
+/// Name of the object with the last operation. All watches select this operation. When a watch has
+/// received it, the watch has received all earlier events.
 pub const LAST: &str = "last";
 
 const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "Accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
-/// Options and headers of the streams. All streams except the first of each kind have a selector,
-/// and every selector matches the last operation.
+/// Returns the watch requests. Many of them have selectors. All selectors match the last operation.
 fn requests() -> Vec<Request> {
     let start = "resourceVersion={before}";
     let initial =
@@ -61,7 +60,7 @@ fn requests() -> Vec<Request> {
     lines.iter().map(|line| Request::parse(line)).collect()
 }
 
-/// The open watches on both sides.
+/// The open watches: each request with its events from the live resource and the custom resource.
 pub struct Streams(Vec<(Request, Events, Events)>);
 
 /// Opens all watches.
@@ -73,7 +72,8 @@ pub async fn open(twin: &Twin) -> Streams {
             let events = Events::with(twin.caller(), &path, &headers).await;
             events.unwrap_or_else(|error| panic!("{}: {error}", request.line))
         };
-        let opened = twin.undisturbed(async || (open(&twin.live).await, open(&twin.custom).await));
+        let opened =
+            twin.without_changes(async || (open(&twin.live).await, open(&twin.custom).await));
         let (live, custom) = opened.await;
         streams.push((request, live, custom));
     }
@@ -81,7 +81,7 @@ pub async fn open(twin: &Twin) -> Streams {
 }
 
 impl Streams {
-    /// Compares the events up to the last operation.
+    /// Compares the events of both resources, up to the last operation.
     pub async fn compare(self, twin: &Twin, comparison: &mut Comparison) {
         for (request, mut live, mut custom) in self.0 {
             let all = async |side: &Side, events: &mut Events| {
@@ -105,7 +105,8 @@ impl Streams {
     }
 }
 
-/// Returns true if an event, in any format, is about the last operation.
+/// Returns true if an event is about the last operation. The event can contain an object or a
+/// table.
 fn is_last(event: &Value) -> bool {
     let name = ["/object/metadata/name", "/object/rows/0/cells/0"]
         .into_iter()

@@ -1,9 +1,10 @@
-//! The objects of both resources: operations of the live one, and their copies.
+//! Creates and changes the objects of both resources. The objects of the live resource are
+//! operations on VirtualMachines. Each change of them is copied to the custom resource.
 
+use super::copy_changes::Mirror;
 use super::definition::TWIN;
 use super::masks::token;
-use super::mirror::Mirror;
-use super::side::Side;
+use super::placeholders::Side;
 use crate::harness::{Caller, Events, OPERATION, VM, World, eventually, rule_set, so, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,25 +13,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Number of objects in the namespace with many large objects, and the size of each message in
-/// bytes. Together they are well above 128 KiB, so their lists are compressed.
+/// Number of operations in the namespace with many operations, and the size of the message of each
+/// in bytes. The list of these operations has more than 128 KiB, so it is compressed.
 const FAT: (usize, usize) = (220, 700);
 
 /// Both resources, with the same objects.
 pub struct Twin {
     world: &'static World,
-    /// The first namespace. The names of the other namespaces begin with its name.
+    /// The first of four namespaces. The names of the others begin with its name.
     namespace: &'static str,
     pub live: Side,
     pub custom: Side,
     mirror: Mutex<Mirror>,
-    /// A version before the first object of the custom resource.
+    /// A resourceVersion from before the first object of the custom resource.
     oldest: String,
 }
 
 impl Twin {
-    /// Creates four namespaces with similar names. `oldest` is a version before the first object of
-    /// the custom resource.
+    /// Creates four namespaces with similar names. `oldest` is a resourceVersion from before the
+    /// first object of the custom resource.
     pub async fn create(world: &'static World, oldest: String) -> Self {
         let namespace = world.namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
@@ -51,18 +52,16 @@ impl Twin {
         }
     }
 
-    /// The first namespace.
     pub fn namespace(&self) -> &'static str {
         self.namespace
     }
 
-    /// The user who sends the requests.
+    /// Returns the client that sends the requests.
     pub fn caller(&self) -> &'static Caller {
         &self.world.admin
     }
 
-    /// Starts operations and copies them in the order of their keys: `twin-1-b` comes before
-    /// `twin-1`.
+    /// Starts operations and copies them, and sets the placeholders that need existing objects.
     pub async fn fill(&mut self) {
         let namespace = self.namespace;
         let here = [
@@ -101,13 +100,15 @@ impl Twin {
             let status = json!({"printableStatus": "Migrating", "message": "x".repeat(size)});
             self.machine(&fat, &format!("m{number:03}"), status).await;
         }
-        self.until("all are there", |operations| operations.len() == 7 + many)
-            .await;
+        self.until("all operations exist", |operations| {
+            operations.len() == 7 + many
+        })
+        .await;
 
         let a = self.name_of("a").await;
         let selected = format!("?limit=2&labelSelector=twin%3D{namespace}");
         let (before, pages, everywhere) = self
-            .undisturbed(async || {
+            .without_changes(async || {
                 let admin = &self.world.admin;
                 let everywhere = [
                     admin.get(&(OPERATION.path(None) + &selected)).await.ok(),
@@ -136,15 +137,15 @@ impl Twin {
         }
     }
 
-    /// Makes changes of all kinds, so that there are earlier versions to read.
+    /// Makes changes of all kinds while the watches of [`super::streams`] are open.
     pub async fn transitions(&mut self) {
         let here = self.namespace;
         self.start(here, "e", json!({"nodeName": "node-1", "size": "3"}))
             .await;
         self.change(here, "a", json!({"progress": 60})).await;
-        // The change moves the object from one field selection to another.
+        // With this change, other field selectors match the operation.
         self.change(here, "b", json!({"state": "Failing"})).await;
-        // The same for label selections, because labels depend on the subject.
+        // With this change, other label selectors match it: a label contains the name of the node.
         self.change(here, "c", json!({"message": "moved", "nodeName": "node-1"}))
             .await;
         self.change(here, "b", json!({"state": "Progressing"}))
@@ -163,11 +164,11 @@ impl Twin {
             .await;
         }
         self.change(here, "c", json!({"state": "Failing"})).await;
-        // This operation matches the selectors of all streams, so it ends them.
+        // All open watches select this operation, so they end with it.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
-        let now = self.undisturbed(async || self.lists("").await).await;
+        let now = self.without_changes(async || self.lists("").await).await;
         for (side, list) in [&mut self.live, &mut self.custom].into_iter().zip(&now) {
             let version = text(list, "/metadata/resourceVersion");
             side.set("now", version.to_owned());
@@ -175,38 +176,43 @@ impl Twin {
         self.make_other().await;
     }
 
-    /// Creates a custom object that no request is about. kube-apiserver sends a watch a bookmark
-    /// only if there is a version after the start of the watch. The live resource always sends one.
+    /// Creates a custom object in another namespace. The kube-apiserver sends a bookmark on a watch
+    /// of the custom resource only if an object has changed after the version at which the watch
+    /// starts. The live resource always sends a bookmark.
     async fn make_other(&self) {
-        let mut object: Value = self.custom.value("object").parse().expect("it is JSON");
+        let mut object: Value = self
+            .custom
+            .value("object")
+            .parse()
+            .expect("the placeholder contains JSON");
         object["metadata"] = json!({"name": self.namespace, "namespace": "default"});
         let all = TWIN.path(Some("default"));
         self.world.admin.post(&all, &object).await.ok();
     }
 
-    /// Makes the versions before the custom resource's first object unavailable. Without it, this
-    /// happens after five minutes.
+    /// Compacts etcd, so that versions from before the first object of the custom resource are no
+    /// longer available. The kube-apiserver would do this after five minutes.
     pub async fn expire(&self) {
         let log = self.world.control_plane.state.dir.join("etcd.log");
         let log = std::fs::read_to_string(log).expect("etcd writes a log");
         let (_, url) = log
             .split_once("--listen-client-urls=")
-            .expect("etcd writes its arguments");
+            .expect("etcd logs its arguments");
         let url = url
             .split(['"', ' ', ','])
             .next()
-            .expect("there is something");
-        let etcd = Caller::new(kube::Config::new(url.parse().expect("it is a URI")));
+            .expect("split returns at least one part");
+        let etcd = Caller::new(kube::Config::new(url.parse().expect("the URL is valid")));
         let compaction = json!({"revision": self.oldest, "physical": true});
         let answer = etcd.post("/v3/kv/compaction", &compaction).await;
-        // kube-apiserver also compacts etcd every five minutes.
-        let earlier = answer.text.contains("revision has been compacted");
-        assert!(answer.code == 200 || earlier, "{answer:?}");
+        // The kube-apiserver may have compacted etcd already.
+        let is_compacted = answer.text.contains("revision has been compacted");
+        assert!(answer.code == 200 || is_compacted, "{answer:?}");
     }
 
-    /// Returns true if both sides still have the version before the transitions. kube-apiserver and
-    /// the server keep old versions only for some minutes.
-    pub async fn remembers(&self) -> bool {
+    /// Returns true if both resources can still be read at the version from before the transitions.
+    /// The kube-apiserver and the server keep old versions only for some minutes.
+    pub async fn has_old_versions(&self) -> bool {
         for side in [&self.live, &self.custom] {
             let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
             let watch = side.expand("{list}?watch=1&timeoutSeconds=1&resourceVersion={before}");
@@ -223,31 +229,32 @@ impl Twin {
         true
     }
 
-    /// Copies changes. Never ends.
-    pub async fn follow(&self) {
+    /// Copies changes repeatedly. Never returns.
+    pub async fn copy_forever(&self) {
         loop {
             let mut mirror = self.mirror.lock().await;
-            mirror.catch_up([&self.live, &self.custom]).await;
+            mirror.copy_changes([&self.live, &self.custom]).await;
             drop(mirror);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Waits until both sides have the same objects. Returns the number of changes.
-    pub async fn in_step(&self) -> usize {
+    /// Waits until both resources have the same objects. Returns the number of changes that have
+    /// been copied so far.
+    pub async fn wait_until_equal(&self) -> usize {
         let mut mirror = self.mirror.lock().await;
-        mirror.in_step([&self.live, &self.custom]).await
+        mirror.wait_until_equal([&self.live, &self.custom]).await
     }
 
-    /// Runs `what` while both sides have the same objects. If one of these objects has changed
-    /// meanwhile, it runs again.
-    pub async fn undisturbed<T>(&self, mut what: impl AsyncFnMut() -> T) -> T {
-        eventually("nothing changes for a while", async || {
-            let before = self.in_step().await;
-            let done = what().await;
-            let changes = self.in_step().await - before;
+    /// Does the work while both resources have the same objects, and returns its result. If an
+    /// object has changed meanwhile, it repeats the work.
+    pub async fn without_changes<T>(&self, mut work: impl AsyncFnMut() -> T) -> T {
+        eventually("no object changes for a while", async || {
+            let before = self.wait_until_equal().await;
+            let result = work().await;
+            let changes = self.wait_until_equal().await - before;
             so(changes == 0, changes)?;
-            Ok(done)
+            Ok(result)
         })
         .await
     }
@@ -275,20 +282,21 @@ impl Twin {
         self.world.create(&VM, Some(namespace), &machine).await;
     }
 
-    /// Starts an operation on a new subject and copies it.
+    /// Creates a VirtualMachine that migrates, and waits until its operation is copied.
     async fn start(&mut self, namespace: &str, name: &str, mut status: Value) {
         status["printableStatus"] = json!("Migrating");
         self.machine(namespace, name, status.clone()).await;
         self.until_shown(namespace, name, &status).await;
     }
 
-    /// Changes an operation through its subject and copies it.
+    /// Changes the status of a VirtualMachine, and waits until the change of its operation is
+    /// copied.
     async fn change(&mut self, namespace: &str, name: &str, status: Value) {
         self.set_status(namespace, name, status.clone()).await;
         self.until_shown(namespace, name, &status).await;
     }
 
-    /// Waits until an operation shows these fields of its subject's status.
+    /// Waits until an operation contains these fields of its VirtualMachine's status.
     async fn until_shown(&self, namespace: &str, subject: &str, status: &Value) {
         let shown = |operation: &Value| {
             let fields = ["message", "progress", "state"].into_iter();
@@ -320,7 +328,7 @@ impl Twin {
         self.world.admin.merge(&path, &patch).await.ok();
     }
 
-    /// The name of the operation on this subject in the first namespace.
+    /// Returns the name of the operation on this VirtualMachine in the first namespace.
     async fn name_of(&self, subject: &str) -> String {
         let mirror = self.mirror.lock().await;
         let name = mirror.find(|event| {
@@ -329,10 +337,10 @@ impl Twin {
                 && object["spec"]["subject"]["name"] == subject;
             own.then(|| text(object, "/metadata/name").to_owned())
         });
-        name.expect("the operation was started")
+        name.expect("the test has started this operation")
     }
 
-    /// Lists the first namespace on both sides, with these options.
+    /// Lists the objects of both resources in the first namespace, with these options.
     async fn lists(&self, options: &str) -> [Value; 2] {
         let namespace = Some(self.namespace);
         let live = OPERATION.path(namespace) + options;
@@ -342,14 +350,17 @@ impl Twin {
     }
 }
 
-/// Invalid continue tokens.
+/// Sets placeholders with invalid continue tokens. `good` is a valid token.
 fn tokens(side: &mut Side, good: &str) {
     let good = token(good);
     let mut changed = |name: &str, field: &str, value: Value| {
         let mut token = good.clone();
         token[field] = value;
         if token[field].is_null() {
-            token.as_object_mut().expect("it is one").remove(field);
+            token
+                .as_object_mut()
+                .expect("a token is a JSON object")
+                .remove(field);
         }
         side.set(name, URL_SAFE_NO_PAD.encode(token.to_string()));
     };

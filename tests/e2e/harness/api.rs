@@ -1,4 +1,4 @@
-//! Sends requests and returns complete answers.
+//! A small HTTP client for tests. It sends requests and returns complete answers.
 
 use http::{HeaderName, HeaderValue, Method, Request};
 use http_body_util::BodyExt as _;
@@ -6,23 +6,23 @@ use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::Value;
 
-/// A client for one server: kube-apiserver, or the server under test.
+/// A client of one server: the kube-apiserver, or the server under test.
 #[derive(Clone)]
 pub struct Caller {
     pub client: Client,
 }
 
-/// An answer.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
     pub text: String,
-    /// The body if it is JSON, else null.
+    /// The body if it is JSON; otherwise null.
     pub body: Value,
 }
 
 impl Answer {
-    /// The body of a success.
+    /// Asserts that the request has succeeded, and returns the body.
     #[track_caller]
     pub fn ok(self) -> Value {
         assert!(
@@ -34,7 +34,7 @@ impl Answer {
         self.body
     }
 
-    /// Returns the message of a failure. Fails if the code differs from this one.
+    /// Asserts that the request was refused with this status code, and returns the message.
     #[track_caller]
     pub fn refused(self, code: u16) -> String {
         assert_eq!(self.code, code, "{}", self.text);
@@ -46,14 +46,15 @@ impl Answer {
 }
 
 impl Caller {
-    /// Creates a client with this configuration, without retries.
+    /// Creates a client with this configuration. It does not retry requests.
     pub fn new(mut config: Config) -> Self {
         config.default_retry = false;
-        let client = Client::try_from(config).expect("a configuration made by the tests is valid");
+        let client = Client::try_from(config).expect("the tests create valid configurations");
         Self { client }
     }
 
-    /// Sends a request and reads the whole answer. An error is an error of the connection.
+    /// Sends a request, and reads the whole answer. The result is an error only if the connection
+    /// fails.
     pub async fn try_send(&self, request: Request<Body>) -> Result<Answer, String> {
         let answer = self
             .client
@@ -72,7 +73,7 @@ impl Caller {
         Ok(Answer { code, text, body })
     }
 
-    /// The same as [`Self::try_send`], for a server that is running.
+    /// Sends a request with this body. `kind` is its media type. Fails if the connection fails.
     pub async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Answer {
         let request = Request::builder()
             .method(method)
@@ -85,15 +86,15 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Sends a GET with additional headers.
+    /// Sends a GET request with additional headers. Fails if the connection fails.
     pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::get(path)
             .body(Body::empty())
             .expect("tests send valid requests");
         for (name, value) in headers {
             request.headers_mut().append(
-                HeaderName::try_from(*name).expect("a header name"),
-                HeaderValue::try_from(*value).expect("a header value"),
+                HeaderName::try_from(*name).expect("tests use valid header names"),
+                HeaderValue::try_from(*value).expect("tests use valid header values"),
             );
         }
         self.try_send(request)
@@ -101,32 +102,33 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Sends a GET to a server that may be stopped. An error is an error of the connection.
+    /// Sends a GET request to a server that may be stopped. The result is an error only if the
+    /// connection fails.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let request = Request::get(path).body(Body::empty());
         self.try_send(request.expect("tests send valid requests"))
             .await
     }
 
-    /// Sends a GET.
+    /// Sends a GET request. Fails if the connection fails.
     pub async fn get(&self, path: &str) -> Answer {
         self.get_with(path, &[]).await
     }
 
-    /// Sends a POST with a JSON object.
+    /// Sends a POST request with a JSON object.
     pub async fn post(&self, path: &str, object: &Value) -> Answer {
         self.send(Method::POST, path, "application/json", object.to_string())
             .await
     }
 
-    /// Sends a PATCH with a JSON merge patch.
+    /// Sends a PATCH request with a JSON merge patch.
     pub async fn merge(&self, path: &str, patch: &Value) -> Answer {
         let kind = "application/merge-patch+json";
         self.send(Method::PATCH, path, kind, patch.to_string())
             .await
     }
 
-    /// Sends a DELETE.
+    /// Sends a DELETE request.
     pub async fn delete(&self, path: &str) -> Answer {
         self.send(Method::DELETE, path, "application/json", String::new())
             .await

@@ -1,4 +1,5 @@
-//! Starts the control plane of `tests/control-plane`, once per test process.
+//! Starts a control plane (etcd, kube-apiserver and kube-controller-manager) with the program in
+//! `tests/control-plane`.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -25,19 +26,20 @@ pub struct State {
     pub client_ca_key: PathBuf,
 }
 
-/// A running control plane. It ends with this process, because its standard input is then closed.
+/// A running control plane. It stops when this process exits, because its standard input is closed
+/// then.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub state: State,
-    /// An informer of client-go.
+    /// Path of the program in `tests/control-plane/informer`, an informer of client-go.
     pub informer: PathBuf,
     pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
     _child: Child,
 }
 
 impl ControlPlane {
-    /// Builds and starts it. The error is the reason for which it cannot run on this machine.
-    /// `name` is its folder in `IFO_E2E_DIR`, if the variable is set.
+    /// Builds and starts a control plane. Returns an error with the reason if this machine cannot
+    /// run one. If `IFO_E2E_DIR` is set, the files are kept in the folder `name` there.
     pub async fn start(name: &str) -> Result<Self, String> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/build");
         let built = Command::new(&build)
@@ -51,7 +53,7 @@ impl ControlPlane {
             Some(3) => return Err("Go is needed to build the test control plane".to_owned()),
             _ => return Err(format!("{} failed: {}", build.display(), built.status)),
         }
-        let program = String::from_utf8(built.stdout).expect("the build prints a path");
+        let program = String::from_utf8(built.stdout).expect("the build prints a UTF-8 path");
         let program = Path::new(program.trim());
         let mut command = Command::new(program);
         command.args(["run", "--audit"]);
@@ -62,17 +64,18 @@ impl ControlPlane {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("what was just built can be started");
-        let stdin = child.stdin.take().expect("it is piped");
-        let stdout = child.stdout.take().expect("it is piped");
+            .expect("the program was just built");
+        let stdin = child.stdin.take().expect("standard input is piped");
+        let stdout = child.stdout.take().expect("standard output is piped");
         let mut lines = BufReader::new(stdout).lines();
-        let line = lines.next_line().await.expect("pipes can be read");
-        // The build has printed the reason to standard error.
-        let line = line.expect("the control plane starts");
-        let state: State = serde_json::from_str(&line).expect("its first line is its state");
+        let line = lines.next_line().await.expect("the pipe is readable");
+        // If the start fails, the program has printed the reason to standard error.
+        let line = line.expect("the control plane must start");
+        let state: State =
+            serde_json::from_str(&line).expect("the first line of the program is its state");
         assert!(
             state.controller_manager,
-            "the tests need a kube-controller-manager too; there is none in KUBEBUILDER_ASSETS"
+            "the tests need a kube-controller-manager, and KUBEBUILDER_ASSETS has none"
         );
         Ok(Self {
             state,
@@ -90,10 +93,11 @@ impl ControlPlane {
         stdin
             .write_all(line.as_bytes())
             .await
-            .expect("the control plane runs");
-        let reply = lines.next_line().await.expect("pipes can be read");
+            .expect("the control plane must be running");
+        let reply = lines.next_line().await.expect("the pipe is readable");
+        let reply = reply.expect("the control plane must be running");
         let reply: serde_json::Value =
-            serde_json::from_str(&reply.expect("the control plane runs")).expect("it is JSON");
+            serde_json::from_str(&reply).expect("the program replies with JSON");
         if reply["ok"] == true {
             Ok(())
         } else {

@@ -1,12 +1,13 @@
-//! Interprets the events of a watch of operations: the state of a client after them, and the events
-//! that only report watch gaps.
+//! Interprets the events of a watch of operations. It computes the state of a client after these
+//! events, and leaves out events that are caused only by a watch gap. A watch gap is a time in
+//! which a watch of the server is interrupted.
 
 use super::{condition, text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the types of the events on the object of this name, in order, without events about watch
-/// gaps.
+/// Returns the types of the events about the object of this name, in order. Events that only report
+/// a watch gap are left out.
 pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
     without_gaps(events)
         .into_iter()
@@ -15,32 +16,32 @@ pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Removes events that only report a watch gap of the server: the detection of an operation becomes
-/// unknown or known again. On a busy machine, gaps can occur at any time.
+/// Returns the events without those that only report a watch gap of the server. During a gap, the
+/// condition `Detected` of an operation is Unknown. On a busy machine, a gap can occur at any time.
 pub fn without_gaps(events: &[Value]) -> Vec<&Value> {
     let mut last: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut others = Vec::new();
     for event in events {
         let object = &event["object"];
         let before = last.insert(text(object, "/metadata/uid"), object);
-        let of_a_gap = before.is_some_and(|before| {
+        let only_reports_gap = before.is_some_and(|before| {
             event["type"] == "MODIFIED"
                 && (is_in_gap(before) || is_in_gap(object))
                 && same_but_for_gaps(before, object)
         });
-        if !of_a_gap {
+        if !only_reports_gap {
             others.push(event);
         }
     }
     others
 }
 
-/// Returns true if the detection of an operation is unknown.
+/// Returns true if the condition `Detected` of an operation is Unknown.
 pub fn is_in_gap(operation: &Value) -> bool {
     condition(operation, "Detected")["status"] == "Unknown"
 }
 
-/// Returns true if the two states differ only because of watch gaps.
+/// Returns true if the two states of an operation differ only because of watch gaps.
 pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     let without = |operation: &Value| {
         let mut operation = operation.clone();
@@ -57,11 +58,11 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     without(one) == without(other)
 }
 
-/// The state of a client after the events of a watch. The watch must not select by fields that
-/// change.
+/// The state of a client after the events of a watch. If the watch has a field selector, the fields
+/// in it must not change.
 #[derive(Debug, Default)]
 pub struct Folded {
-    /// The existing objects by UID.
+    /// The objects that exist, by UID.
     pub objects: BTreeMap<String, Value>,
     /// The UIDs of deleted objects.
     deleted: BTreeSet<String>,
@@ -69,7 +70,7 @@ pub struct Folded {
 }
 
 impl Folded {
-    /// Returns the state after all these events.
+    /// Returns the state after all of these events.
     #[track_caller]
     pub fn of(events: &[Value]) -> Self {
         let mut folded = Self::default();
@@ -79,15 +80,19 @@ impl Folded {
         folded
     }
 
-    /// Applies one more event. Fails if the events contradict each other. The resourceVersion must
-    /// increase with each event. An object is added once, and changes only before its deletion.
-    /// Each event must change its object.
+    /// Applies one more event. Fails if it contradicts the earlier events: the resourceVersion must
+    /// increase with each event. An object is added only once, and is not changed after its
+    /// deletion. A MODIFIED event must change the object.
     #[track_caller]
     pub fn add(&mut self, event: &Value) {
         let object = &event["object"];
         let uid = text(object, "/metadata/uid");
         let version = version(object);
-        assert!(version > self.newest, "{event} after {}", self.newest);
+        assert!(
+            version > self.newest,
+            "{event} came after version {}",
+            self.newest
+        );
         self.newest = version;
         let kind = text(event, "/type");
         let before = if kind == "DELETED" {
@@ -108,16 +113,16 @@ impl Folded {
                 !differ_in_version_alone(&before, object),
                 "{event} changes nothing"
             ),
-            (_, before) => panic!("{event} after {before:?}"),
+            (_, before) => panic!("{event} came after {before:?}"),
         }
     }
 }
 
-/// The resourceVersion of an object.
+/// Returns the resourceVersion of an object.
 #[track_caller]
 fn version(object: &Value) -> u64 {
     let version = text(object, "/metadata/resourceVersion");
-    version.parse().expect("a resourceVersion is a number")
+    version.parse().expect("a resourceVersion must be a number")
 }
 
 /// Returns true if two objects differ only in their resourceVersion.
@@ -133,7 +138,7 @@ fn differ_in_version_alone(one: &Value, other: &Value) -> bool {
     same(one, other, "metadata") && same(&one["metadata"], &other["metadata"], "resourceVersion")
 }
 
-/// An operation with these three values.
+/// Returns an event about an operation. `detected` is the status of its condition `Detected`.
 fn event(kind: &str, version: u64, state: &str, detected: &str) -> Value {
     json!({"type": kind, "object": {
         "metadata": {"uid": "1", "name": "a", "resourceVersion": version.to_string()},
@@ -155,7 +160,8 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         event("MODIFIED", 6, "Settling", "Unknown"),
         event("MODIFIED", 7, "Progressing", "Unknown"),
         event("MODIFIED", 8, "Progressing", "True"),
-        // Without a gap, the event would change nothing, so it must not be sent.
+        // This event follows no gap and changes nothing, so it is not left out: the server must not
+        // send such an event.
         event("MODIFIED", 9, "Progressing", "True"),
         event("DELETED", 10, "Progressing", "True"),
     ];
@@ -185,7 +191,7 @@ fn events_that_contradict_each_other_are_found() {
         &[added, deleted, event("ADDED", 4, "Progressing", "True")],
     ] {
         let mut bad = bad.to_vec();
-        // This event is expected to change only the version.
+        // Without this field, some of the events change only the resourceVersion.
         for event in &mut bad {
             event["object"]["status"]["lastDetected"].take();
         }

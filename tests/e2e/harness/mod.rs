@@ -1,5 +1,6 @@
-//! Runs the end-to-end tests. Input: a test as an async closure. Output: its result with the shared
-//! [`World`]. If the test fails, the log of the server is printed.
+//! Runs the end-to-end tests, and contains their helpers. A test is an async closure that gets the
+//! shared control plane and server ([`World`]). If the test fails, the log of the server is
+//! printed.
 
 mod api;
 mod control_plane;
@@ -32,20 +33,23 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-/// Time limit of a condition. It measures nothing and is far longer than a slow and busy machine
-/// needs. It is also longer than one minute, after which a server compares its writes again.
+/// Time limit of every wait. Only a failing test reaches it, even on a slow and busy machine. It is
+/// longer than one minute, because some states become correct only when the server compares its
+/// writes with the cluster, which it does once a minute.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
-/// Interval at which a condition is checked.
+/// Pause between two checks of a condition that a test waits for.
 const POLL: Duration = Duration::from_millis(100);
 
-/// A client belongs to the runtime on which it was created, so all tests share one runtime.
+/// The runtime of all tests. They share it, because a client works only on the runtime on which it
+/// was created.
 static RUNTIME: LazyLock<Runtime> =
-    LazyLock::new(|| Runtime::new().expect("a runtime needs threads and an epoll only"));
+    LazyLock::new(|| Runtime::new().expect("the process must be able to start threads"));
 
 static WORLD: OnceLock<Setup> = OnceLock::new();
 
-/// Tests that share the world hold a read lock. Tests that disrupt it hold the write lock.
+/// Tests that use the shared server at the same time hold a read lock. A test that disrupts the
+/// server holds the write lock.
 static TURNS: RwLock<()> = RwLock::new(());
 
 enum Setup {
@@ -54,7 +58,7 @@ enum Setup {
     Failed(String),
 }
 
-/// Runs a test concurrently with others.
+/// Runs a test on the shared server, at the same time as other tests.
 pub fn shared(test: impl AsyncFnOnce(&'static World)) {
     if let Some(world) = world() {
         let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +66,8 @@ pub fn shared(test: impl AsyncFnOnce(&'static World)) {
     }
 }
 
-/// Runs a test that stops or restarts shared parts.
+/// Runs a test that stops or restarts the shared server or its kube-apiserver. No other test runs
+/// meanwhile.
 pub fn alone(test: impl AsyncFnOnce(&'static World)) {
     if let Some(world) = world() {
         let _turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +79,7 @@ pub fn alone(test: impl AsyncFnOnce(&'static World)) {
     }
 }
 
-/// Runs a test on its own control plane, on which nothing is installed.
+/// Runs a test on a control plane of its own, on which nothing is installed.
 pub fn apart(name: &str, test: impl AsyncFnOnce(&ControlPlane)) {
     RUNTIME.block_on(async {
         match ControlPlane::start(name).await {
@@ -92,7 +97,7 @@ fn run(world: &'static World, test: impl AsyncFnOnce(&'static World)) {
     }
 }
 
-/// Returns the world. None if the test is skipped.
+/// Returns the shared world. The first call starts it. Returns None if the test is skipped.
 fn world() -> Option<&'static World> {
     let setup = WORLD.get_or_init(|| {
         catch_unwind(|| RUNTIME.block_on(World::start())).map_or_else(
@@ -102,7 +107,7 @@ fn world() -> Option<&'static World> {
     });
     match setup {
         Setup::Ready(world) => Some(world),
-        Setup::Failed(why) => panic!("the world could not be started: {why}"),
+        Setup::Failed(why) => panic!("the control plane and the server did not start: {why}"),
         Setup::Skipped(why) => {
             skip(why);
             None
@@ -110,7 +115,7 @@ fn world() -> Option<&'static World> {
     }
 }
 
-/// Prints that the test of this thread is skipped, or fails if tests must not be skipped.
+/// Prints that the current test is skipped. Fails instead if `IFO_REQUIRE_E2E=1` or `CI=true`.
 pub fn skip(why: &str) {
     let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     assert!(
@@ -119,7 +124,7 @@ pub fn skip(why: &str) {
     );
     let test = std::thread::current();
     let name = test.name().unwrap_or("an end-to-end test").to_owned();
-    // The test harness hides the output of eprintln if a test passes. A failed write is ignored.
+    // `eprintln` is not used, because the test harness hides its output if the test passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
@@ -131,11 +136,12 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Repeats a check until it succeeds. The error describes the actual state.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+/// Repeats a check until it returns `Ok`. `what` describes the expectation in the error message.
+/// The error of the check describes the actual state.
+pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        match look().await {
+        match check().await {
             Ok(found) => return found,
             Err(seen) if Instant::now() >= deadline => {
                 panic!(
@@ -148,7 +154,7 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, 
     }
 }
 
-/// Returns `Ok` if the condition is true, else the actual state.
+/// Returns `Ok` if `is` is true. Otherwise returns an error with the actual state `seen`.
 pub fn so(is: bool, seen: impl std::fmt::Debug) -> Result<(), String> {
     if is { Ok(()) } else { Err(format!("{seen:?}")) }
 }

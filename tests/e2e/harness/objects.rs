@@ -1,8 +1,8 @@
-//! The kinds of objects in tests, and functions to create them.
+//! The kinds of objects that several tests use, and functions that build and read objects.
 
 use serde_json::{Value, json};
 
-/// A kind and the resource that holds its objects.
+/// A kind of objects, and its resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub api_version: &'static str,
@@ -10,9 +10,9 @@ pub struct Kind {
     pub plural: &'static str,
 }
 
-/// A namespaced kind that `deploy/targets-default` lets the server watch.
+/// A namespaced kind. The roles in `deploy/targets-default` allow the server to watch it.
 pub const VM: Kind = kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines");
-/// Another such kind.
+/// Another namespaced kind that the server may watch.
 pub const VMI: Kind = kind(
     "kubevirt.io/v1",
     "VirtualMachineInstance",
@@ -20,19 +20,19 @@ pub const VMI: Kind = kind(
 );
 /// A built-in cluster-scoped kind.
 pub const NODE: Kind = kind("v1", "Node", "nodes");
-/// Rule sets.
+/// The kind of rule sets.
 pub const RULE_SET: Kind = kind(
     "ifo.kubevirt.io/v1alpha1",
     "OperationRuleSet",
     "operationrulesets",
 );
-/// The resource of the server under test.
+/// The kind of operations, which the server under test serves.
 pub const OPERATION: Kind = kind(
     "live.ifo.kubevirt.io/v1alpha1",
     "InFlightOperation",
     "inflightoperations",
 );
-/// Definitions of custom resources.
+/// The kind of custom resource definitions.
 pub const CRD: Kind = kind(
     "apiextensions.k8s.io/v1",
     "CustomResourceDefinition",
@@ -48,7 +48,7 @@ const fn kind(api_version: &'static str, kind: &'static str, plural: &'static st
 }
 
 impl Kind {
-    /// Path of all objects, or of the objects in a namespace.
+    /// Returns the API path of all objects, or of the objects in a namespace.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.api_version.contains('/') {
             "/apis"
@@ -59,7 +59,7 @@ impl Kind {
         format!("{root}/{}{namespace}/{}", self.api_version, self.plural)
     }
 
-    /// Group and version.
+    /// Returns the group and the version.
     pub fn group_version(&self) -> (&'static str, &'static str) {
         self.api_version
             .split_once('/')
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A CRD without a schema, so that any object is accepted.
+/// Returns a CRD for a kind. Its schema accepts any object.
 pub fn crd(of: &Kind, scope: &str) -> Value {
     let (group, version) = of.group_version();
     json!({
@@ -86,7 +86,8 @@ pub fn crd(of: &Kind, scope: &str) -> Value {
     })
 }
 
-/// A rule set with one operation for each expression.
+/// Returns a rule set that watches `target` and has one rule for each pair of operation and
+/// expression.
 pub fn rule_set(name: &str, target: &Kind, rules: &[(&str, &str)]) -> Value {
     let (group, version) = target.group_version();
     let rules: Vec<Value> = rules
@@ -104,7 +105,8 @@ pub fn rule_set(name: &str, target: &Kind, rules: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A rule set for migrating machines in one namespace. It has the name of the namespace.
+/// Returns a rule set that detects the operation `Migrating` on VirtualMachines in one namespace.
+/// The rule set has the name of the namespace.
 pub fn migrating(namespace: &str) -> Value {
     let rule = "object.status.printableStatus == 'Migrating'";
     let mut rule_set = rule_set(namespace, &VM, &[("Migrating", rule)]);
@@ -112,7 +114,7 @@ pub fn migrating(namespace: &str) -> Value {
     rule_set
 }
 
-/// The condition of this type, or null.
+/// Returns the condition of type `kind`, or null.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     const NONE: &Value = &Value::Null;
     object["status"]["conditions"]
@@ -121,7 +123,7 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(NONE)
 }
 
-/// The string at a JSON pointer. Empty if it does not exist.
+/// Returns the string at a JSON pointer, or an empty string if there is none.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object
         .pointer(pointer)

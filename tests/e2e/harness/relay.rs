@@ -1,5 +1,6 @@
-//! A relay between a server under test and the kube-apiserver. A test can interrupt it. With
-//! `IFO_E2E_GAPS` it breaks all connections periodically, which simulates an overloaded machine.
+//! A TCP relay between a server under test and the kube-apiserver, with which a test can interrupt
+//! connections. With `IFO_E2E_GAPS`, all connections are closed periodically, to simulate an
+//! overloaded machine.
 
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -7,24 +8,24 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Time for which connections are refused in a gap. It is longer than the 2 s after which the
-/// server counts a gap (`OPEN_TIMEOUT` in `src/observe/follow.rs`).
-const AWAY: Duration = Duration::from_secs(3);
+/// Time for which the relay refuses connections in a periodic interruption. It is longer than the 2
+/// s after which the server counts a watch gap (`OPEN_TIMEOUT` in `src/observe/list_and_watch.rs`).
+const INTERRUPTION: Duration = Duration::from_secs(3);
 
 /// The state of a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Link {
     Open,
-    /// All connections break, and new connections are closed at once.
+    /// All connections are closed, and new connections are closed at once.
     Refused,
-    /// Connections stay open, but no byte passes, as if every packet were dropped.
+    /// Connections stay open, but the relay forwards no bytes, as if every packet were dropped.
     Silent,
 }
 
 /// A running relay.
 #[derive(Debug)]
 pub struct Relay {
-    /// Its own `https` URL.
+    /// The `https` URL of the relay.
     pub url: String,
     link: watch::Sender<Link>,
 }
@@ -32,16 +33,16 @@ pub struct Relay {
 impl Relay {
     /// Starts a relay to this `https` URL. It runs until the test process ends.
     pub async fn start(server: &str) -> Self {
-        let (_, target) = server.split_once("//").expect("a URL has a scheme");
+        let (_, target) = server.split_once("//").expect("the URL has a scheme");
         let target = target.trim_end_matches('/').to_owned();
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
-            .expect("a free port on loopback");
-        let address = listener.local_addr().expect("it is bound");
+            .expect("a port on loopback is free");
+        let address = listener.local_addr().expect("the listener has an address");
         let (link, state) = watch::channel(Link::Open);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, target.clone(), state.clone()));
+                tokio::spawn(forward(client, target.clone(), state.clone()));
             }
         });
         Self {
@@ -50,24 +51,25 @@ impl Relay {
         }
     }
 
-    /// Interrupts or restores the relay.
+    /// Interrupts or restores the connections.
     pub fn set(&self, link: Link) {
         self.link.send_replace(link);
     }
 
-    /// Breaks all connections at this interval.
+    /// Interrupts all connections at this interval. Never returns.
     pub async fn with_gaps(self, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
             self.set(Link::Refused);
-            tokio::time::sleep(AWAY).await;
+            tokio::time::sleep(INTERRUPTION).await;
             self.set(Link::Open);
         }
     }
 }
 
-/// Transfers the bytes of one connection until either side closes it, or the relay refuses it.
-async fn carry(client: TcpStream, target: String, mut link: watch::Receiver<Link>) {
+/// Forwards the bytes of one connection until either side closes the connection, or the relay
+/// starts to refuse connections.
+async fn forward(client: TcpStream, target: String, mut link: watch::Receiver<Link>) {
     let refused = link.clone();
     let carried = async move {
         if passable(&mut link).await.is_none() {
@@ -90,11 +92,11 @@ async fn carry(client: TcpStream, target: String, mut link: watch::Receiver<Link
 }
 
 async fn until_refused(mut link: watch::Receiver<Link>) {
-    // An error means that the test has ended.
+    // `wait_for` fails only when the test has ended.
     let _ = link.wait_for(|link| *link == Link::Refused).await;
 }
 
-/// Waits until bytes may pass. None if the test has ended.
+/// Waits until the relay may forward bytes. Returns None if the test has ended.
 async fn passable(link: &mut watch::Receiver<Link>) -> Option<()> {
     link.wait_for(|link| *link != Link::Silent).await.ok()?;
     Some(())

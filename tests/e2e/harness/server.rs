@@ -1,4 +1,5 @@
-//! The server under test, started like its Deployment in `deploy/`.
+//! Starts the server under test as a process, with the flags, variables and Secrets of its
+//! Deployment in `deploy/`. It does what the kubelet would do in a cluster.
 
 use super::{Caller, eventually};
 use kube::Config;
@@ -10,28 +11,29 @@ use std::process::{ExitStatus, Stdio};
 use tokio::process::{Child, ChildStdin, Command};
 use uuid::Uuid;
 
-/// Settings that make the tests faster. No test depends on their values.
+/// Environment variables that make the tests faster. No result of a test depends on them.
 const SETTINGS: [(&str, &str); 3] = [
     ("DEBOUNCE_THRESHOLD", "3s"),
     ("K8S_INFORMER_RESYNC", "1s"),
     ("REQUEUE_INTERVAL", "5s"),
 ];
 
-/// A shell script that becomes the server, and ends it when standard input is closed. So the server
-/// ends with the test process.
+/// A shell script that runs the server, and kills it when standard input is closed. So the server
+/// is killed when the test process exits.
 const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
 (while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null"#;
 
-/// A shorter lease than in the Deployment, because the first start takes as long as one lease.
+/// Flags with a shorter Lease than in the Deployment. The first start of a server takes as long as
+/// one duration of the Lease.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=500ms",
 ];
 
-/// The server in a Pod of the Deployment. A restart restarts the container, so the Pod keeps its
-/// UID.
+/// A server process, as the container of a Pod. A restart of the process is a restart of the
+/// container, so the UID of the Pod stays the same.
 #[derive(Debug)]
 pub struct Server {
     pod: Pod,
@@ -40,16 +42,16 @@ pub struct Server {
     lifeline: Option<ChildStdin>,
 }
 
-/// The image of a container and the address of its Pod.
+/// The program of a container, and the address of its Pod.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub program: PathBuf,
-    /// Address of the Pod. The server also listens on loopback.
+    /// Address of the Pod. The server always listens on loopback, too.
     pub ip: IpAddr,
 }
 
 impl Default for Image {
-    /// The server under test, on loopback.
+    /// Returns the binary under test, on a loopback address.
     fn default() -> Self {
         Self {
             program: PathBuf::from(env!("CARGO_BIN_EXE_ifo-apiserver")),
@@ -58,7 +60,7 @@ impl Default for Image {
     }
 }
 
-/// The part of a Pod that the tests implement instead of Kubernetes.
+/// The fields of a Pod that the tests need to start its container.
 #[derive(Debug)]
 struct Pod {
     /// The folder of the log and of the port file.
@@ -67,17 +69,17 @@ struct Pod {
     namespace: String,
     uid: Uuid,
     container: Value,
-    /// The mounted Secrets: mount path in the container, and the folder that stands for it.
+    /// The mounted Secrets: the mount path in the container, and the folder that replaces it.
     secrets: Vec<(String, PathBuf)>,
 }
 
-/// The folder that stands for the mount of this Secret, in the folder of the run. A test that mounts
-/// a Secret writes the files itself, as the kubelet does.
+/// Returns the folder that replaces the mount of this Secret. `dir` is the folder of the server. A
+/// test that mounts a Secret writes the files to this folder itself, as the kubelet would do.
 pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
     dir.join("secrets").join(name)
 }
 
-/// The mounted Secrets of a Pod.
+/// Returns the mounted Secrets of a Pod: their mount paths, and the folders that replace them.
 fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     let secrets = volumes.filter_map(|volume| {
@@ -89,26 +91,38 @@ fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
         .map(|(name, folder)| {
             let mut mounts = mounts.as_array().into_iter().flatten();
             let mount = mounts.find(|mount| mount["name"] == name);
-            let mount = mount.expect("each volume is mounted");
+            let mount = mount.expect("each volume must be mounted");
             (super::text(mount, "/mountPath").to_owned(), folder)
         })
         .collect()
 }
 
 impl Server {
-    /// Starts a new Pod of this Deployment, with these rights, and waits until its readiness
-    /// probe succeeds.
+    /// Starts a new Pod of this Deployment, and waits until its readiness probe succeeds. The
+    /// kubeconfig determines the rights of the server.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         Self::start_image(Image::default(), dir, deployment, kubeconfig).await
     }
 
-    /// The same with another image or address.
+    /// Starts a new Pod as [`Self::start`] does, with another program or address.
     pub async fn start_image(
         image: Image,
         dir: &Path,
         deployment: &Value,
         kubeconfig: &Path,
     ) -> Self {
+        let mut server = Self::create(image, dir, deployment, kubeconfig);
+        server.until_ready().await;
+        server
+    }
+
+    /// Starts a new Pod of this Deployment, and does not wait until it is ready.
+    pub fn start_unready(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
+        Self::create(Image::default(), dir, deployment, kubeconfig)
+    }
+
+    /// Starts a Pod and its process.
+    fn create(image: Image, dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         let spec = &deployment["spec"]["template"]["spec"];
         let pod = Pod {
             dir: dir.to_owned(),
@@ -125,12 +139,16 @@ impl Server {
             port: 0,
         };
         server.lifeline = server.child.stdin.take();
-        server.port = server.written_port().await;
-        server.ready().await;
         server
     }
 
-    /// Restarts the container on the port that the Service uses.
+    /// Waits until the server has written its port and its readiness probe succeeds.
+    pub async fn until_ready(&mut self) {
+        self.port = self.written_port().await;
+        self.ready().await;
+    }
+
+    /// Restarts the container, on the same port as before.
     pub async fn start_again(&mut self, kubeconfig: &Path) {
         let _ = std::fs::remove_file(self.pod.dir.join("port"));
         self.child = self.pod.spawn(kubeconfig, self.port);
@@ -144,17 +162,17 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends SIGTERM as a kubelet does, and waits for the end.
+    /// Sends SIGTERM, as a kubelet does, and waits until the process exits.
     pub async fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM").await;
         let grace = self.child.wait();
         let ended = tokio::time::timeout(super::DEADLINE, grace).await;
         ended
-            .expect("the server ends after SIGTERM")
-            .expect("a child can be waited for")
+            .expect("the server must exit after SIGTERM")
+            .expect("the process is a child of this one")
     }
 
-    /// Sends it this signal.
+    /// Sends a signal, such as `TERM`, to the process.
     pub async fn signal(&self, name: &str) {
         let (signal, pid) = (format!("-{name}"), self.pid().to_string());
         let sent = Command::new("kill").args([signal, pid]).status().await;
@@ -164,43 +182,50 @@ impl Server {
     /// Kills the process.
     pub async fn kill(&mut self) {
         let killed = self.child.kill().await;
-        killed.expect("a child can be killed and waited for");
+        killed.expect("the process is a child of this one");
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
-        self.child.id().expect("it has not been waited for")
+        self.child
+            .id()
+            .expect("the test uses the id of a running server only")
     }
 
-    /// The UID of its Pod.
+    /// Returns the UID of the Pod.
     pub fn uid(&self) -> Uuid {
         self.pod.uid
     }
 
-    /// The port that it listens on.
+    /// Returns the port that the server listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `https://` and where it listens.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The memory limit of the Deployment in bytes.
+    /// Returns the memory limit of the Deployment in bytes.
     pub fn memory_limit(&self) -> u64 {
         let limit = super::text(&self.pod.container, "/resources/limits/memory");
-        let mebibytes = limit.strip_suffix("Mi").expect("the limit is in Mi");
-        mebibytes.parse::<u64>().expect("a number") << 20
+        let mebibytes = limit.strip_suffix("Mi").expect("the limit must be in Mi");
+        mebibytes
+            .parse::<u64>()
+            .expect("the limit must be a number")
+            << 20
     }
 
-    /// A client without credentials that, like a kubelet, does not verify the server.
+    /// Returns the configuration of a client without credentials. Like a kubelet, it does not
+    /// verify the certificate of the server.
     pub fn stranger(&self) -> Config {
-        let mut config = Config::new(self.url().parse().expect("it is a URI"));
+        let mut config = Config::new(self.url().parse().expect("the URL is valid"));
         config.accept_invalid_certs = true;
         config
     }
 
+    /// Waits until the server has written its port to a file, and returns the port.
     async fn written_port(&mut self) -> u16 {
         let file = self.pod.dir.join("port");
         eventually("the server listens", async || {
@@ -215,7 +240,7 @@ impl Server {
         .await
     }
 
-    /// Waits for the Deployment's readiness probe.
+    /// Waits until the readiness probe of the Deployment succeeds.
     async fn ready(&mut self) {
         let path = super::text(&self.pod.container, "/readinessProbe/httpGet/path").to_owned();
         let caller = Caller::new(self.stranger());
@@ -227,7 +252,7 @@ impl Server {
             );
             let request = http::Request::get(&path)
                 .body(kube::client::Body::empty())
-                .expect("the probe's path is a path");
+                .expect("the path of the probe is valid");
             let answer = caller.try_send(request).await?;
             super::so(answer.code == 200, answer)
         })
@@ -235,16 +260,16 @@ impl Server {
     }
 }
 
-/// The last lines of the server's log.
+/// Returns the last lines of a server's log. `dir` is the folder of the server.
 pub fn tail(dir: &Path) -> String {
     let log = std::fs::read_to_string(dir.join("ifo-apiserver.log")).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
     let last = &lines[lines.len().saturating_sub(60)..];
-    format!("the server's log ends:\n{}", last.join("\n"))
+    format!("last lines of the server's log:\n{}", last.join("\n"))
 }
 
 impl Pod {
-    /// Starts the container's process. It listens on loopback, and on the Pod's address.
+    /// Starts the process of the container. It listens on loopback and on the address of the Pod.
     fn spawn(&self, kubeconfig: &Path, port: u16) -> Child {
         let Self {
             dir,
@@ -258,7 +283,8 @@ impl Pod {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
         let env = self.environment();
-        // The image's entry point is the binary. A `command` in the Deployment would replace it.
+        // The entry point of the image is the binary. If the Deployment has a `command`, its first
+        // word names the binary, so it is skipped.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
@@ -288,7 +314,7 @@ impl Pod {
             .create(true)
             .append(true)
             .open(dir.join("ifo-apiserver.log"))
-            .expect("the folder of the run is ours");
+            .expect("the folder of the server is writable");
         Command::new("/bin/sh")
             .args(["-c", UNTIL_STDIN_ENDS, "sh"])
             .arg(&image.program)
@@ -303,10 +329,10 @@ impl Pod {
             .stdout(log.try_clone().expect("a file can be opened twice"))
             .stderr(log)
             .spawn()
-            .expect("the server can be started")
+            .expect("the shell must start")
     }
 
-    /// Replaces the mount paths of Secrets by the folders that stand for them.
+    /// Replaces the mount paths of Secrets by the folders that this test uses instead.
     fn in_folders(&self, word: &str) -> String {
         let secrets = self.secrets.iter();
         secrets.fold(word.to_owned(), |word, (mount, folder)| {
@@ -314,7 +340,7 @@ impl Pod {
         })
     }
 
-    /// The container's environment.
+    /// Returns the environment variables of the container.
     fn environment(&self) -> BTreeMap<String, String> {
         let mut env = BTreeMap::new();
         for variable in self.container["env"].as_array().into_iter().flatten() {
@@ -324,7 +350,7 @@ impl Pod {
                 (Some(value), _) => expand(value, &env),
                 (None, "metadata.namespace") => self.namespace.clone(),
                 (None, "metadata.uid") => self.uid.to_string(),
-                // The server derives its advertised address from this address and its own port.
+                // The server advertises this address, with its own port, to other replicas.
                 (None, "status.podIP") => self.image.ip.to_string(),
                 (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
             };
@@ -334,20 +360,20 @@ impl Pod {
     }
 }
 
-/// The file with the token for other replicas. In a Pod, the kubelet projects it. Here it is in the
-/// folder of the kubeconfig.
+/// Returns the path of the token with which a replica authenticates to other replicas. In a Pod,
+/// the kubelet writes this token. In the tests, it is in the folder of the kubeconfig.
 pub fn peer_token(kubeconfig: &Path) -> PathBuf {
     kubeconfig.with_file_name("peer-token")
 }
 
-/// Replaces `$(NAME)` by variables, as the kubelet does.
+/// Replaces `$(NAME)` by the value of the variable, as the kubelet does.
 fn expand(word: &str, env: &BTreeMap<String, String>) -> String {
     env.iter().fold(word.to_owned(), |word, (name, value)| {
         word.replace(&format!("$({name})"), value)
     })
 }
 
-/// A kubeconfig with this token.
+/// Returns a kubeconfig with this token.
 pub fn kubeconfig(server: &str, ca: &Path, token: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",

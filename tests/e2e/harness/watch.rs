@@ -1,4 +1,5 @@
-//! Collects lines of a command or events of a watch over time.
+//! Collects the lines of a running command or the events of a watch in the background, so that
+//! tests can wait for them.
 
 use super::{Caller, DEADLINE};
 use futures::{AsyncBufReadExt as _, StreamExt as _};
@@ -11,14 +12,14 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The items so far, and true if there are no more.
+/// The items that have been received so far. `ended` is true if no more items follow.
 #[derive(Debug)]
 struct Seen<T> {
     items: Vec<T>,
     ended: bool,
 }
 
-/// A source that is read as long as this value exists.
+/// A command or a watch whose items are collected until this value is dropped.
 #[derive(Debug)]
 pub struct Collected<T> {
     what: String,
@@ -27,10 +28,10 @@ pub struct Collected<T> {
     child: Option<Child>,
 }
 
-/// Lines of a running kubectl.
+/// The lines that a running kubectl prints.
 pub type Lines = Collected<String>;
 
-/// Events of a watch, each `{"type": …, "object": …}`.
+/// The events of a watch. Each has the form `{"type": …, "object": …}`.
 pub type Events = Collected<Value>;
 
 impl<T> Drop for Collected<T> {
@@ -40,7 +41,7 @@ impl<T> Drop for Collected<T> {
 }
 
 impl<T: std::fmt::Debug> Collected<T> {
-    /// Waits until `find` returns a result for the items so far.
+    /// Waits until `find` returns a value for the items so far, and returns the value.
     pub async fn until<R>(&mut self, what: &str, mut find: impl FnMut(&[T]) -> Option<R>) -> R {
         let waited = tokio::time::timeout(DEADLINE, async {
             loop {
@@ -53,7 +54,7 @@ impl<T: std::fmt::Debug> Collected<T> {
                         return None;
                     }
                 }
-                // The sender may have ended after its last item.
+                // The source has ended. It may have sent items after the last check.
                 if self.seen.changed().await.is_err() {
                     return find(&self.seen.borrow().items);
                 }
@@ -61,7 +62,11 @@ impl<T: std::fmt::Debug> Collected<T> {
         });
         match waited.await {
             Ok(Some(found)) => found,
-            Ok(None) => panic!("{} ended before: {what}; {}", self.what, self.summary()),
+            Ok(None) => panic!(
+                "{} ended before this: {what}; {}",
+                self.what,
+                self.summary()
+            ),
             Err(_) => panic!(
                 "{}: not within {} s: {what}; {}",
                 self.what,
@@ -71,18 +76,18 @@ impl<T: std::fmt::Debug> Collected<T> {
         }
     }
 
-    /// Applies `find` to the items so far.
+    /// Applies `find` to the items so far, without waiting.
     pub fn now<R>(&self, find: impl FnOnce(&[T]) -> R) -> R {
         find(&self.seen.borrow().items)
     }
 
-    /// Waits for the end of the source.
+    /// Waits until the command or the watch has ended.
     pub async fn ended(&mut self) {
         let end = self.seen.wait_for(|seen| seen.ended);
         let waited = tokio::time::timeout(DEADLINE, end).await;
         assert!(waited.is_ok(), "{} does not end", self.what);
         if let Some(child) = &mut self.child {
-            // The command has closed its output. Its exit status does not matter.
+            // The command has closed its output, so it exits. Its exit status does not matter.
             let _ = child.wait().await;
         }
     }
@@ -107,7 +112,7 @@ impl Lines {
             .kill_on_drop(true)
             .spawn()
             .expect("kubectl can be started");
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("standard output is piped");
         let (sender, seen) = channel();
         let reader = tokio::spawn(async move {
             let mut lines = BufReader::new(stdout).lines();
@@ -126,13 +131,13 @@ impl Lines {
 }
 
 impl Events {
-    /// Watches a path, whose query must contain `watch=1`. Returns when the server has accepted the
-    /// watch. The error is its refusal.
+    /// Starts a watch. The query of `path` must contain `watch=1`. Returns when the server has
+    /// accepted the watch, or an error if it refuses the watch.
     pub async fn of(caller: &Caller, path: &str) -> Result<Self, String> {
         Self::with(caller, path, &[]).await
     }
 
-    /// The same as [`Self::of`], with additional headers.
+    /// Starts a watch as [`Self::of`] does, with additional headers.
     pub async fn with(
         caller: &Caller,
         path: &str,

@@ -1,4 +1,5 @@
-//! A control plane on which `deploy/` is installed, with the server under test.
+//! The shared environment of the end-to-end tests: a control plane, the installed manifests of
+//! `deploy/`, and the server under test. Also helpers to create objects and to wait for operations.
 
 use super::control_plane::ControlPlane;
 use super::relay::Relay;
@@ -18,8 +19,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-/// The folders that are installed for all tests: those of the README, with the right to read common
-/// targets instead of the rule packs.
+/// The folders that are installed for all tests. They are those of the README, without the rule
+/// sets. `deploy/targets-default` gives the server the right to watch common resources.
 pub const FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
@@ -27,17 +28,18 @@ pub const FOLDERS: [&str; 4] = [
     "apiservice",
 ];
 
-/// The audience of the tokens with which replicas authenticate to each other, as in `deploy/`.
+/// The audience of the tokens with which replicas authenticate to each other. The Deployment in
+/// `deploy/` has the same.
 const PEERS: &str = "ifo-apiserver";
 
 /// The shared environment of the tests.
 pub struct World {
     pub control_plane: ControlPlane,
-    /// A client through kube-apiserver, as a member of system:masters.
+    /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
     /// The server under test. A test that stops it must run alone.
     pub server: Mutex<Server>,
-    /// The address of the server, for tests that do not lock it.
+    /// The URL of the server, for tests that do not lock `server`.
     pub server_url: String,
     config: Config,
     /// The kubeconfig of the server under test.
@@ -45,8 +47,8 @@ pub struct World {
 }
 
 impl World {
-    /// Starts everything. The error is the reason for which this machine cannot run a control
-    /// plane.
+    /// Starts the control plane and the server. Returns an error with the reason if this machine
+    /// cannot run a control plane.
     pub async fn start() -> Result<Self, String> {
         let control_plane = ControlPlane::start("shared").await?;
         let (config, admin) = administrator(&control_plane).await;
@@ -87,14 +89,14 @@ impl World {
         Ok(world)
     }
 
-    /// Waits until kube-apiserver returns operations.
+    /// Waits until the kube-apiserver returns operations, and lists them in its discovery.
     pub async fn served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
             so(answer.code == 200, answer)
         })
         .await;
-        // kubectl's names for the resources.
+        // kubectl gets the names of the resources from this document.
         eventually("operations are in discovery", async || {
             let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             let answer = self.admin.get_with("/apis", &[("Accept", accept)]).await;
@@ -107,9 +109,9 @@ impl World {
         .await;
     }
 
-    /// Repairs the world after a test that ran alone and may have failed.
+    /// Starts what a test has stopped: the kube-apiserver and the server.
     pub async fn recover(&self) {
-        // The command fails if the server is running already, which is fine.
+        // The command fails if the kube-apiserver is running already. This is fine.
         let _ = self.control_plane.command("start kube-apiserver").await;
         let mut server = self.server.lock().await;
         if !server.is_running() {
@@ -119,12 +121,12 @@ impl World {
         self.served().await;
     }
 
-    /// The last lines of the server's log.
+    /// Returns the last lines of the server's log.
     pub fn log_tail(&self) -> String {
         server::tail(&self.control_plane.state.dir)
     }
 
-    /// Creates a namespace for one test.
+    /// Creates a namespace for one test. Its name is the prefix and a number.
     pub async fn namespace(&self, prefix: &str) -> &'static str {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{prefix}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -132,30 +134,32 @@ impl World {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
         });
         self.admin.post("/api/v1/namespaces", &namespace).await.ok();
-        // Namespaces are not deleted, because there are only a few per run.
+        // The leaked memory is small, because there are only a few namespaces.
         name.leak()
     }
 
-    /// A user with only the group system:authenticated.
+    /// Returns a client of the kube-apiserver whose user is only in the group system:authenticated.
     pub fn user(&self, name: &str) -> Caller {
         let mut config = self.config.clone();
         config.auth_info.impersonate = Some(name.to_owned());
         Caller::new(config)
     }
 
-    /// A client that connects to the server directly, as kube-apiserver does.
+    /// Returns a client that connects to the server directly, as the kube-apiserver does.
     pub fn front_proxy(&self) -> Caller {
         self.front_proxy_of(self.direct())
     }
 
-    /// The same for any server under test.
+    /// Returns a client that connects to the server of this configuration, as the kube-apiserver
+    /// does.
     pub fn front_proxy_of(&self, config: Config) -> Caller {
         front_proxy(&self.control_plane, config)
     }
 
-    /// A client for the server without kube-apiserver.
+    /// Returns the configuration of a client that connects to the server directly, without
+    /// credentials.
     pub fn direct(&self) -> Config {
-        let mut config = Config::new(self.server_url.parse().expect("it is a URI"));
+        let mut config = Config::new(self.server_url.parse().expect("the URL is valid"));
         config.accept_invalid_certs = true;
         config
     }
@@ -165,7 +169,7 @@ impl World {
         self.admin.post(&kind.path(namespace), object).await.ok()
     }
 
-    /// Creates a machine with this status.
+    /// Creates a VirtualMachine whose `printableStatus` is `status`.
     pub async fn machine(&self, namespace: &str, name: &str, status: &str) -> Value {
         let machine = json!({
             "apiVersion": VM.api_version, "kind": VM.kind,
@@ -175,7 +179,7 @@ impl World {
         self.create(&VM, Some(namespace), &machine).await
     }
 
-    /// Changes the status of a machine.
+    /// Changes the `printableStatus` of a VirtualMachine.
     pub async fn set_status(&self, namespace: &str, name: &str, status: &str) -> Value {
         let patch = json!({"status": {"printableStatus": status}});
         let path = format!("{}/{name}", VM.path(Some(namespace)));
@@ -195,15 +199,15 @@ impl World {
         self.admin.merge(&path, &patch).await.ok()
     }
 
-    /// Installs a definition of `tests/e2e/fixtures` and waits until `kind` is served.
+    /// Installs a CRD from `tests/e2e/fixtures`, and waits until its kind is served.
     pub async fn install(&self, definition: &str, kind: &Kind) {
         let file = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/e2e/fixtures")
             .join(definition);
-        let file = file.to_str().expect("the repository's path is UTF-8");
+        let file = file.to_str().expect("the path of the repository is UTF-8");
         self.kubectl(&["apply", "-f", file])
             .await
-            .expect("the definition is valid");
+            .expect("the CRD must be valid");
         eventually(&format!("{} are served", kind.plural), async || {
             let answer = self.admin.get(&kind.path(None)).await;
             so(answer.code == 200, answer)
@@ -211,14 +215,14 @@ impl World {
         .await;
     }
 
-    /// Reads the shipped rule set for this target from this folder. It is restricted to one
-    /// namespace, and named after it.
+    /// Returns the shipped rule set that watches `target`, from a folder of this repository. Its
+    /// name is replaced by `namespace`, and it is restricted to this namespace.
     pub async fn shipped(&self, folder: &str, target: &Kind, namespace: &str) -> Value {
         let shipped = self.kustomize(folder).await;
         let mut rules = shipped
             .into_iter()
             .find(|it| it["spec"]["target"]["resource"] == target.plural)
-            .unwrap_or_else(|| panic!("rules for {} ship in {folder}", target.plural));
+            .unwrap_or_else(|| panic!("{folder} must have a rule set for {}", target.plural));
         rules["metadata"]["name"] = json!(namespace);
         rules["spec"]["namespaces"] = json!([namespace]);
         rules
@@ -233,7 +237,7 @@ impl World {
         .await
     }
 
-    /// Waits until a rule set fulfills a condition.
+    /// Waits until a rule set fulfils a condition. `what` describes it in the error message.
     pub async fn rule_set_until(
         &self,
         name: &str,
@@ -249,31 +253,32 @@ impl World {
         .await
     }
 
-    /// All operations of a namespace.
+    /// Lists all operations of a namespace.
     pub async fn operations(&self, namespace: &str) -> Vec<Value> {
         let list = self.admin.get(&OPERATION.path(Some(namespace))).await;
         items(list)
     }
 
-    /// Waits until the operations of a namespace are these, as (subject, operation) sorted by name,
-    /// and no watch gap is open. Returns them.
+    /// Waits until the operations of a namespace are exactly these, and returns them. `want` has
+    /// the subject and the name of each operation, sorted by the names of the objects. During a
+    /// watch gap (an interruption of the server's watch), it waits for the end of the gap.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
             let found: Vec<(&str, &str)> = operations.iter().map(names).collect();
             so(found == want, &found)?;
-            so(!operations.iter().any(is_in_gap), "a watch gap")?;
+            so(!operations.iter().any(is_in_gap), "there is a watch gap")?;
             Ok(operations)
         })
         .await
     }
 
-    /// Watches the operations of a namespace.
+    /// Starts a watch of the operations in a namespace.
     pub async fn watch(&self, namespace: &str) -> Events {
         let path = format!("{}?watch=1", OPERATION.path(Some(namespace)));
         Events::of(&self.admin, &path)
             .await
-            .expect("an administrator may watch")
+            .expect("an administrator must be allowed to watch")
     }
 
     /// Applies objects as `kubectl apply` does.
@@ -281,28 +286,28 @@ impl World {
         apply(&self.control_plane.state.kubectl, manifests).await;
     }
 
-    /// A kubeconfig, in this file, for a ServiceAccount.
+    /// Writes a kubeconfig for a ServiceAccount to this file.
     pub async fn kubeconfig_of(&self, namespace: &str, account: &str, file: &Path) {
         kubeconfig_of(&self.control_plane, &self.admin, (namespace, account), file).await;
     }
 
-    /// Runs kubectl to its end. Returns its output, and fails if it fails.
+    /// Runs kubectl until it exits. Returns its output, or an error if kubectl fails.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
         kubectl(&self.control_plane.state.kubectl, args, None).await
     }
 
-    /// Starts a kubectl that continues, such as one with `-w`.
+    /// Starts a kubectl that does not exit by itself, such as one with `-w`.
     pub fn kubectl_watch(&self, args: &[&str]) -> Lines {
         Lines::of(&self.control_plane.state.kubectl, args)
     }
 
-    /// Renders a folder of this repository as `kubectl apply -k` does.
+    /// Returns the objects of a kustomization in this repository.
     pub async fn kustomize(&self, folder: &str) -> Vec<Value> {
         kustomize(&self.control_plane.state.kubectl, folder).await
     }
 }
 
-/// The manifests that a test applies itself, after all others.
+/// The manifests that [`install`] does not apply, because a test changes them first.
 #[derive(Debug)]
 pub struct Installed {
     pub deployment: Value,
@@ -310,7 +315,7 @@ pub struct Installed {
     pub registration: Vec<Value>,
 }
 
-/// Installs these folders and the kinds of the tests' subjects.
+/// Installs these folders of manifests, and the CRDs of the kinds that the tests use.
 pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installed {
     let program = &control_plane.state.kubectl;
     let mut manifests = Vec::new();
@@ -318,7 +323,7 @@ pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installe
         manifests.extend(kustomize(program, folder).await);
     }
     let deployment = manifests.iter().find(|it| it["kind"] == "Deployment");
-    let deployment = deployment.expect("deploy/ has a Deployment").clone();
+    let deployment = deployment.expect("deploy/ must have a Deployment").clone();
     let (registration, others): (Vec<Value>, Vec<Value>) = manifests
         .into_iter()
         .filter(|it| it["kind"] != "Deployment")
@@ -331,8 +336,9 @@ pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installe
     }
 }
 
-/// Registers a server on loopback. A Service of type ExternalName leads kube-apiserver to it, with
-/// the port in the APIService.
+/// Registers a server that listens on a loopback address. The Service gets the type ExternalName
+/// and the name `localhost`, and the APIService gets the port, so the kube-apiserver connects to
+/// the server.
 pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>, port: u16) {
     for manifest in &mut registration {
         if manifest["kind"] == "Service" {
@@ -347,7 +353,8 @@ pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>
     apply(&control_plane.state.kubectl, &registration).await;
 }
 
-/// A client that connects to a server as kube-apiserver does.
+/// Returns a client that connects to a server as the kube-apiserver does: with the client
+/// certificate of the front proxy.
 pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
     let state = &control_plane.state;
     config.auth_info.client_certificate = Some(state.request_header_client_certificate.clone());
@@ -355,21 +362,20 @@ pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
     Caller::new(config)
 }
 
-/// The interval at which the connections of the server to kube-apiserver break: the seconds in
-/// `IFO_E2E_GAPS`.
+/// Returns the interval at which the connections of the server to the kube-apiserver are
+/// interrupted, from the variable `IFO_E2E_GAPS`.
 fn gaps() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
     let seconds = seconds
         .parse()
-        .expect("IFO_E2E_GAPS is a number of seconds");
+        .expect("IFO_E2E_GAPS must be a number of seconds");
     Some(Duration::from_secs(seconds))
 }
 
-/// The writes, reviews, lists and watches of the server's ServiceAccount so far, as lines of the
-/// audit log.
+/// Returns the requests of the server's ServiceAccount so far, as events of the audit log.
 pub fn audited(world: &World) -> Vec<Value> {
     let log = &world.control_plane.state.audit_log;
-    let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
+    let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     log.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|event| {
@@ -378,19 +384,19 @@ pub fn audited(world: &World) -> Vec<Value> {
         .collect()
 }
 
-/// A member of system:masters.
+/// Returns the configuration and the client of a member of system:masters.
 pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
-    // The TLS provider of all clients in this process.
+    // All clients in this process use this TLS provider. Further calls fail, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(&control_plane.state.kubeconfig);
-    let kubeconfig = kubeconfig.expect("a kubeconfig");
+    let kubeconfig = kubeconfig.expect("the control plane writes a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let config = config.expect("a usable kubeconfig");
+    let config = config.expect("the kubeconfig is valid");
     (config.clone(), Caller::new(config))
 }
 
-/// Writes a kubeconfig for a ServiceAccount (namespace and name) to this file, and the token for
-/// other replicas next to it.
+/// Writes a kubeconfig for a ServiceAccount to this file. `account` is its namespace and its name.
+/// Next to the file, it writes the token for other replicas.
 pub async fn kubeconfig_of(
     control_plane: &ControlPlane,
     admin: &Caller,
@@ -401,7 +407,8 @@ pub async fn kubeconfig_of(
     credentials(control_plane, url, admin, account, file).await;
 }
 
-/// The same for a kube-apiserver at this URL, which may be that of a relay.
+/// Does the same as [`kubeconfig_of`], for a kube-apiserver at this URL. It can be the URL of a
+/// relay.
 pub async fn credentials(
     control_plane: &ControlPlane,
     url: &str,
@@ -411,13 +418,13 @@ pub async fn credentials(
 ) {
     let token = token(admin, account, &[]).await;
     let content = server::kubeconfig(url, &control_plane.state.client_ca, &token);
-    std::fs::write(file, content.to_string()).expect("the run's folder is ours");
+    std::fs::write(file, content.to_string()).expect("the folder is writable");
     let token = self::token(admin, account, &[PEERS]).await;
-    std::fs::write(server::peer_token(file), token).expect("the run's folder is ours");
+    std::fs::write(server::peer_token(file), token).expect("the folder is writable");
 }
 
-/// Creates a token for a ServiceAccount that is valid for the whole run. Without an audience, it is
-/// for the kube-apiserver.
+/// Creates a token for a ServiceAccount. It is valid for a day. Without audiences, it is valid at
+/// the kube-apiserver.
 async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&str]) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let request = json!({
@@ -428,15 +435,15 @@ async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&st
     text(&answer, "/status/token").to_owned()
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 fn items(list: Answer) -> Vec<Value> {
     match list.ok()["items"].take() {
         Value::Array(items) => items,
-        other => panic!("a list without items: {other}"),
+        other => panic!("the list has no items: {other}"),
     }
 }
 
-/// Subject and operation.
+/// Returns the name of the subject and the name of the operation.
 fn names(operation: &Value) -> (&str, &str) {
     (
         text(operation, "/spec/subject/name"),
@@ -444,7 +451,7 @@ fn names(operation: &Value) -> (&str, &str) {
     )
 }
 
-/// The cells of a line that kubectl prints.
+/// Splits a line that kubectl prints into its cells.
 pub fn columns(line: &str) -> Vec<&str> {
     line.split("  ")
         .map(str::trim)
@@ -454,10 +461,12 @@ pub fn columns(line: &str) -> Vec<&str> {
 
 async fn kustomize(program: &Path, folder: &str) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let folder = folder.to_str().expect("the repository's path is UTF-8");
+    let folder = folder
+        .to_str()
+        .expect("the path of the repository is UTF-8");
     let yaml = kubectl(program, &["kustomize", folder], None)
         .await
-        .expect("the folder is a kustomization");
+        .expect("the folder must be a kustomization");
     serde_saphyr::from_multiple(&yaml).expect("kubectl prints YAML")
 }
 
@@ -467,13 +476,13 @@ async fn apply(program: &Path, manifests: &[Value]) {
         .map(Value::to_string)
         .collect::<Vec<_>>()
         .join("\n---\n");
-    // Later objects need the CRDs.
     kubectl(program, &["apply", "-f", "-"], Some(input))
         .await
-        .expect("the manifests can be applied");
+        .expect("the manifests must be valid");
 }
 
-/// Runs kubectl to its end. Returns its output, and fails if it fails.
+/// Runs kubectl until it exits, with `input` as its standard input. Returns its output, or an error
+/// if kubectl fails.
 pub async fn kubectl(
     program: &Path,
     args: &[&str],
@@ -486,17 +495,17 @@ pub async fn kubectl(
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .expect("kubectl can be started");
-    let mut stdin = child.stdin.take().expect("it is piped");
+        .expect("kubectl must start");
+    let mut stdin = child.stdin.take().expect("standard input is piped");
     if let Some(input) = input {
-        // If kubectl does not read its input to the end, its standard error has the reason.
+        // The write fails if kubectl exits early. Its standard error then has the reason.
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     drop(stdin);
     let output = tokio::time::timeout(super::DEADLINE, child.wait_with_output())
         .await
-        .unwrap_or_else(|_| panic!("kubectl {} does not end", args.join(" ")))
-        .expect("a child can be waited for");
+        .unwrap_or_else(|_| panic!("kubectl {} did not exit", args.join(" ")))
+        .expect("kubectl is a child of this process");
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() {

@@ -1,8 +1,8 @@
-//! Tests with hundreds of connections of a user with a valid client certificate. Each test has its
-//! own server.
+//! Tests of a user who opens hundreds of connections with a valid client certificate. The server
+//! must still serve other users, probes and the front proxy. Each test starts its own server.
 
-use super::UNWRITTEN;
-use super::wire::{Way, Wire};
+use super::WITHOUT_PERSISTENCE;
+use super::http2_client::{RawConnection, RawConnector};
 use crate::access::client_certificate;
 use crate::harness::{Caller, OPERATION, World, alone};
 use crate::persistence::Persisting;
@@ -12,17 +12,17 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of connections, far above the limit.
+/// Number of connections that each of the two flooding tasks keeps open. It is far above the limit.
 const CONNECTIONS: usize = 400;
-/// A user without rights.
+/// A user without rights, who floods the server.
 const EVE: &str = "hostile-eve";
-/// A user who may list and watch.
+/// A user who may list and watch, and who floods the server with watches.
 const READER: &str = "hostile-watcher";
-/// A user who is no administrator and must be served.
+/// Another user, who may list and watch. The server must serve him during a flood.
 const BOB: &str = "hostile-bob";
 
-/// Gives these users the right to read everything.
-async fn let_read(world: &World, users: &[&str]) {
+/// Gives these users the ClusterRole `view`.
+async fn grant_view(world: &World, users: &[&str]) {
     let subjects: Vec<_> = users
         .iter()
         .map(|name| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}))
@@ -38,7 +38,7 @@ async fn let_read(world: &World, users: &[&str]) {
     world.apply(&[binding]).await;
 }
 
-/// A client with a client certificate of the cluster.
+/// Returns a client of the server with a client certificate that the cluster's CA has issued.
 fn holder(world: &World, mut direct: Config, name: &str, group: &str) -> Caller {
     let (certificate, key) = client_certificate(world, name, group);
     direct.auth_info.client_certificate_data = Some(openssl::base64::encode_block(&certificate));
@@ -46,8 +46,9 @@ fn holder(world: &World, mut direct: Config, name: &str, group: &str) -> Caller 
     Caller::new(direct)
 }
 
-/// The clients that must be served, each on a new connection.
-async fn others_are_served(world: &World, direct: &Config) {
+/// Asserts that the server answers probes, the front proxy, an administrator and another user. Each
+/// request uses a new connection.
+async fn assert_others_are_served(world: &World, direct: &Config) {
     let stranger = || Caller::new(direct.clone());
     for path in ["/livez", "/readyz", "/healthz"] {
         stranger().get(path).await.ok();
@@ -65,70 +66,72 @@ async fn others_are_served(world: &World, direct: &Config) {
     bob.get(&path).await.ok();
 }
 
-/// Opens connections one after the other from four addresses, with one request each, until the task
-/// is aborted. Keeps at most `open` of them open.
-async fn flood(way: Arc<Way>, path: String, opened: Arc<AtomicUsize>) {
-    let mut wires: Vec<Wire> = Vec::new();
+/// Opens connections from four addresses, one after the other, until the task is aborted. Sends one
+/// request for `path` on each connection. When more than [`CONNECTIONS`] are open, it closes the
+/// oldest. `attempts` counts the attempts to connect.
+async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicUsize>) {
+    let mut open: Vec<RawConnection> = Vec::new();
     loop {
-        let number = opened.fetch_add(1, Ordering::Relaxed);
-        let last = u8::try_from(number % 4).expect("it is small") + 1;
+        let number = attempts.fetch_add(1, Ordering::Relaxed);
+        let last = u8::try_from(number % 4).expect("the number is below 4") + 1;
         // The server may refuse the connection.
-        if let Ok(mut wire) = way.connect_from([127, 0, 0, last], 65_535).await {
-            wire.get(&path, &[]);
-            let _ = wire.send().await;
-            wires.push(wire);
+        if let Ok(mut connection) = connector.connect_from([127, 0, 0, last], 65_535).await {
+            connection.get(&path, &[]);
+            let _ = connection.send().await;
+            open.push(connection);
         }
-        if wires.len() > CONNECTIONS {
-            wires.remove(0);
+        if open.len() > CONNECTIONS {
+            open.remove(0);
         }
     }
 }
 
-/// Floods a server with connections of this user, each with a request for `path`.
-fn flooded(user: &'static str, path: &str) {
+/// Floods a server with connections of this user, with a request for `path` on each. Asserts that
+/// other clients are served during the flood, and that the watch of another user stays open.
+fn others_are_served_during_flood(user: &'static str, path: &str) {
     alone(async |world| {
-        let target = Persisting::start(world, &UNWRITTEN).await;
-        let_read(world, &[READER, BOB]).await;
+        let target = Persisting::start(world, &WITHOUT_PERSISTENCE).await;
+        grant_view(world, &[READER, BOB]).await;
         let direct = target.server.stranger();
         let (certificate, key) = client_certificate(world, user, "people");
-        let way = Way::presenting(world, &target.server, &certificate, &key).await;
-        let way = Arc::new(way);
-        let opened = Arc::new(AtomicUsize::new(0));
-        // An older connection that is in use.
+        let connector = RawConnector::presenting(world, &target.server, &certificate, &key).await;
+        let connector = Arc::new(connector);
+        let attempts = Arc::new(AtomicUsize::new(0));
+        // Another user has opened a watch before the flood.
         let bob = holder(world, direct.clone(), BOB, "people");
         let watch = format!("{}?watch=1", OPERATION.path(None));
         let request = http::Request::get(watch).body(Vec::new());
         let mut events = bob
             .client
-            .request_stream(request.expect("a request"))
+            .request_stream(request.expect("the request is valid"))
             .await
-            .expect("the watch begins");
+            .expect("the user must be allowed to watch");
         let floods: Vec<_> = (0..2)
-            .map(|_| tokio::spawn(flood(way.clone(), path.to_owned(), opened.clone())))
+            .map(|_| tokio::spawn(flood(connector.clone(), path.to_owned(), attempts.clone())))
             .collect();
         let mut rounds = 0;
-        while opened.load(Ordering::Relaxed) < 2 * CONNECTIONS || rounds < 5 {
-            others_are_served(world, &direct).await;
+        while attempts.load(Ordering::Relaxed) < 2 * CONNECTIONS || rounds < 5 {
+            assert_others_are_served(world, &direct).await;
             rounds += 1;
         }
         for flood in &floods {
-            assert!(!flood.is_finished(), "the server answers its connections");
+            assert!(!flood.is_finished(), "a flooding task has panicked");
             flood.abort();
         }
         let mut buffer = [0; 4096];
         while let Some(read) = events.read(&mut buffer).now_or_never() {
-            let open = read.is_ok_and(|read| read > 0);
-            assert!(open, "another user's watch was closed");
+            let is_open = read.is_ok_and(|read| read > 0);
+            assert!(is_open, "the watch of another user was closed");
         }
     });
 }
 
 #[test]
 fn many_connections_of_one_user_do_not_block_others() {
-    flooded(EVE, "/version");
+    others_are_served_during_flood(EVE, "/version");
 }
 
 #[test]
 fn many_watches_of_one_user_do_not_block_others() {
-    flooded(READER, &format!("{}?watch=1", OPERATION.path(None)));
+    others_are_served_during_flood(READER, &format!("{}?watch=1", OPERATION.path(None)));
 }

@@ -1,5 +1,5 @@
-//! HTTP/2 frames for requests that no client library would send. Input: requests. Output: the
-//! counted answers, without their bodies.
+//! A minimal HTTP/2 client for the hostile tests. It writes frames itself, because client libraries
+//! do not send such sequences of requests. It counts the answers, but does not keep them.
 
 use crate::harness::{DEADLINE, Server, World, text};
 use base64::Engine as _;
@@ -17,10 +17,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest size of a frame without negotiation (RFC 9113, 4.2).
+/// Largest size of a frame in bytes, unless a larger one is negotiated (RFC 9113, 4.2).
 const MAX_FRAME: usize = 16 << 10;
 
-// Types of frames and their flags (RFC 9113, 6).
+// The types of frames, and their flags (RFC 9113, 6).
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -33,32 +33,34 @@ const END_HEADERS: u8 = 4;
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const CANCEL: u32 = 8;
-/// The error code of a GOAWAY to a client that misbehaves (ENHANCE_YOUR_CALM).
+/// The error code in the GOAWAY frame that a server sends to a client that misbehaves.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// The counted answers so far.
+/// What a connection has received so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Answers that have begun.
+    /// Number of answers whose headers have arrived.
     pub heads: usize,
-    /// Answers to PING.
+    /// Number of answers to PING frames.
     pub pongs: usize,
-    /// The error code of the server's GOAWAY.
-    pub goodbye: Option<u32>,
+    /// The error code of the GOAWAY frame, if the server has sent one.
+    pub goaway: Option<u32>,
     pub closed: bool,
 }
 
-/// The settings of connections to one server, with a certificate of kube-apiserver or without.
-pub struct Way {
+/// Opens connections to one server, with a client certificate or without.
+pub struct RawConnector {
     tls: TlsConnector,
     name: ServerName<'static>,
     port: u16,
 }
 
-impl Way {
+impl RawConnector {
+    /// Creates a connector. With `front_proxy`, it presents the client certificate of the
+    /// kube-apiserver. Otherwise it presents no certificate.
     pub async fn to(world: &World, server: &Server, front_proxy: bool) -> Self {
         let state = &world.control_plane.state;
-        let read = |path: &str| std::fs::read(path).expect("the control plane has written it");
+        let read = |path: &str| std::fs::read(path).expect("the control plane writes this file");
         let identity = front_proxy.then(|| {
             let certificate = read(&state.request_header_client_certificate);
             (certificate, read(&state.request_header_client_key))
@@ -66,7 +68,8 @@ impl Way {
         Self::with(world, server, identity.as_ref().map(|(c, k)| (&**c, &**k))).await
     }
 
-    /// Uses this certificate and its key, as PEM.
+    /// Creates a connector that presents this client certificate. The certificate and its key are
+    /// PEM.
     pub async fn presenting(
         world: &World,
         server: &Server,
@@ -81,15 +84,17 @@ impl Way {
         let registration = world.admin.get(path).await.ok();
         let bundle = STANDARD.decode(text(&registration, "/spec/caBundle"));
         let mut roots = RootCertStore::empty();
-        for root in CertificateDer::pem_slice_iter(&bundle.expect("base64")) {
-            roots.add(root.expect("PEM")).expect("a CA");
+        for root in CertificateDer::pem_slice_iter(&bundle.expect("caBundle is base64")) {
+            let root = root.expect("caBundle contains PEM");
+            roots.add(root).expect("caBundle contains a CA");
         }
         let tls = ClientConfig::builder().with_root_certificates(roots);
         let mut tls = if let Some((certificate, key)) = identity {
-            let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
+            let certificate =
+                CertificateDer::from_pem_slice(certificate).expect("the certificate is PEM");
             let key = PrivateKeyDer::from_pem_slice(key);
-            tls.with_client_auth_cert(vec![certificate], key.expect("a key"))
-                .expect("they belong together")
+            tls.with_client_auth_cert(vec![certificate], key.expect("the key is PEM"))
+                .expect("the key belongs to the certificate")
         } else {
             tls.with_no_client_auth()
         };
@@ -102,19 +107,20 @@ impl Way {
         );
         Self {
             tls: TlsConnector::from(Arc::new(tls)),
-            name: name.try_into().expect("a DNS name"),
+            name: name.try_into().expect("the Service has a DNS name"),
             port: server.port(),
         }
     }
 
-    /// Connects with this flow-control window for the body of each answer.
-    pub async fn connect(&self, window: u32) -> Wire {
+    /// Opens a connection. `window` is the number of bytes of a body that the server may send
+    /// before the client allows more (the flow-control window). This client never allows more.
+    pub async fn connect(&self, window: u32) -> RawConnection {
         let wire = self.connect_from([127, 0, 0, 1], window).await;
-        wire.expect("a server, and TLS")
+        wire.expect("the server must accept the connection")
     }
 
-    /// The same from this address.
-    pub async fn connect_from(&self, address: [u8; 4], window: u32) -> io::Result<Wire> {
+    /// Opens a connection as [`Self::connect`] does, from this address.
+    pub async fn connect_from(&self, address: [u8; 4], window: u32) -> io::Result<RawConnection> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((address, 0).into())?;
         let stream = socket.connect(([127, 0, 0, 1], self.port).into()).await?;
@@ -123,18 +129,19 @@ impl Way {
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend(window.to_be_bytes());
         frame(&mut preface, SETTINGS, 0, 0, &settings);
-        // These frames must be the first ones, so they are sent before anything is read.
+        // The task below also writes frames. The preface must be the first bytes of a connection,
+        // so it is sent before the task starts.
         stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
         let (seen, sees) = watch::channel(Seen::default());
         let answering = Arc::clone(&writer);
         let reading = tokio::spawn(async move {
-            // The task ends with the connection.
+            // An error means that the connection was closed.
             let _ = read(reader, &answering, &seen).await;
             seen.send_modify(|seen| seen.closed = true);
         });
-        Ok(Wire {
+        Ok(RawConnection {
             writer,
             seen: sees,
             reading,
@@ -144,22 +151,23 @@ impl Way {
     }
 }
 
-/// One connection.
-pub struct Wire {
+/// One connection. Dropping it closes it.
+pub struct RawConnection {
     writer: Arc<Mutex<WriteHalf<TlsStream<TcpStream>>>>,
     seen: watch::Receiver<Seen>,
     reading: JoinHandle<()>,
     next: u32,
-    /// Bytes that are not sent yet.
+    /// Bytes that have not been sent yet.
     block: Vec<u8>,
 }
 
-impl Wire {
-    /// Adds a GET to the bytes to send.
+impl RawConnection {
+    /// Adds a GET request to the bytes to send. Returns its stream number.
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
-        // :method GET and :scheme https (RFC 7541, appendix A).
+        // `:method: GET` and `:scheme: https` are entries of the static table (RFC 7541, appendix
+        // A).
         let mut fields = vec![0x82, 0x87];
-        // :authority and :path, with their indexes in that table.
+        // The names `:authority` and `:path` have the indexes 1 and 4 in this table.
         for (name, value) in [(1, "localhost"), (4, path)] {
             fields.push(name);
             literal(&mut fields, value);
@@ -183,7 +191,7 @@ impl Wire {
         stream
     }
 
-    /// Adds the end of a request to the bytes to send.
+    /// Adds a RST_STREAM frame, which cancels a request, to the bytes to send.
     pub fn reset(&mut self, stream: u32) {
         frame(
             &mut self.block,
@@ -194,12 +202,12 @@ impl Wire {
         );
     }
 
-    /// Adds a PING to the bytes to send.
+    /// Adds a PING frame to the bytes to send.
     pub fn ping(&mut self) {
         frame(&mut self.block, PING, 0, 0, &[0; 8]);
     }
 
-    /// Sends all bytes together.
+    /// Sends all bytes that have been added.
     pub async fn send(&mut self) -> io::Result<()> {
         let block = std::mem::take(&mut self.block);
         let mut writer = self.writer.lock().await;
@@ -207,12 +215,13 @@ impl Wire {
         writer.flush().await
     }
 
-    /// The answers so far.
+    /// Returns what has been received so far.
     pub fn seen(&self) -> Seen {
         self.seen.borrow().clone()
     }
 
-    /// Waits until the answers fulfill a condition.
+    /// Waits until the received answers fulfil a condition. `what` describes it in the error
+    /// message.
     pub async fn until(&mut self, what: &str, enough: impl Fn(&Seen) -> bool) {
         let there = tokio::time::timeout(DEADLINE, self.seen.wait_for(|seen| enough(seen)));
         let there = there.await.map(|there| there.is_ok());
@@ -220,13 +229,14 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for RawConnection {
     fn drop(&mut self) {
         self.reading.abort();
     }
 }
 
-/// Reads frames until the connection ends.
+/// Reads and counts frames until the connection is closed. Answers SETTINGS and PING frames of the
+/// server.
 async fn read(
     mut reader: ReadHalf<TlsStream<TcpStream>>,
     writer: &Mutex<WriteHalf<TlsStream<TcpStream>>>,
@@ -243,8 +253,8 @@ async fn read(
         match kind {
             HEADERS => seen.send_modify(|seen| seen.heads += 1),
             GOAWAY => {
-                let code = payload[4..8].try_into().expect("four bytes");
-                seen.send_modify(|seen| seen.goodbye = Some(u32::from_be_bytes(code)));
+                let code = payload[4..8].try_into().expect("the slice has four bytes");
+                seen.send_modify(|seen| seen.goaway = Some(u32::from_be_bytes(code)));
             }
             SETTINGS if flags & ACK == 0 => frame(&mut answer, SETTINGS, ACK, 0, &[]),
             PING if flags & ACK != 0 => seen.send_modify(|seen| seen.pongs += 1),
@@ -260,14 +270,15 @@ async fn read(
 }
 
 fn frame(block: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    let size = u32::try_from(payload.len()).expect("it is small");
+    let size = u32::try_from(payload.len()).expect("the payload is below 4 GiB");
     block.extend(&size.to_be_bytes()[1..]);
     block.extend([kind, flags]);
     block.extend(stream.to_be_bytes());
     block.extend(payload);
 }
 
-/// Encodes a string literally, with a length prefix of seven bits (RFC 7541, 5).
+/// Encodes a string without Huffman codes, after its length as an integer with a prefix of seven
+/// bits (RFC 7541, 5).
 fn literal(fields: &mut Vec<u8>, text: &str) {
     let mut rest = text.len();
     if rest < 127 {

@@ -1,26 +1,30 @@
-//! Tests of the memory under expensive requests: hundreds at once, of 60 KB each, from clients that
-//! read no answer. Each test has its own server, so the peak belongs to the test.
+//! Tests of the memory that hundreds of large requests take. Each request has about 60 KB, and the
+//! clients do not read the answers. Each test starts its own server, so it can measure the peak
+//! memory.
 
-use super::wire::{Way, Wire};
-use super::{UNWRITTEN, peak_memory, resident};
+use super::http2_client::{RawConnection, RawConnector};
+use super::{WITHOUT_PERSISTENCE, peak_memory, resident};
 use crate::harness::{Caller, OPERATION, alone};
 use crate::persistence::Persisting;
 use serde_json::json;
 use std::time::Duration;
 
-/// Number of concurrent requests, below the limit of one connection. Of the watches, a user's share
-/// is served, and the others get a 429.
+/// Number of concurrent requests on a connection. It is below the limit for one connection. For
+/// watches, it is above the limit for one user, so some of them get a 429.
 const STREAMS: usize = 400;
 /// Name of a user who may list and watch.
 const READER: &str = "hostile-reader";
+/// The header with which the front proxy names this user.
 const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
 
-/// Runs a flood against a new server. The flood may need at most half of the Deployment's memory
-/// limit. The rest is for operations and for the server itself, which has about 45 MB before the
-/// flood in a debug build and 15 MB in a release.
-fn flooded(identity: bool, flood: impl AsyncFnOnce(&Way)) {
+/// Runs a flood of requests against a new server. The memory of the server may grow by at most half
+/// of the Deployment's memory limit. The other half is for operations and for the server itself.
+/// Before the flood, the server has about 45 MB in a debug build, and 15 MB in a release build.
+/// With `identity`, the connector presents the certificate of the front proxy, and the user may
+/// list and watch.
+fn with_flood(identity: bool, flood: impl AsyncFnOnce(&RawConnector)) {
     alone(async |world| {
-        let mut target = Persisting::start(world, &UNWRITTEN).await;
+        let mut target = Persisting::start(world, &WITHOUT_PERSISTENCE).await;
         if identity {
             let binding = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -35,7 +39,7 @@ fn flooded(identity: bool, flood: impl AsyncFnOnce(&Way)) {
             world.apply(&[binding]).await;
         }
         let server = &mut target.server;
-        let way = Way::to(world, server, identity).await;
+        let way = RawConnector::to(world, server, identity).await;
         let before = resident(server.pid(), "VmRSS:");
         flood(&way).await;
         Caller::new(server.stranger()).get("/livez").await.ok();
@@ -43,7 +47,7 @@ fn flooded(identity: bool, flood: impl AsyncFnOnce(&Way)) {
         let most = server.memory_limit() / 2;
         assert!(
             growth < most,
-            "{} MiB more than the {} MiB before",
+            "the memory grew by {} MiB, from {} MiB",
             growth >> 20,
             before >> 20
         );
@@ -51,19 +55,24 @@ fn flooded(identity: bool, flood: impl AsyncFnOnce(&Way)) {
     });
 }
 
-/// Sends all these requests at once, and reads no answer.
-async fn ask(way: &Way, headers: &[(&str, &str)], path: impl Fn(usize) -> String) -> Wire {
+/// Opens a connection and sends [`STREAMS`] requests. The window of the connection is 0 bytes, so
+/// the server cannot send the bodies of the answers.
+async fn send_requests(
+    way: &RawConnector,
+    headers: &[(&str, &str)],
+    path: impl Fn(usize) -> String,
+) -> RawConnection {
     let mut wire = way.connect(0).await;
     for number in 0..STREAMS {
         wire.get(&path(number), headers);
-        wire.send().await.expect("the server reads");
+        wire.send().await.expect("the server must read requests");
     }
     wire
 }
 
-/// Does the same with several connections, and waits until all answers have begun.
-async fn answered(
-    way: &Way,
+/// Sends requests on several connections, and waits until the headers of all answers have arrived.
+async fn send_and_wait(
+    way: &RawConnector,
     connections: usize,
     headers: &[(&str, &str)],
     path: impl Fn(usize) -> String,
@@ -71,16 +80,17 @@ async fn answered(
     let mut wires = Vec::new();
     for number in 0..connections {
         let path = |of_wire| path(number * STREAMS + of_wire);
-        wires.push(ask(way, headers, path).await);
+        wires.push(send_requests(way, headers, path).await);
     }
     for wire in &mut wires {
-        wire.until("all are answered", |seen| seen.heads >= STREAMS)
+        wire.until("all requests are answered", |seen| seen.heads >= STREAMS)
             .await;
     }
 }
 
-/// A path with a selector for one of ten thousand values. Each path is different.
-fn of_thousands(number: usize, more: &str) -> String {
+/// Returns a path with a label selector that has ten thousand values. `number` makes the path
+/// different from others. `more` contains further options of the query.
+fn path_with_long_selector(number: usize, more: &str) -> String {
     let values: Vec<String> = (0..10_000).map(|value| format!("v{value}")).collect();
     let values = values.join(",");
     let path = OPERATION.path(None);
@@ -89,48 +99,50 @@ fn of_thousands(number: usize, more: &str) -> String {
 
 #[test]
 fn long_forbidden_paths_take_little_memory() {
-    flooded(false, async |way| {
-        // Each character takes six in JSON.
+    with_flood(false, async |way| {
+        // In the JSON of the answer, each of these characters takes six characters.
         let path = format!("/apis/g/v1/{}", "&".repeat(60_000));
-        answered(way, 4, &[], |_| path.clone()).await;
+        send_and_wait(way, 4, &[], |_| path.clone()).await;
     });
 }
 
 #[test]
 fn long_unknown_paths_take_little_memory() {
-    flooded(false, async |way| {
+    with_flood(false, async |way| {
         let path = format!("/api/{}", "a".repeat(60_000));
-        answered(way, 4, &[], |_| path.clone()).await;
+        send_and_wait(way, 4, &[], |_| path.clone()).await;
     });
 }
 
 #[test]
 fn thousands_of_query_options_take_little_memory() {
-    flooded(true, async |way| {
-        // Names of three letters: 64,000 bytes. A URL can have 1,534 more.
+    with_flood(true, async |way| {
+        // These are 16,000 names of three letters, with separators 64,000 bytes. The limit for a
+        // URL is only 1,534 bytes higher.
         let letters = || 'a'..='z';
         let options = letters().flat_map(|a| letters().map(move |b| (a, b)));
         let options = options.flat_map(|(a, b)| letters().map(move |c| format!("{a}{b}{c}")));
         let options = options.take(16_000).collect::<Vec<_>>().join("&");
-        // Each is different, so each needs a review by the cluster.
+        // Each request is for another object, so each needs a SubjectAccessReview of its own.
         let path = OPERATION.path(None);
         let path = |number| format!("{path}?fieldSelector=metadata.name%3Dn{number}&{options}");
-        answered(way, 1, &[], path).await;
-        answered(way, 1, &IDENTITY, path).await;
-        answered(way, 1, &IDENTITY, |number| path(number) + "&watch=1").await;
+        send_and_wait(way, 1, &[], path).await;
+        send_and_wait(way, 1, &IDENTITY, path).await;
+        send_and_wait(way, 1, &IDENTITY, |number| path(number) + "&watch=1").await;
     });
 }
 
 #[test]
-fn cancelled_selecting_lists_release_their_memory() {
-    flooded(true, async |way| {
+fn cancelled_lists_with_long_selectors_release_their_memory() {
+    with_flood(true, async |way| {
         for round in 0..5 {
-            let each = |number| of_thousands(round * STREAMS + number, "");
-            let mut wire = ask(way, &IDENTITY, each).await;
-            // Enough time to send the reviews, but not to receive the answers.
+            let each = |number| path_with_long_selector(round * STREAMS + number, "");
+            let mut wire = send_requests(way, &IDENTITY, each).await;
+            // In this time, the server sends the SubjectAccessReviews, but does not get all
+            // answers.
             tokio::time::sleep(Duration::from_millis(30)).await;
             for number in 0..STREAMS {
-                wire.reset(u32::try_from(1 + 2 * number).expect("it is small"));
+                wire.reset(u32::try_from(1 + 2 * number).expect("the stream number is small"));
             }
             // The server may have closed the connection because of the flood.
             let _ = wire.send().await;
@@ -139,9 +151,9 @@ fn cancelled_selecting_lists_release_their_memory() {
 }
 
 #[test]
-fn selecting_watches_take_little_memory() {
-    flooded(true, async |way| {
-        let each = |number| of_thousands(number, "watch=1&");
-        answered(way, 1, &IDENTITY, each).await;
+fn watches_with_long_selectors_take_little_memory() {
+    with_flood(true, async |way| {
+        let each = |number| path_with_long_selector(number, "watch=1&");
+        send_and_wait(way, 1, &IDENTITY, each).await;
     });
 }

@@ -1,30 +1,31 @@
-//! Tests of informers, which most programs use. Machines are created, changed and deleted, and the
-//! server is stopped and killed. Afterwards, the store of each informer equals a list.
+//! Tests of informers, with which most programs watch objects. VirtualMachines are created, changed
+//! and deleted, while the server is stopped and killed. Afterwards, the store of each informer must
+//! equal a list of the operations.
 
 mod traffic;
 
-use crate::harness::informers::{ClientGo, Informer, KubeRs, agrees};
+use crate::harness::informers::{ClientGo, Informer, KubeRs, wait_until_correct};
 use crate::harness::{World, alone, eventually, so};
 use std::collections::BTreeSet;
 use traffic::Traffic;
 
-/// The way in which the server ends.
+/// How the server is stopped.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum Stop {
     /// With SIGTERM, so that it shuts down in order.
-    Asked,
+    Terminate,
     /// With SIGKILL.
-    Killed,
+    Kill,
 }
 
-async fn stop(world: &World, end: End) {
+async fn stop(world: &World, how: Stop) {
     let mut server = world.server.lock().await;
-    match end {
-        End::Asked => {
+    match how {
+        Stop::Terminate => {
             let status = server.terminate().await;
             assert!(status.success(), "{status}");
         }
-        End::Killed => server.kill().await,
+        Stop::Kill => server.kill().await,
     }
 }
 
@@ -35,7 +36,7 @@ async fn start(world: &World) {
     world.served().await;
 }
 
-/// One informer of each library and mode.
+/// Four informers: two libraries, and two ways to read the initial state.
 struct Informers {
     streaming: ClientGo,
     listing: ClientGo,
@@ -51,8 +52,9 @@ impl Informers {
             rust_streaming: KubeRs::start(&world.admin, true),
             rust_listing: KubeRs::start(&world.admin, false),
         };
-        informers.agree(world).await;
-        // Each informer uses its mode, and lists once if its connection was not lost.
+        informers.wait_until_correct(world).await;
+        // The streaming informer must not list, and the listing informer must not stream its
+        // initial state. If a connection is lost, an informer may send several requests.
         let streaming = informers.streaming.requests().await;
         assert!(streaming.stream >= 1 && streaming.list == 0);
         let listing = informers.listing.requests().await;
@@ -60,21 +62,25 @@ impl Informers {
         informers
     }
 
-    /// Waits until the state of all informers is correct.
-    async fn agree(&mut self, world: &World) {
-        agrees(&world.admin, &mut self.streaming).await;
-        agrees(&world.admin, &mut self.listing).await;
-        agrees(&world.admin, &mut self.rust_streaming).await;
-        agrees(&world.admin, &mut self.rust_listing).await;
+    /// Waits until the state of each informer equals a list.
+    async fn wait_until_correct(&mut self, world: &World) {
+        wait_until_correct(&world.admin, &mut self.streaming).await;
+        wait_until_correct(&world.admin, &mut self.listing).await;
+        wait_until_correct(&world.admin, &mut self.rust_streaming).await;
+        wait_until_correct(&world.admin, &mut self.rust_listing).await;
     }
 
-    /// Waits until the informers that report each deletion have reported these.
-    async fn told_of(&mut self, doomed: &BTreeSet<String>) {
+    /// Waits until the informers of client-go have reported the deletion of these operations.
+    /// kube-rs does not report deletions that happened while it was not connected.
+    async fn wait_for_deletions(&mut self, deleted_uids: &BTreeSet<String>) {
         for informer in [&mut self.streaming, &mut self.listing] {
-            let what = format!("{} tells what went in the outage", informer.name());
+            let what = format!(
+                "{} reports what was deleted while the server was stopped",
+                informer.name()
+            );
             eventually(&what, async || {
-                let told = informer.belief().await.deleted;
-                so(doomed.is_subset(&told), (doomed, told))
+                let reported = informer.belief().await.deleted;
+                so(deleted_uids.is_subset(&reported), (deleted_uids, reported))
             })
             .await;
         }
@@ -86,23 +92,26 @@ fn informers_match_the_server_after_any_traffic_and_restart() {
     alone(async |world| {
         let mut traffic = Traffic::start(world).await;
         traffic.steps(60).await;
-        // Two times, because client-go doubles its delay after each failure.
+        // Client-go doubles its delay after each failure. So the test starts new informers after
+        // two stops, instead of four stops with the same informers.
         for _ in 0..2 {
             let mut informers = Informers::start(world).await;
-            for end in [End::Asked, End::Killed] {
+            for how in [Stop::Terminate, Stop::Kill] {
                 traffic.steps(20).await;
-                traffic.during(stop(world, end)).await;
-                // Some operations end while no server is running.
-                let streaming = informers.streaming.belief().await.told;
-                let listing = informers.listing.belief().await.told;
-                let doomed = traffic.doom([&streaming, &listing]).await;
+                traffic.during(stop(world, how)).await;
+                // Some operations must end while no server is running.
+                let streaming = informers.streaming.belief().await.from_events;
+                let listing = informers.listing.belief().await.from_events;
+                let deleted_uids = traffic.delete_with_operations([&streaming, &listing]).await;
                 traffic.steps(20).await;
                 traffic.during(start(world)).await;
-                traffic.during(informers.told_of(&doomed)).await;
-                informers.agree(world).await;
+                traffic
+                    .during(informers.wait_for_deletions(&deleted_uids))
+                    .await;
+                informers.wait_until_correct(world).await;
             }
         }
-        let operations = traffic.settled().await;
-        assert!(operations > 10, "{operations} are too few to tell anything");
+        let operations = traffic.wait_until_expected().await;
+        assert!(operations > 10, "there are only {operations} operations");
     });
 }

@@ -1,6 +1,6 @@
-//! Creates, changes and deletes machines at random.
+//! Creates, changes and deletes VirtualMachines at random, so that operations start and end.
 
-use crate::harness::informers::{Objects, truth};
+use crate::harness::informers::{Objects, list_operations};
 use crate::harness::{VM, World, eventually, so, text};
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
-/// The seed. Because of timing, the traffic differs between runs anyway.
+/// Seed of the random choices. Even with the same seed, runs differ because of their timing.
 const SEED: u64 = 0x1f0;
-/// Largest number of machines in each namespace.
+/// Largest number of VirtualMachines in each namespace.
 const MACHINES: usize = 8;
-/// Pause between two steps. About 35 steps in a second correspond to a busy cluster.
+/// Pause between two changes. About 35 changes per second correspond to a busy cluster.
 const PAUSE: Duration = Duration::from_millis(25);
-/// The possible states of a machine. Half of them are operations.
+/// The values of a VirtualMachine's status. A rule detects an operation for each of the last three.
 const STATUSES: [&str; 6] = [
     "Running",
     "Stopped",
@@ -25,14 +25,14 @@ const STATUSES: [&str; 6] = [
 ];
 const DISKS: [&str; 3] = ["x", "y", "z"];
 
-/// A namespace and a name.
+/// The namespace and the name of a VirtualMachine.
 type Id = (&'static str, String);
 
-/// The fields of a machine's status that rules read.
+/// The fields of a VirtualMachine's status that the rules read.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     status: &'static str,
-    /// The disks that are being copied.
+    /// The disks that are being copied. Each of them is an operation.
     copies: Vec<&'static str>,
 }
 
@@ -54,7 +54,7 @@ impl Machine {
     }
 }
 
-/// The traffic and its expected results.
+/// Makes changes, and knows the VirtualMachines that result from them.
 pub struct Traffic {
     world: &'static World,
     namespaces: Vec<&'static str>,
@@ -63,13 +63,13 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Creates namespaces and rule sets. The steps create machines.
+    /// Creates namespaces and rule sets. The VirtualMachines are created by later changes.
     pub async fn start(world: &'static World) -> Self {
         let mut namespaces = Vec::new();
         for prefix in ["informed", "informed-x", "informed"] {
             namespaces.push(world.namespace(prefix).await);
         }
-        let doing = |status: &str| {
+        let rule = |status: &str| {
             let expression = format!("object.status.printableStatus == '{status}'");
             json!({"operation": status, "expression": expression})
         };
@@ -78,12 +78,13 @@ impl Traffic {
             "expression": "item.copying", "progress": "item.done",
             "message": "'at ' + string(item.done)",
         });
-        // Two rule sets detect migrations, which supersede other operations.
-        let mut migrating = doing("Migrating");
+        // Two rule sets detect migrations. In the first one, a migration supersedes other
+        // operations.
+        let mut migrating = rule("Migrating");
         migrating["supersedes"] = json!(["Starting", "Stopping"]);
         let sets = [
-            json!([doing("Starting"), doing("Stopping"), copying, migrating]),
-            json!([doing("Migrating")]),
+            json!([rule("Starting"), rule("Stopping"), copying, migrating]),
+            json!([rule("Migrating")]),
         ];
         for (set, rules) in sets.iter().enumerate() {
             let (group, version) = VM.group_version();
@@ -105,27 +106,27 @@ impl Traffic {
         }
     }
 
-    /// Makes this number of changes.
+    /// Makes `count` changes.
     pub async fn steps(&mut self, count: usize) {
         for _ in 0..count {
             self.step().await;
         }
     }
 
-    /// Makes changes until another future completes.
-    pub async fn during<T>(&mut self, what: impl Future<Output = T>) -> T {
-        let over = Cell::new(false);
-        let what = async {
-            let result = what.await;
-            over.set(true);
+    /// Makes changes until `other` completes.
+    pub async fn during<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let is_done = Cell::new(false);
+        let other = async {
+            let result = other.await;
+            is_done.set(true);
             result
         };
         let steps = async {
-            while !over.get() {
+            while !is_done.get() {
                 self.step().await;
             }
         };
-        futures::join!(what, steps).0
+        futures::join!(other, steps).0
     }
 
     async fn step(&mut self) {
@@ -147,7 +148,7 @@ impl Traffic {
             self.machines.remove(&id);
         } else {
             let mut machine = self.machines[&id].clone();
-            // Otherwise only the progress of its copies changes.
+            // In half of the cases, only the progress of the copied disks changes.
             if self.random.bool() {
                 machine = Machine::random(&mut self.random);
             }
@@ -157,9 +158,10 @@ impl Traffic {
         }
     }
 
-    /// Deletes a machine that has operations in both states. Returns their UIDs.
-    pub async fn doom(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
-        let held = |(namespace, name): &Id| {
+    /// Deletes a VirtualMachine that has operations in the states of both informers. Returns the
+    /// UIDs of these operations.
+    pub async fn delete_with_operations(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
+        let operations_of = |(namespace, name): &Id| {
             let [one, other] = beliefs.map(|objects| {
                 let theirs = objects.values().filter(|it| {
                     text(it, "/metadata/namespace") == *namespace
@@ -171,18 +173,19 @@ impl Traffic {
             &one & &other
         };
         let (id, uids) = (self.machines.keys())
-            .map(|id| (id.clone(), held(id)))
+            .map(|id| (id.clone(), operations_of(id)))
             .max_by_key(|(_, uids)| uids.len())
-            .expect("there are machines");
-        assert!(!uids.is_empty(), "half of the machines have operations");
+            .expect("earlier changes created VirtualMachines");
+        assert!(!uids.is_empty(), "no VirtualMachine has an operation");
         let path = format!("{}/{}", VM.path(Some(id.0)), id.1);
         self.world.admin.delete(&path).await.ok();
         self.machines.remove(&id);
         uids
     }
 
-    /// Waits until the operations match the current machines. Returns their number.
-    pub async fn settled(&self) -> usize {
+    /// Waits until exactly the operations of the current VirtualMachines are listed. Returns their
+    /// number.
+    pub async fn wait_until_expected(&self) -> usize {
         let mut want: Vec<[&str; 4]> = Vec::new();
         for ((namespace, name), machine) in &self.machines {
             let (namespace, name) = (*namespace, name.as_str());
@@ -192,8 +195,8 @@ impl Traffic {
             want.extend(machine.copies.iter().map(copy));
         }
         want.sort_unstable();
-        eventually("operations are what machines do", async || {
-            let all = truth(&self.world.admin).await?;
+        eventually("the expected operations are listed", async || {
+            let all = list_operations(&self.world.admin).await?;
             let mut found: Vec<[&str; 4]> = (all.values())
                 .map(|it| {
                     let subject = ["/metadata/namespace", "/spec/subject/name"];
@@ -204,7 +207,7 @@ impl Traffic {
                 .filter(|[namespace, ..]| self.namespaces.contains(namespace))
                 .collect();
             found.sort_unstable();
-            so(found == want, format!("{found:?} where {want:?} is wanted"))
+            so(found == want, format!("{found:?}, expected {want:?}"))
         })
         .await;
         want.len()

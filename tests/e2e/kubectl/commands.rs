@@ -1,4 +1,5 @@
-//! Runs the table of command lines, and compares their output.
+//! Runs the kubectl command lines of [`super::table`], and compares their output with the expected
+//! output.
 
 use super::Scene;
 use super::program::{Kubectl, Said};
@@ -8,51 +9,54 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Number of concurrent commands. Each mostly waits for the server.
+/// Number of commands that run at the same time. They mostly wait for the server.
 const AT_ONCE: usize = 4;
 
-/// Runs all lines, and fails with all differences.
-pub async fn all_answer(world: &World, kubectl: &Kubectl) {
-    let mut scene = Scene::set(world, "kubectl").await;
-    // kube-apiserver reads the OpenAPI document some time after the registration.
+/// Runs all command lines. Fails with a list of all differences.
+pub async fn compare_output(world: &World, kubectl: &Kubectl) {
+    let mut scene = Scene::create(world, "kubectl").await;
+    // The kube-apiserver reads the OpenAPI document of the server some time after the registration.
     eventually("operations are documented", async || {
-        let said = kubectl.say(&["explain", "ifo"]).await;
-        if said.succeeded {
+        let output = kubectl.run(&["explain", "ifo"]).await;
+        if output.succeeded {
             Ok(())
         } else {
-            Err(said.err)
+            Err(output.err)
         }
     })
     .await;
-    happened(world, &scene).await;
-    let folder = tempfile::tempdir().expect("there is room for a file");
+    create_event(world, &scene).await;
+    let folder = tempfile::tempdir().expect("temporary folders can be created");
     let file = folder.path().join("operation.json");
-    std::fs::write(&file, scene.operations[0].to_string()).expect("the folder is ours");
-    let file = file.to_str().expect("our paths are UTF-8");
+    std::fs::write(&file, scene.operations[0].to_string()).expect("the folder is writable");
+    let file = file
+        .to_str()
+        .expect("the path of a temporary folder is UTF-8");
     let mut lines = LINES.to_vec();
     loop {
-        let wrong = wrong(kubectl, &scene, file, lines).await;
+        let wrong = run_lines(kubectl, &scene, file, lines).await;
         if wrong.is_empty() {
             break;
         }
-        // A watch gap changes operations. Other changes are not expected.
-        let now = scene.again(world).await;
+        // The outputs may differ because a watch gap (an interruption of the server's watch) has
+        // changed the operations. Otherwise the differences are failures.
+        let now = scene.current_operations(world).await;
         assert!(
             now != scene.operations,
             "{}",
             wrong.into_values().collect::<Vec<_>>().join("\n\n")
         );
-        scene.unchanged(&now);
+        scene.assert_unchanged(&now);
         scene.operations = now;
         lines = LINES.to_vec();
         lines.retain(|(line, _)| wrong.contains_key(line));
     }
-    // Refused commands had no effect.
-    scene.unchanged(&scene.again(world).await);
+    // Commands that were refused must have had no effect.
+    scene.assert_unchanged(&scene.current_operations(world).await);
 }
 
-/// Runs these lines. Returns the differences with their lines.
-async fn wrong(
+/// Runs these command lines. Returns the lines whose output differs, each with its difference.
+async fn run_lines(
     kubectl: &Kubectl,
     scene: &Scene,
     file: &str,
@@ -66,14 +70,14 @@ async fn wrong(
     let mut answers = futures::stream::iter(lines)
         .map(async |(line, expect)| {
             let words = filled(line);
-            let said = kubectl.say(&words.split(' ').collect::<Vec<_>>()).await;
-            (line, expect, said)
+            let output = kubectl.run(&words.split(' ').collect::<Vec<_>>()).await;
+            (line, expect, output)
         })
         .buffered(AT_ONCE);
     let mut wrong = BTreeMap::new();
-    while let Some((line, expect, said)) = answers.next().await {
-        if let Err(difference) = compare(&said, expect, scene, filled) {
-            let Said { out, err, .. } = said;
+    while let Some((line, expect, output)) = answers.next().await {
+        if let Err(difference) = compare(&output, expect, scene, filled) {
+            let Said { out, err, .. } = output;
             let words = filled(line);
             wrong.insert(line, format!("kubectl {words}: {difference}\n{out}{err}"));
         }
@@ -81,8 +85,8 @@ async fn wrong(
     wrong
 }
 
-/// An Event on the first operation, as a controller could record it.
-async fn happened(world: &World, scene: &Scene) {
+/// Creates an Event about the first operation, as a controller could do.
+async fn create_event(world: &World, scene: &Scene) {
     let operation = &scene.operations[0];
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": "moon"},
@@ -97,39 +101,43 @@ async fn happened(world: &World, scene: &Scene) {
     world.admin.post(&path, &event).await.ok();
 }
 
+/// Compares the output of a command with the expected output. The error describes the difference.
 fn compare(
-    said: &Said,
+    output: &Said,
     expect: Expect,
     scene: &Scene,
     filled: impl Fn(&str) -> String,
 ) -> Result<(), String> {
     let fails = matches!(expect, Expect::Refusal(_) | Expect::NoVerb(_));
-    if said.succeeded == fails {
-        return Err(format!("it succeeded: {}", said.succeeded));
+    if output.succeeded == fails {
+        let result = if fails { "succeeded" } else { "failed" };
+        return Err(format!("the command {result} unexpectedly"));
     }
-    // Any text on standard error, such as a warning, would irritate users.
-    if !fails && !matches!(expect, Expect::Note(_)) && !said.err.is_empty() {
-        return Err("it complains".to_owned());
+    // A command that succeeds must print nothing to standard error, such as a warning.
+    if !fails && !matches!(expect, Expect::Note(_)) && !output.err.is_empty() {
+        return Err("the command printed to standard error".to_owned());
     }
     match expect {
         Expect::Rows(machines, columns) => {
-            let of = |machine: u8| &scene.operations[usize::from(machine - b'a')];
-            let rows = machines.bytes().map(|machine| cells(of(machine), columns));
-            same(&table(&said.out)?, &(header(columns), rows.collect()))
+            let operation = |machine: u8| &scene.operations[usize::from(machine - b'a')];
+            let rows = machines
+                .bytes()
+                .map(|machine| cells(operation(machine), columns));
+            equal(&table(&output.out)?, &(header(columns), rows.collect()))
         }
         Expect::List => {
-            let mut list = read(&said.out)?;
-            // kubectl creates the metadata of lists.
+            let mut list = read(&output.out)?;
+            // The metadata of a list is created by kubectl, so it is not compared.
             list["metadata"].take();
             let items = &scene.operations;
             let wanted =
                 json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": null});
-            same(&list, &wanted)
+            equal(&list, &wanted)
         }
-        Expect::One => same(&read(&said.out)?, &scene.operations[0]),
-        Expect::Text(text) => same(&said.out, &filled(text)),
+        Expect::One => equal(&read(&output.out)?, &scene.operations[0]),
+        Expect::Text(text) => equal(&output.out, &filled(text)),
         Expect::Words(words) => {
-            let mut rest = said.out.as_str();
+            let mut rest = output.out.as_str();
             for word in words {
                 let word = filled(word);
                 let at = rest.find(&word).ok_or(format!("no {word:?}"))?;
@@ -137,29 +145,29 @@ fn compare(
             }
             Ok(())
         }
-        Expect::Note(text) | Expect::Refusal(text) => holds(&said.err, &filled(text)),
+        Expect::Note(text) | Expect::Refusal(text) => contains_text(&output.err, &filled(text)),
         Expect::NoVerb(verb) => {
             let resource = "inflightoperations.live.ifo.kubevirt.io";
             let refusal = format!("{verb} is not supported on resources of kind \"{resource}\"");
-            holds(&said.err, &refusal)
+            contains_text(&output.err, &refusal)
         }
     }
 }
 
 fn read(text: &str) -> Result<Value, String> {
-    // YAML parsers also read JSON.
+    // JSON is valid YAML.
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Result<(), String> {
+fn equal<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Result<(), String> {
     if found == wanted {
         Ok(())
     } else {
-        Err(format!("{found:?} where {wanted:?} is wanted"))
+        Err(format!("{found:?}, expected {wanted:?}"))
     }
 }
 
-fn holds(text: &str, part: &str) -> Result<(), String> {
+fn contains_text(text: &str, part: &str) -> Result<(), String> {
     if text.contains(part) {
         Ok(())
     } else {
@@ -180,7 +188,7 @@ fn header(columns: Columns) -> Vec<String> {
     all.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The cells of an operation below a header, except AGE.
+/// Returns the cells of an operation in these columns, without AGE.
 fn cells(operation: &Value, columns: Columns) -> Vec<String> {
     let at = |pointer: &str| text(operation, pointer).to_owned();
     let labels = &operation["metadata"]["labels"];
@@ -208,7 +216,7 @@ fn cells(operation: &Value, columns: Columns) -> Vec<String> {
     cells
 }
 
-/// The cells of an operation in the default columns, except AGE.
+/// Returns the cells of an operation in the default columns, without AGE.
 pub fn row(operation: &Value) -> Vec<String> {
     let progress = &operation["status"]["progress"];
     let cells = [
@@ -224,16 +232,19 @@ pub fn row(operation: &Value) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// A header and its rows, without the cells of AGE, which must have the format of an age.
+/// Parses a table. Returns its header, and its rows without the cells of AGE. Returns an error if
+/// such a cell is not an age.
 fn table(text: &str) -> Result<(Vec<String>, Vec<Vec<String>>), String> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
     let names: Vec<String> = header.split_whitespace().map(str::to_owned).collect();
     let mut starts: Vec<usize> = Vec::new();
     for name in &names {
-        // Two columns can have the same name.
+        // Two columns can have the same name, so the search starts after the previous column.
         let after = starts.last().map_or(0, |start| start + 1);
-        let at = header[after..].find(name.as_str()).expect("it is there");
+        let at = header[after..]
+            .find(name.as_str())
+            .expect("the name comes from the header");
         starts.push(after + at);
     }
     let mut rows = Vec::new();
@@ -246,7 +257,7 @@ fn table(text: &str) -> Result<(Vec<String>, Vec<Vec<String>>), String> {
             if names[at] != "AGE" {
                 row.push(cell.to_owned());
             } else if !cell.starts_with(|it: char| it.is_ascii_digit()) {
-                return Err(format!("{cell:?} is no age"));
+                return Err(format!("{cell:?} is not an age"));
             }
         }
         rows.push(row);

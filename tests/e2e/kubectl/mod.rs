@@ -1,5 +1,6 @@
-//! Tests with current and old versions of kubectl: a table of command lines, and watches and waits
-//! while an operation ends. The exact output is compared.
+//! Tests of a current and an old version of kubectl with operations. One test runs a table of
+//! command lines. Another test runs `kubectl get -w` and `kubectl wait` while an operation ends.
+//! The exact output is compared.
 
 mod commands;
 mod program;
@@ -7,29 +8,30 @@ mod table;
 mod watches;
 
 pub use program::Kubectl;
-pub use watches::{is_log, is_open};
+pub use watches::{is_log, wait_for_watch};
 
 use crate::harness::{VM, World, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
 
-/// The states of a scene's machines, in another order than their operations.
+/// The VirtualMachines of a scene, and the operation of each. The order of the VirtualMachines
+/// differs from the alphabetical order of their operations.
 const MACHINES: [(&str, &str); 3] = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
 
 /// Three operations in a new namespace.
 struct Scene {
     namespace: &'static str,
-    /// The operations of the machines a, b and c, in this order.
+    /// The operations of the VirtualMachines a, b and c, in this order.
     operations: Vec<Value>,
 }
 
 impl Scene {
-    /// The current operations.
-    async fn again(&self, world: &World) -> Vec<Value> {
+    async fn current_operations(&self, world: &World) -> Vec<Value> {
         world.until_operations(self.namespace, &MACHINES).await
     }
 
-    /// Fails if the operations have changed by other causes than watch gaps.
-    fn unchanged(&self, now: &[Value]) {
+    /// Fails if the operations have changed. Changes that only report a watch gap (an interruption
+    /// of the server's watch) are allowed.
+    fn assert_unchanged(&self, now: &[Value]) {
         assert_eq!(now.len(), self.operations.len(), "{now:?}");
         let mut pairs = now.iter().zip(&self.operations);
         assert!(
@@ -38,9 +40,9 @@ impl Scene {
         );
     }
 
-    async fn set(world: &World, prefix: &str) -> Self {
+    async fn create(world: &World, prefix: &str) -> Self {
         let namespace = world.namespace(prefix).await;
-        let doing = |status: &str| {
+        let rule = |status: &str| {
             json!({
                 "operation": status,
                 "expression": format!("object.status.printableStatus == '{status}'"),
@@ -50,7 +52,7 @@ impl Scene {
         let mut rules = rule_set(namespace, &VM, &[]);
         rules["spec"]["namespaces"] = json!([namespace]);
         rules["spec"]["labels"] = json!({"team": namespace});
-        rules["spec"]["rules"] = json!([doing("Starting"), doing("Migrating")]);
+        rules["spec"]["rules"] = json!([rule("Starting"), rule("Migrating")]);
         world.ready_rule_set(&rules).await;
         for (name, status) in MACHINES {
             let machine = json!({
@@ -66,8 +68,8 @@ impl Scene {
         }
     }
 
-    fn name(&self, of: usize) -> &str {
-        text(&self.operations[of], "/metadata/name")
+    fn name(&self, index: usize) -> &str {
+        text(&self.operations[index], "/metadata/name")
     }
 }
 
@@ -75,14 +77,14 @@ impl Scene {
 fn current_kubectl_understands_operations() {
     shared(async |world| {
         let kubectl = Kubectl::new(world);
-        commands::all_answer(world, &kubectl).await;
+        commands::compare_output(world, &kubectl).await;
     });
 }
 
 #[test]
 fn kubectl_of_2020_understands_operations() {
     shared(async |world| match Kubectl::old(world).await {
-        Ok(kubectl) => commands::all_answer(world, &kubectl).await,
+        Ok(kubectl) => commands::compare_output(world, &kubectl).await,
         Err(why) => skip(&why),
     });
 }
@@ -91,14 +93,14 @@ fn kubectl_of_2020_understands_operations() {
 fn current_kubectl_watches_operations_and_waits_for_them() {
     shared(async |world| {
         let kubectl = Kubectl::new(world);
-        watches::all_see_the_end(world, &kubectl).await;
+        watches::compare_output(world, &kubectl).await;
     });
 }
 
 #[test]
 fn kubectl_of_2020_watches_operations_and_waits_for_them() {
     shared(async |world| match Kubectl::old(world).await {
-        Ok(kubectl) => watches::all_see_the_end(world, &kubectl).await,
+        Ok(kubectl) => watches::compare_output(world, &kubectl).await,
         Err(why) => skip(&why),
     });
 }

@@ -1,19 +1,19 @@
-//! Runs kubectl.
+//! Runs a current or an old version of kubectl.
 
 use crate::harness::{DEADLINE, Lines, World};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// A version of kubectl, for the control plane of the tests.
+/// A version of kubectl, and the options with which it reaches the control plane of the tests.
 pub struct Kubectl {
     program: PathBuf,
     options: Vec<String>,
-    /// 1.20 cannot wait for a field.
+    /// True if this version supports `kubectl wait --for=jsonpath`. Version 1.20 does not.
     pub waits_for_fields: bool,
 }
 
-/// The result of a command.
+/// The result of a command: its success and its output.
 #[derive(Debug)]
 pub struct Said {
     pub succeeded: bool,
@@ -22,7 +22,7 @@ pub struct Said {
 }
 
 impl Kubectl {
-    /// The kubectl of the control plane.
+    /// Returns the version of kubectl that belongs to the control plane.
     pub fn new(world: &World) -> Self {
         Self {
             program: world.control_plane.state.kubectl.clone(),
@@ -31,7 +31,7 @@ impl Kubectl {
         }
     }
 
-    /// Version 1.20. The error is the reason for which this machine does not have it.
+    /// Returns version 1.20. Returns an error with the reason if this machine does not have it.
     pub async fn old(world: &World) -> Result<Self, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old-kubectl");
         let fetched = Command::new(&script)
@@ -42,13 +42,13 @@ impl Kubectl {
         if !fetched.status.success() {
             return Err(String::from_utf8_lossy(&fetched.stderr).trim().to_owned());
         }
-        let path = String::from_utf8(fetched.stdout).expect("the script prints a path");
+        let path = String::from_utf8(fetched.stdout).expect("the script prints a UTF-8 path");
         let state = &world.control_plane.state;
         Ok(Self {
             program: path.trim().into(),
             options: vec![
                 format!("--kubeconfig={}", state.kubeconfig.display()),
-                // Its cache of this control plane is deleted with the control plane.
+                // The cache is in the folder of the control plane, so it is deleted with it.
                 format!(
                     "--cache-dir={}",
                     state.dir.join("old-kubectl-cache").display()
@@ -58,20 +58,20 @@ impl Kubectl {
         })
     }
 
-    /// Runs kubectl to its end.
-    pub async fn say(&self, args: &[&str]) -> Said {
+    /// Runs kubectl until it exits.
+    pub async fn run(&self, args: &[&str]) -> Said {
         let child = Command::new(&self.program)
             .args(&self.options)
             .args(args)
-            // The editor that `kubectl edit` calls.
+            // `kubectl edit` runs this command as its editor.
             .env("KUBE_EDITOR", "sed -i.bak s/Active/Completed/")
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
         let output = tokio::time::timeout(DEADLINE, child)
             .await
-            .unwrap_or_else(|_| panic!("kubectl {} does not end", args.join(" ")))
-            .expect("kubectl can be started");
+            .unwrap_or_else(|_| panic!("kubectl {} did not exit", args.join(" ")))
+            .expect("kubectl must start");
         Said {
             succeeded: output.status.success(),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -79,11 +79,11 @@ impl Kubectl {
         }
     }
 
-    /// Runs kubectl until the result is dropped. Its lines include its requests.
+    /// Runs kubectl until the result is dropped. The lines include log lines about its requests.
     pub fn follow(&self, args: &[&str]) -> Lines {
         let options = self.options.iter().map(String::as_str);
         let shell = ["-c", "exec \"$@\" 2>&1", "sh"];
-        let program = self.program.to_str().expect("our paths are UTF-8");
+        let program = self.program.to_str().expect("the path of kubectl is UTF-8");
         let all: Vec<&str> = (shell.into_iter())
             .chain([program, "-v=6"])
             .chain(options)
@@ -93,7 +93,7 @@ impl Kubectl {
     }
 }
 
-/// Standard error without the warning about rule sets that do not work, because other tests have
+/// Removes the warning about rule sets that do not work from standard error. Other tests create
 /// such rule sets.
 fn without_completeness(err: &str) -> String {
     let is_other = |line: &&str| !line.contains("operations may be missing");

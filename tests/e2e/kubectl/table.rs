@@ -1,53 +1,54 @@
-//! The command lines with their expected results. Words are separated by single spaces. `$ns` is
-//! the namespace of the scene, `$a`, `$b` and `$c` are the names of its operations, and `$file`
-//! contains the first one.
+//! The table of kubectl command lines and their expected results. Arguments are separated by single
+//! spaces. `$ns` is the namespace of the test. `$a`, `$b` and `$c` are the names of its operations.
+//! `$file` is the path of a file with the first operation.
 
 /// The expected result of a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
-    /// A table of the operations of these machines, in this order.
+    /// A table of the operations on these VirtualMachines, in this order. `ca` means c and a.
     Rows(&'static str, Columns),
     /// The list of all operations, in JSON or YAML.
     List,
     /// The first operation, in JSON or YAML.
     One,
-    /// Exactly this text.
+    /// Exactly this text on standard output.
     Text(&'static str),
-    /// These words, in this order.
+    /// Standard output that contains these texts, in this order.
     Words(&'static [&'static str]),
-    /// Success, with this text on standard error.
+    /// Success, with standard error that contains this text.
     Note(&'static str),
-    /// Failure, with this text on standard error.
+    /// Failure, with standard error that contains this text.
     Refusal(&'static str),
-    /// The refusal of a verb that operations do not support.
+    /// Failure, because operations do not support this verb.
     NoVerb(&'static str),
 }
 
 /// The columns of a table of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Columns {
+    /// The default columns.
     Usual,
-    /// The columns with the namespace first.
+    /// The namespace, and the default columns.
     Namespace,
-    /// The columns with those of `-o wide`.
+    /// The columns of `-o wide`.
     Wide,
-    /// The columns with all labels.
+    /// The default columns, and a column with all labels.
     Labels,
-    /// The columns with the labels `team` and `ifo.kubevirt.io/operation`.
+    /// The default columns, and columns for the labels `team` and `ifo.kubevirt.io/operation`.
     TwoLabels,
 }
 
 use Columns::{Labels, Namespace, TwoLabels, Usual, Wide};
 use Expect::{List, NoVerb, Note, One, Refusal, Rows, Text, Words};
 
-/// The names of all operations, as `-o name` prints them.
+/// The output of `-o name` for all operations.
 const NAMES: &str = "inflightoperation.live.ifo.kubevirt.io/$a\n\
     inflightoperation.live.ifo.kubevirt.io/$b\n\
     inflightoperation.live.ifo.kubevirt.io/$c\n";
 
-/// The whole table.
+/// All command lines, each with its expected result.
 pub const LINES: &[(&str, Expect)] = &[
-    // Selection of objects.
+    // Commands that select objects.
     ("get ifos -n $ns", Rows("abc", Usual)),
     ("get ifo $a -n $ns", Rows("a", Usual)),
     ("get ifo/$a -n $ns", Rows("a", Usual)),
@@ -91,7 +92,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get ifos -n $ns --sort-by=.spec.operation",
         Rows("bac", Usual),
     ),
-    // Output formats.
+    // Commands with different output formats.
     ("get ifos -A -l team=$ns", Rows("abc", Namespace)),
     ("get ifos -n $ns -o wide", Rows("abc", Wide)),
     ("get ifos -n $ns --show-labels", Rows("abc", Labels)),
@@ -129,7 +130,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/namespaces/$ns/inflightoperations/$a",
         One,
     ),
-    // Together with other resources, names contain the kind.
+    // If a command lists several resources, kubectl prints the resource with each name.
     (
         "get ifos,configmaps -n $ns",
         Words(&[
@@ -144,7 +145,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get virtualmachines,ifos -n $ns -o name",
         Words(&["virtualmachine.kubevirt.io/a\n", "/c\n", NAMES]),
     ),
-    // Not found, invalid, forbidden.
+    // Requests for objects that do not exist, invalid requests, and forbidden requests.
     (
         "get ifos -n no-such-namespace",
         Note("No resources found in no-such-namespace namespace."),
@@ -177,7 +178,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/nothing",
         Refusal("(NotFound): the server could not find the requested resource"),
     ),
-    // Descriptions of the resource.
+    // Commands that describe objects or resources.
     (
         "describe ifo $a -n $ns",
         Words(&[
@@ -297,7 +298,7 @@ pub const LINES: &[(&str, Expect)] = &[
     ("auth can-i list ifos -A", Text("yes\n")),
     ("auth can-i get ifo/$a -n $ns", Text("yes\n")),
     ("auth can-i watch ifos -n $ns --as=nobody", Refusal("")),
-    // Conditions that are true already, and conditions that do not become true.
+    // Waits for conditions that are true already, and for a condition that does not become true.
     (
         "wait ifo/$a -n $ns --for=condition=Progressing --timeout=60s",
         Text("inflightoperation.live.ifo.kubevirt.io/$a condition met\n"),
@@ -314,7 +315,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "wait ifo/$a -n $ns --for=condition=Completed --timeout=1s",
         Refusal("timed out waiting for the condition on inflightoperations/$a"),
     ),
-    // Operations cannot be written.
+    // Commands that write. All of them must fail.
     ("delete ifo $a -n $ns", NoVerb("delete")),
     ("delete ifos -n $ns --all", NoVerb("delete")),
     ("edit ifo $a -n $ns", NoVerb("patch")),

@@ -1,5 +1,5 @@
-//! Tests of watches and waits while an operation settles, completes and is deleted. kubectl prints
-//! exactly the received events.
+//! Runs `kubectl get -w` and `kubectl wait` commands while an operation ends, and compares their
+//! output. Each command must print exactly the events that the server has sent for it.
 
 use super::Scene;
 use super::commands::row;
@@ -7,41 +7,44 @@ use super::program::Kubectl;
 use crate::harness::{Lines, World, columns, event_types, is_in_gap, text};
 use serde_json::{Value, json};
 
-/// The format in which a command prints events.
+/// How a command prints events.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// One row per event. Its first cells are the event's type or namespace.
+    /// One table row for each event. The row begins with the fields at these JSON pointers, such as
+    /// the type of the event.
     Rows(&'static [&'static str]),
     Yaml,
     Json,
-    /// One line with this part of the object.
+    /// One line for each event, with the field at this JSON pointer.
     Part(&'static str),
-    /// Only the fulfilled condition.
+    /// One line, when the condition that the command waits for is fulfilled.
     Met,
 }
 
-/// Decides if a command prints an event.
-type Wanted = fn(&Value) -> bool;
+/// Returns true if a command prints an event.
+type EventFilter = fn(&Value) -> bool;
 
 /// A running command.
 struct Watch {
     line: String,
     form: Form,
-    wanted: Wanted,
+    prints: EventFilter,
     lines: Lines,
 }
 
-/// Returns true if an event is about the operation of machine a, which ends.
-fn ends(event: &Value) -> bool {
+/// Returns true if an event is about the operation on VirtualMachine `a`. The test ends this
+/// operation.
+fn is_of_ending_operation(event: &Value) -> bool {
     text(event, "/object/spec/subject/name") == "a"
 }
 
-fn starting(event: &Value) -> bool {
+fn is_starting(event: &Value) -> bool {
     text(event, "/object/spec/operation") == "Starting"
 }
 
-/// The commands, with the events that each prints.
-fn commands(namespace: &str, one: &str) -> Vec<(String, Form, Wanted)> {
+/// Returns the commands: their arguments, the format of their output, and the events that they
+/// print. `one` is the name of the operation that ends.
+fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
     let ifos = format!("get ifos -n {namespace} -w");
     let ifo = format!("get ifo {one} -n {namespace} -w");
     let all = |_: &Value| true;
@@ -63,29 +66,41 @@ fn commands(namespace: &str, one: &str) -> Vec<(String, Form, Wanted)> {
         (
             format!("{ifos} -l ifo.kubevirt.io/operation=Starting -o yaml"),
             Form::Yaml,
-            starting,
+            is_starting,
         ),
-        (ifo.clone(), Form::Rows(&[]), ends),
+        (ifo.clone(), Form::Rows(&[]), is_of_ending_operation),
         (
             format!("{ifo} --output-watch-events"),
             Form::Rows(&["/type"]),
-            ends,
+            is_of_ending_operation,
         ),
-        (format!("{ifo} -o json"), Form::Json, ends),
+        (format!("{ifo} -o json"), Form::Json, is_of_ending_operation),
         (
             format!("{ifo} -o jsonpath={{.status.state}}{{\"\\n\"}}"),
             Form::Part("/object/status/state"),
-            ends,
+            is_of_ending_operation,
         ),
-        (wait("delete"), Form::Met, ends),
-        (wait("condition=Completed"), Form::Met, ends),
-        (wait("condition=Detected=false"), Form::Met, ends),
-        (wait("jsonpath={.status.phase}=Completed"), Form::Met, ends),
+        (wait("delete"), Form::Met, is_of_ending_operation),
+        (
+            wait("condition=Completed"),
+            Form::Met,
+            is_of_ending_operation,
+        ),
+        (
+            wait("condition=Detected=false"),
+            Form::Met,
+            is_of_ending_operation,
+        ),
+        (
+            wait("jsonpath={.status.phase}=Completed"),
+            Form::Met,
+            is_of_ending_operation,
+        ),
     ]
 }
 
-/// The expected output of a command after these events.
-fn wanted(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
+/// Returns the output that a command must print for these events.
+fn expected_output(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
     let print = |event: &&Value| match form {
         Form::Rows(before) => {
             let before = before.iter().map(|it| text(event, it).to_owned());
@@ -97,18 +112,18 @@ fn wanted(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
             "inflightoperation.live.ifo.kubevirt.io/{one} condition met"
         )),
     };
-    let prints = events.iter().map(print);
-    // A wait prints one line, regardless of earlier events.
+    let lines = events.iter().map(print);
+    // `kubectl wait` prints one line, even if there are several events.
     let count = if matches!(form, Form::Met) {
         1
     } else {
         events.len()
     };
-    prints.take(count).collect()
+    lines.take(count).collect()
 }
 
-/// The printed output. An error if it ends in the middle of a line.
-fn printed(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
+/// Parses the output of a command. Returns an error if the output is incomplete.
+fn parse_output(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
     let lines: Vec<&str> = (lines.iter().map(String::as_str))
         .filter(|line| !is_log(line) && !line.contains("operations may be missing"))
         .collect();
@@ -137,62 +152,63 @@ fn printed(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
     }
 }
 
-/// Returns true if a line is a log line about a request: `I0314 …`.
+/// Returns true if a line is a log line of kubectl, such as `I0314 …`.
 pub fn is_log(line: &str) -> bool {
     let mut letters = line.chars();
     letters.next().is_some_and(|it| "IWE".contains(it))
         && letters.take(4).filter(char::is_ascii_digit).count() == 4
 }
 
-/// Waits until the watch of a command is answered.
-pub async fn is_open(lines: &mut Lines) {
-    let watching = |line: &String| line.contains("watch=true") && line.contains("200 OK");
+/// Waits until the server has answered the watch request of a command. kubectl logs this answer.
+pub async fn wait_for_watch(lines: &mut Lines) {
+    let is_answer = |line: &String| line.contains("watch=true") && line.contains("200 OK");
     lines
-        .until("its watch is open", |all| {
-            all.iter().any(watching).then_some(())
+        .until("the answer to the watch request", |all| {
+            all.iter().any(is_answer).then_some(())
         })
         .await;
 }
 
-/// Number of attempts after a watch gap. A command that begins in a gap first prints a different
-/// event.
+/// Number of attempts. An attempt fails if the server's watch is interrupted (a watch gap), because
+/// commands then print additional events.
 const ATTEMPTS: usize = 5;
 
-/// Starts all commands, ends an operation, and compares the output.
-pub async fn all_see_the_end(world: &World, kubectl: &Kubectl) {
+/// Runs all commands, ends an operation meanwhile, and compares the output. Repeats this after a
+/// watch gap.
+pub async fn compare_output(world: &World, kubectl: &Kubectl) {
     for _ in 0..ATTEMPTS {
-        if all_see_one_end(world, kubectl).await {
+        if compare_output_once(world, kubectl).await {
             return;
         }
-        eprintln!("a watch gap came between");
+        eprintln!("there was a watch gap");
     }
-    panic!("there is a watch gap each time");
+    panic!("there was a watch gap in each attempt");
 }
 
-/// Does this once. Returns false if a watch gap occurred.
-async fn all_see_one_end(world: &World, kubectl: &Kubectl) -> bool {
-    let scene = Scene::set(world, "kubectl-watch").await;
+/// Runs the commands once. Returns false if there was a watch gap.
+async fn compare_output_once(world: &World, kubectl: &Kubectl) -> bool {
+    let scene = Scene::create(world, "kubectl-watch").await;
     let one = scene.name(0);
-    let mut wire = world.watch(scene.namespace).await;
+    let mut own_watch = world.watch(scene.namespace).await;
     let mut watches: Vec<Watch> = commands(scene.namespace, one)
         .into_iter()
         .filter(|(line, ..)| kubectl.waits_for_fields || !line.contains("--for=jsonpath"))
-        .map(|(line, form, wanted)| {
+        .map(|(line, form, prints)| {
             let lines = kubectl.follow(&line.split(' ').collect::<Vec<_>>());
             Watch {
                 line,
                 form,
-                wanted,
+                prints,
                 lines,
             }
         })
         .collect();
     for watch in &mut watches {
-        is_open(&mut watch.lines).await;
+        wait_for_watch(&mut watch.lines).await;
     }
     world.set_status(scene.namespace, "a", "Running").await;
-    let events = wire
-        .until("the operation goes", |all| {
+    let events = own_watch
+        .until("the operation is deleted", |all| {
             (event_types(all, one).last() == Some(&"DELETED")).then(|| all.to_vec())
         })
         .await;
@@ -204,14 +220,14 @@ async fn all_see_one_end(world: &World, kubectl: &Kubectl) -> bool {
         return false;
     }
     for mut watch in watches {
-        let events: Vec<&Value> = events.iter().filter(|it| (watch.wanted)(it)).collect();
-        let wanted = wanted(watch.form, &events, one);
-        let what = format!("kubectl {} prints {wanted:?}", watch.line);
+        let events: Vec<&Value> = events.iter().filter(|it| (watch.prints)(it)).collect();
+        let expected = expected_output(watch.form, &events, one);
+        let what = format!("kubectl {} prints {expected:?}", watch.line);
         let form = watch.form;
         watch
             .lines
             .until(&what, |lines| {
-                (printed(form, lines).as_ref() == Ok(&wanted)).then_some(())
+                (parse_output(form, lines).as_ref() == Ok(&expected)).then_some(())
             })
             .await;
     }

@@ -1,4 +1,5 @@
-//! Tests of operations on Deckhouse's machines with the shipped rules.
+//! Test of the shipped rules for Deckhouse virtualization: a request to start a virtual machine is
+//! superseded by a request to stop it.
 
 use super::life;
 use crate::harness::{Kind, World, columns, shared, text};
@@ -10,8 +11,8 @@ const OPERATION: Kind = Kind {
     plural: "virtualmachineoperations",
 };
 
-/// Requests an operation on the machine `db`.
-async fn ask(world: &World, namespace: &str, name: &str, kind: &str) -> Value {
+/// Creates a VirtualMachineOperation, which requests an operation on the virtual machine `db`.
+async fn request_operation(world: &World, namespace: &str, name: &str, kind: &str) -> Value {
     let operation = json!({
         "apiVersion": OPERATION.api_version, "kind": OPERATION.kind,
         "metadata": {"name": name},
@@ -20,16 +21,16 @@ async fn ask(world: &World, namespace: &str, name: &str, kind: &str) -> Value {
     world.create(&OPERATION, Some(namespace), &operation).await
 }
 
-/// The status that the controller writes: the phase, and status, reason and message of the
-/// condition Completed.
-async fn says(
+/// Writes the status of a VirtualMachineOperation, as the controller does: its phase, and the
+/// status, the reason and the message of its condition Completed.
+async fn write_status(
     world: &World,
     (namespace, name): (&str, &str),
     phase: &str,
     (status, reason, message): (&str, &str, &str),
 ) {
     let time = "2020-01-01T00:00:00Z";
-    let said = json!({
+    let status = json!({
         "phase": phase,
         "conditions": [
             {
@@ -42,11 +43,14 @@ async fn says(
             },
         ],
     });
-    world.patch_status(&OPERATION, namespace, name, &said).await;
+    world
+        .patch_status(&OPERATION, namespace, name, &status)
+        .await;
 }
 
-/// The rows that kubectl prints for events on operations of this subject, without kind, name and
-/// age. A watch gap does not change the row of an active operation, so repeated rows are left out.
+/// Returns the rows that kubectl prints for events about operations on this object, without the
+/// kind, the name and the age. Equal rows in succession are left out: after an interruption of the
+/// server's watch, the row of an active operation is printed again.
 fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
     let rows = lines.iter().map(|line| columns(line));
     let mut rows: Vec<Vec<&str>> = rows
@@ -70,8 +74,8 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .shipped("rules/deckhouse", &OPERATION, namespace)
             .await;
         world.ready_rule_set(&rules).await;
-        // kubectl first prints the current state and then watches.
-        ask(world, namespace, "restart-db", "Restart").await;
+        // kubectl prints the current operations first. When it has printed this one, it watches.
+        request_operation(world, namespace, "restart-db", "Restart").await;
         let mut kubectl = world.kubectl_watch(&[
             "get",
             "ifos",
@@ -81,13 +85,13 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             "--output-watch-events",
         ]);
         kubectl
-            .until("the operation that is there", |lines| {
+            .until("the existing operation", |lines| {
                 (!rows(lines, "restart-db").is_empty()).then_some(())
             })
             .await;
         let mut events = world.watch(namespace).await;
 
-        let start = ask(world, namespace, "start-db", "Start").await;
+        let start = request_operation(world, namespace, "start-db", "Start").await;
         let mut starting = vec!["ADDED Active Progressing Starting -: db".to_owned()];
         let is = |name: &'static str, operation: &'static str, want: &[String]| {
             let want = want.to_vec();
@@ -97,7 +101,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .until("Starting", is("start-db", "Starting", &starting))
             .await;
         let waits = "Waiting for the operation to complete.";
-        says(
+        write_status(
             world,
             (namespace, "start-db"),
             "InProgress",
@@ -108,30 +112,33 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             "MODIFIED Active Progressing StartInProgress -: db: {waits}"
         ));
         events
-            .until("its step", is("start-db", "Starting", &starting))
+            .until(
+                "the progress of the start",
+                is("start-db", "Starting", &starting),
+            )
             .await;
 
-        let stop = ask(world, namespace, "stop-db", "Stop").await;
+        let stop = request_operation(world, namespace, "stop-db", "Stop").await;
         let mut stopping = vec!["ADDED Active Progressing Stopping -: db".to_owned()];
         events
             .until("Stopping", is("stop-db", "Stopping", &stopping))
             .await;
         let by = "Superseded by stop-db with type Stop";
-        says(
+        write_status(
             world,
             (namespace, "start-db"),
             "Superseded",
             ("True", "Superseded", by),
         )
         .await;
-        says(
+        write_status(
             world,
             (namespace, "stop-db"),
             "InProgress",
             ("False", "StopInProgress", waits),
         )
         .await;
-        // The end is immediate, without Settling.
+        // The operation ends at once: it does not settle.
         for event in ["MODIFIED", "DELETED"] {
             starting.push(format!(
                 "{event} Completed Superseded Superseded -: db: {by}"
@@ -144,9 +151,12 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             "MODIFIED Active Progressing StopInProgress -: db: {waits}"
         ));
         events
-            .until("its step", is("stop-db", "Stopping", &stopping))
+            .until(
+                "the progress of the stop",
+                is("stop-db", "Stopping", &stopping),
+            )
             .await;
-        says(
+        write_status(
             world,
             (namespace, "stop-db"),
             "Completed",
@@ -160,17 +170,17 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .until("Succeeded", is("stop-db", "Stopping", &stopping))
             .await;
 
-        // The operation started at the request, and its message names the machine.
+        // Each operation must start at the time of its request. A label names the virtual machine.
         for event in &all {
             let object = &event["object"];
-            let asked = match text(object, "/spec/subject/name") {
+            let request = match text(object, "/spec/subject/name") {
                 "start-db" => &start,
                 "stop-db" => &stop,
                 _ => continue,
             };
             assert_eq!(
                 object["metadata"]["creationTimestamp"],
-                asked["metadata"]["creationTimestamp"]
+                request["metadata"]["creationTimestamp"]
             );
             assert_eq!(object["status"]["startTimeSource"], "Expression");
             let labels = &object["metadata"]["labels"];
@@ -203,7 +213,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             ["DELETED", "Stopping", "Completed", "Succeeded", "db"],
         ];
         kubectl
-            .until("the same", |lines| {
+            .until("the rows of all events", |lines| {
                 (rows(lines, "start-db") == starting && rows(lines, "stop-db") == stopping)
                     .then_some(())
             })

@@ -1,10 +1,11 @@
-//! Tests of the descriptive fields of a rule.
+//! Tests of the rule fields `message`, `reason`, `state`, `progress` and `startedAt`, which
+//! describe an operation.
 
 use super::life;
 use crate::harness::{VM, World, columns, condition, migrating, shared, text};
 use serde_json::{Value, json};
 
-/// A rule set on machines of this namespace, with these fields in its one rule.
+/// Returns a rule set for VirtualMachines in this namespace. Its rule has these additional fields.
 fn with(namespace: &str, fields: &Value) -> Value {
     let mut rules = migrating(namespace);
     let rule = rules["spec"]["rules"][0].as_object_mut();
@@ -66,19 +67,22 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         assert_eq!(progressing["message"], "to node-1");
 
         let get = ["get", "ifos", "-n", namespace];
-        let table = world.kubectl(&get).await.expect("it can be listed");
-        let row = columns(table.lines().nth(1).expect("a row"));
+        let table = world
+            .kubectl(&get)
+            .await
+            .expect("kubectl must list operations");
+        let row = columns(table.lines().nth(1).expect("the table must have a row"));
         assert_eq!(row[2..7], ["a", "Migrating", "Active", "Blocked", "45%"]);
         assert_eq!(row[8..], ["to node-1"], "{table}");
         let yaml = world.kubectl(&[&get[..], &["-o", "yaml"]].concat()).await;
-        let yaml = yaml.expect("it can be listed");
-        let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl prints YAML");
+        let yaml = yaml.expect("kubectl must list operations");
+        let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl must print YAML");
         assert_eq!(list["items"][0]["status"], *status, "{yaml}");
 
-        // Each change of a shown field is an event. A field that the rule does not set is not
-        // shown.
+        // Each change of a field that the rule reads causes an event. `spare` is not read, so it
+        // must not cause one.
         let mut want = vec!["ADDED Active Blocked PreCopy 45: to node-1"];
-        for (status, seen) in [
+        for (status, expected) in [
             (
                 json!({"held": false, "done": 46, "spare": 1}),
                 "MODIFIED Active Progressing PreCopy 46: to node-1",
@@ -88,15 +92,15 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "MODIFIED Active Progressing Migrating -: ",
             ),
             (
-                // The start is evaluated once.
+                // `startedAt` is evaluated only once, so this change must not move the start.
                 json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
                 "MODIFIED Active Progressing PostCopy -: ",
             ),
         ] {
             patch(world, namespace, "a", &status).await;
-            want.push(seen);
+            want.push(expected);
             events
-                .until(seen, |all| {
+                .until(expected, |all| {
                     (life(all, "a", "Migrating", None) == want).then_some(())
                 })
                 .await;
@@ -136,17 +140,17 @@ fn a_failing_detail_is_reported_in_status_and_omitted_from_the_operation() {
             },
         });
         world.create(&VM, Some(namespace), &machine).await;
-        let told = world
+        let failed = world
             .rule_set_until(namespace, "EvaluationFailed", |it| {
                 condition(it, "EvaluationFailed")["status"] == "True"
             })
             .await;
-        let message = text(condition(&told, "EvaluationFailed"), "/message");
+        let message = text(condition(&failed, "EvaluationFailed"), "/message");
         for part in ["rules[Migrating].reason", "CamelCase", "9 characters"] {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert!(!message.contains("not camel"), "{message}");
-        assert_eq!(condition(&told, "Ready")["status"], "True", "{told}");
+        assert_eq!(condition(&failed, "Ready")["status"], "True", "{failed}");
         let want = ["ADDED Active Progressing Migrating 7: goes on"];
         events
             .until("the operation", |all| {

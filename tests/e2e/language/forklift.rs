@@ -1,4 +1,5 @@
-//! Tests of a Forklift plan and its machines with the shipped rules.
+//! Test of the shipped rules for Forklift: a plan migrates three virtual machines. The plan and
+//! each virtual machine in it are operations.
 
 use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
 use super::life;
@@ -11,10 +12,10 @@ const PLAN: Kind = Kind {
     plural: "plans",
 };
 
-/// Start of the migration. It is in the past for the clock of the test machine.
+/// Start of the migration, which is in the past.
 const STARTED: &str = "2020-01-01T00:00:00Z";
 
-/// The steps of a machine, as the migrator lists them.
+/// The steps of the migration of a virtual machine, with their descriptions.
 const STEPS: [(&str, &str); 4] = [
     ("Initialize", "Initialize migration."),
     ("DiskTransfer", "Transfer disks."),
@@ -22,25 +23,28 @@ const STEPS: [(&str, &str); 4] = [
     ("VirtualMachineCreation", "Create VM."),
 ];
 
-/// Size of a machine's disks in megabytes. It is unknown before the step.
+/// Size of the disks of a virtual machine in megabytes. The status does not contain it before the
+/// step `DiskTransfer`.
 const SIZE: u64 = 20_480;
 
+/// The reasons of a failed migration.
 const ERROR: [&str; 2] = ["DataVolume not ready", "timed out"];
 
-/// Progress of a machine.
+/// The progress of the migration of a virtual machine.
 #[derive(Clone, Copy)]
 enum At {
     Initialize,
-    /// Megabytes.
+    /// The disks are being transferred. The number is the transferred megabytes.
     Transfer(u64),
-    /// An error, followed by the clean-up.
+    /// There was an error after this number of megabytes, and the migration is being cleaned up.
     Error(u64),
     Convert,
+    /// The migration has failed after this number of megabytes.
     Failed(u64),
     Succeeded,
 }
 
-/// The status of a machine.
+/// Returns the status of a virtual machine in a plan.
 fn machine(id: &str, name: &str, at: At) -> Value {
     let (phase, step, transferred) = match at {
         Initialize => ("Started", 0, None),
@@ -92,7 +96,7 @@ fn condition(kind: &str) -> Value {
     })
 }
 
-/// The status of the plan.
+/// Returns the status of the plan.
 fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
     json!({
         "conditions": [condition("Ready"), condition(condition_of_it)],
@@ -130,7 +134,8 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
         let ready = json!({"conditions": [condition("Ready")]});
         world.patch_status(&PLAN, namespace, "wave1", &ready).await;
 
-        // Each status with the expected operations on the plan and on each machine.
+        // Each step has the condition of the plan, the progress of each virtual machine, and the
+        // expected events about the plan and about each virtual machine.
         let failed = "web: DataVolume not ready; timed out";
         let failing = format!("MODIFIED Active Failing MigratingVM 0: {failed}");
         let end = |message: &str, state: &str| -> String {
@@ -230,13 +235,13 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             ]
         };
         let mut want: [Vec<String>; 4] = Default::default();
-        for (number, (condition, machines, seen)) in steps.iter().enumerate() {
+        for (number, (condition, machines, expected)) in steps.iter().enumerate() {
             let status = plan(condition, *machines);
             world.patch_status(&PLAN, namespace, "wave1", &status).await;
-            for (life, seen) in want.iter_mut().zip(seen) {
-                life.extend(seen.lines().map(str::to_owned));
+            for (life, expected) in want.iter_mut().zip(expected) {
+                life.extend(expected.lines().map(str::to_owned));
             }
-            // No operation settles, because the plan contains the end of each.
+            // No operation settles, because the status of the plan contains the end of each.
             events
                 .until(&format!("step {number}: {want:#?}"), |all| {
                     (lives(all) == want).then_some(())
@@ -244,15 +249,15 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 .await;
             if number == 2 {
                 let table = world.kubectl(&["get", "ifos", "-n", namespace]).await;
-                let table = table.expect("an administrator may list");
+                let table = table.expect("kubectl must list operations");
                 let rows: Vec<Vec<&str>> = table.lines().skip(1).map(columns).collect();
-                let mut seen: Vec<&[&str]> = rows.iter().map(|row| &row[2..7]).collect();
-                seen.sort_unstable();
+                let mut cells: Vec<&[&str]> = rows.iter().map(|row| &row[2..7]).collect();
+                cells.sort_unstable();
                 let of = |subject, operation, progress| {
                     [subject, operation, "Active", "Progressing", progress]
                 };
                 assert_eq!(
-                    seen,
+                    cells,
                     [
                         of("wave1", "Executing", "0%"),
                         of("wave1/vm-1", "MigratingVM", "75%"),

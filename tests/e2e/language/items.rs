@@ -1,10 +1,11 @@
-//! Tests of rules with `forEach`.
+//! Tests of rules with `forEach`, which detect an operation for each element of a list in an
+//! object.
 
 use super::life;
 use crate::harness::{VM, condition, migrating, shared, text};
 use serde_json::{Value, json};
 
-/// A rule set on machines of this namespace, with an operation for each volume.
+/// Returns a rule set with an operation for each volume of a VirtualMachine in this namespace.
 fn volumes(namespace: &str) -> Value {
     let mut rules = migrating(namespace);
     rules["spec"]["rules"] = json!([{
@@ -66,7 +67,7 @@ fn each_element_has_its_own_operation_that_settles_when_the_element_disappears()
             format!("DELETED Completed Ended NotDetected -: {over}"),
         ];
         let all = events
-            .until("the first is over", |all| {
+            .until("the operation on x has ended", |all| {
                 (life(all, "a", "Attaching", Some("x")) == want).then(|| all.to_vec())
             })
             .await;
@@ -84,12 +85,12 @@ fn an_element_without_a_key_is_reported_in_status_and_the_others_are_detected() 
             {"name": "y", "phase": "Attaching"},
         ]);
         world.create(&VM, Some(namespace), &machine(&volumes)).await;
-        let told = world
+        let failed = world
             .rule_set_until(namespace, "EvaluationFailed", |it| {
                 condition(it, "EvaluationFailed")["status"] == "True"
             })
             .await;
-        let message = text(condition(&told, "EvaluationFailed"), "/message");
+        let message = text(condition(&failed, "EvaluationFailed"), "/message");
         assert!(message.contains("rules[Attaching].itemKey"), "{message}");
         let operations = world
             .until_operations(namespace, &[("a", "Attaching")])

@@ -1,4 +1,6 @@
-//! Tests of the start, replacement and end of operations.
+//! Tests of the rule fields that decide when an operation starts, ends, is replaced or changes its
+//! state: `instance`, `appearAfter`, `stateAfter`, `supersedes`, `debounce`, and rules that read
+//! `now`.
 
 use super::life;
 use crate::harness::{
@@ -8,16 +10,16 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// A kind that `deploy/` lets the server read and that no other test uses. A rule set of another
-/// test would make the server list it again, and an operation that is detected in a list can have
-/// an earlier start.
+/// A kind that the server may read and that no other test uses. If another test created a rule set
+/// for it, the server would list its objects again. An operation that is detected in a list can
+/// have an earlier start.
 const DISK: Kind = Kind {
     api_version: "cdi.kubevirt.io/v1beta1",
     kind: "DataVolume",
     plural: "datavolumes",
 };
 
-/// A rule set on machines of this namespace.
+/// Returns a rule set for VirtualMachines in this namespace, with these rules.
 fn rules(namespace: &str, rules: &Value) -> Value {
     let mut all = migrating(namespace);
     all["spec"]["rules"] = rules.clone();
@@ -32,7 +34,7 @@ fn machine(name: &str, status: &Value) -> Value {
 }
 
 #[test]
-fn a_new_run_replaces_the_previous_one() {
+fn a_new_instance_of_an_operation_replaces_the_previous_one() {
     shared(async |world| {
         let namespace = world.namespace("runs").await;
         let mut set = migrating(namespace);
@@ -58,7 +60,7 @@ fn a_new_run_replaces_the_previous_one() {
             "ADDED Active Progressing Migrating -: ".to_owned(),
         ];
         let all = events
-            .until("the second run", |all| {
+            .until("the second instance", |all| {
                 (life(all, "a", "Migrating", None) == want).then(|| all.to_vec())
             })
             .await;
@@ -96,21 +98,21 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
                     let spec = &event["object"]["spec"];
                     spec["subject"]["name"] == stays && spec["operation"] == operation
                 })
-                .expect("both are there")
+                .expect("both operations must have appeared")
         };
         let ((first, prompt), (then, patient)) = (find("Prompt"), find("Patient"));
         assert!(first < then);
-        // Both have the time of the first detection as their start.
+        // The start of both operations is the time of the first detection.
         let start = "/object/metadata/creationTimestamp";
         assert_eq!(text(prompt, start), text(patient, start));
         world.set_status(namespace, &stays, "Running").await;
         let all = events
-            .until("both are over", |all| {
-                let over = |operation| {
+            .until("both operations have ended", |all| {
+                let has_ended = |operation| {
                     let life = life(all, &stays, operation, None);
                     life.last().is_some_and(|last| last.starts_with("DELETED"))
                 };
-                (over("Prompt") && over("Patient")).then(|| all.to_vec())
+                (has_ended("Prompt") && has_ended("Patient")).then(|| all.to_vec())
             })
             .await;
         let very = all
@@ -120,10 +122,10 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
     });
 }
 
-/// Lets one machine migrate briefly and then another machine permanently, until `Patient` appears
-/// on the second machine, whose name is returned. Fails if it also appears on the first machine. On
-/// a busy machine the brief migration can take longer than `appearAfter`. Then two more machines do
-/// the same.
+/// Creates a VirtualMachine that migrates for a moment, and another one that keeps migrating. Waits
+/// until the operation `Patient` appears on the second one, and returns its name and all events.
+/// `Patient` must not appear on the first one. On a busy machine, the first migration can take
+/// longer than `appearAfter`. Then the function tries again with two new VirtualMachines.
 async fn appeared_after_a_flap(
     world: &World,
     namespace: &str,
@@ -136,23 +138,30 @@ async fn appeared_after_a_flap(
         world.set_status(namespace, &flaps, "Running").await;
         world.machine(namespace, &stays, "Migrating").await;
         let all = events
-            .until("the patient one appears", |all| {
+            .until("the operation Patient", |all| {
                 (!life(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
             })
             .await;
-        // `stays` was detected after `flaps`, so this check is not too early.
+        // `stays` was detected after `flaps`. When `Patient` appears on `stays`, it would also have
+        // appeared on `flaps`.
         if life(&all, &flaps, "Patient", None).is_empty() {
             return (stays, all);
         }
-        let moment = detected_for(&all, &flaps, "Prompt");
-        assert!(moment >= 3, "appeared after {moment} s: {all:?}");
-        assert!(started.elapsed() < DEADLINE, "the machine is too busy");
+        let seconds = detected_for(&all, &flaps, "Prompt");
+        assert!(
+            seconds >= 3,
+            "Patient appeared on an object that migrated for {seconds} s: {all:?}"
+        );
+        assert!(
+            started.elapsed() < DEADLINE,
+            "in all attempts, the first migration took too long"
+        );
     }
-    unreachable!("attempts are not counted beyond the deadline")
+    unreachable!("the loop ends at the deadline")
 }
 
-/// The seconds for which an operation was detected, from the event of its settling. Both times are
-/// rounded down to seconds.
+/// Returns for how many seconds an operation was detected. They are the difference between its
+/// start and its settling, both rounded down to seconds.
 fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
     let settling = events.iter().map(|event| &event["object"]).find(|object| {
         object["spec"]["subject"]["name"] == subject
@@ -163,7 +172,7 @@ fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
         return i64::MAX;
     };
     let second = |value: &str| -> i64 {
-        let time: jiff::Timestamp = value.parse().expect("a time");
+        let time: jiff::Timestamp = value.parse().expect("the value must be a time");
         time.as_second()
     };
     let end = text(condition(settling, "Detected"), "/lastTransitionTime");
@@ -171,7 +180,7 @@ fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
 }
 
 #[test]
-fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
+fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
     shared(async |world| {
         let namespace = world.namespace("states").await;
         let rule = |operation: &str| {
@@ -203,37 +212,41 @@ fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
             ]
         };
         let seen = events
-            .until("the patient one is blocked", |all| {
+            .until("the operation Patient is Blocked", |all| {
                 (life(all, "a", "Patient", None) == begins("Patient")).then(|| all.to_vec())
             })
             .await;
         assert_eq!(life(&seen, "a", "Prompt", None), begins("Prompt"));
-        // All times are rounded down, so a difference of 4 s is at least 4.
+        // All times are rounded down to seconds. If at least 4 s have passed, the difference of the
+        // rounded times is at least 4.
         let second = |text: &str| -> i64 {
-            let time: jiff::Timestamp = text.parse().expect("a time");
+            let time: jiff::Timestamp = text.parse().expect("the value must be a time");
             time.as_second()
         };
         let last = seen.iter().rfind(|event| {
             let object = &event["object"];
             object["spec"]["operation"] == "Patient" && object["status"]["state"] == "Blocked"
         });
-        let last = text(last.expect("it was there"), "/object/status/lastDetected");
+        let last = text(
+            last.expect("the test has waited for this event"),
+            "/object/status/lastDetected",
+        );
         let fields = blocked["metadata"]["managedFields"].as_array();
-        let changes = fields.expect("it was written").iter();
+        let changes = fields.expect("a changed object has managedFields").iter();
         let changed = changes.map(|it| second(text(it, "/time"))).max();
         assert!(
-            second(last) >= changed.expect("it was changed") + 4,
+            second(last) >= changed.expect("managedFields have times") + 4,
             "{last}"
         );
         patch(json!({"how": "Progressing"})).await;
         events
-            .until("it goes on", |all| {
+            .until("the operation is Progressing again", |all| {
                 let mut want = begins("Patient");
                 want.push(shown("MODIFIED Active Progressing", "Patient"));
                 (life(all, "a", "Patient", None) == want).then_some(())
             })
             .await;
-        // A state that ends before its `stateAfter` is never shown.
+        // A state that lasts for less than `stateAfter` must never appear.
         patch(json!({"how": "Failing"})).await;
         patch(json!({"moving": false})).await;
         let over = "No rule detects the operation any more.";
@@ -244,7 +257,7 @@ fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
             format!("DELETED Completed Ended NotDetected -: {over}"),
         ];
         events
-            .until("the very patient one is over", |all| {
+            .until("the operation VeryPatient has ended", |all| {
                 (life(all, "a", "VeryPatient", None) == want).then_some(())
             })
             .await;
@@ -262,7 +275,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             namespace,
             &json!([
                 {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
-                // The same object without the time.
+                // This rule does not read the time, so it is true for the object all the time.
                 {"operation": "Waiting", "expression": "has(object.spec.from)"},
             ]),
         );
@@ -270,10 +283,14 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             json!({"group": group, "version": version, "resource": DISK.plural});
         world.ready_rule_set(&set).await;
         let mut events = world.watch(namespace).await;
-        // On a busy machine this can take longer than the time of the object.
+        // The operation must start some seconds after the creation of the object. On a busy
+        // machine, the creation can take longer than that. Then the test tries again with more
+        // seconds.
         let mut attempts = [3, 10, 30, 60].into_iter();
         let (name, from, object, all) = loop {
-            let seconds = attempts.next().expect("a minute is enough");
+            let seconds = attempts
+                .next()
+                .expect("the creation of an object must take less than a minute");
             let name = format!("a-{seconds}");
             #[expect(
                 clippy::disallowed_methods,
@@ -294,22 +311,22 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
                 format!("MODIFIED Completed Ended NotDetected -: {over}"),
                 format!("DELETED Completed Ended NotDetected -: {over}"),
             ];
-            let came_and_went = events.until("it comes and goes", |all| {
+            let started_and_ended = events.until("the operation starts and ends", |all| {
                 (life(all, &name, "Overdue", None) == want).then(|| all.to_vec())
             });
-            let waited = tokio::time::timeout(Duration::from_secs(5 * seconds), came_and_went);
-            // It was detected before its start time.
-            let is_there = |all: &Vec<Value>| {
-                let begun = |it: &Value| {
+            let waited = tokio::time::timeout(Duration::from_secs(5 * seconds), started_and_ended);
+            // True if the server had read the object before the time in it.
+            let was_early = |all: &Vec<Value>| {
+                let is_early = |it: &Value| {
                     it["object"]["spec"]["subject"]["name"] == name
                         && it["object"]["spec"]["operation"] == "Waiting"
                         && *text(it, "/object/metadata/creationTimestamp") < *from.to_string()
                 };
-                all.iter().any(begun)
+                all.iter().any(is_early)
             };
             match waited.await {
-                Ok(all) if is_there(&all) => break (name, from, object, all),
-                _ => eprintln!("{seconds} s are not enough"),
+                Ok(all) if was_early(&all) => break (name, from, object, all),
+                _ => eprintln!("{seconds} s were not enough"),
             }
         };
         assert_eq!(
@@ -319,8 +336,9 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
         let overdue = all.iter().map(|event| &event["object"]).find(|object| {
             object["spec"]["subject"]["name"] == name && object["spec"]["operation"] == "Overdue"
         });
-        let started = text(overdue.expect("it came"), "/metadata/creationTimestamp");
-        let started: jiff::Timestamp = started.parse().expect("a timestamp");
+        let overdue = overdue.expect("the loop ends only after the operation has appeared");
+        let started = text(overdue, "/metadata/creationTimestamp");
+        let started: jiff::Timestamp = started.parse().expect("the start must be a time");
         assert!(started.as_second() >= from.as_second(), "{started} {from}");
         let path = format!("{}/{name}", DISK.path(Some(namespace)));
         let after = world.admin.get(&path).await.ok();
@@ -363,10 +381,10 @@ fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
                 .await
                 .ok();
         };
-        // The migration is still shown when another one is detected.
+        // A second operation is detected while the migration is in flight.
         patch(json!({"stopping": true})).await;
         events
-            .until("Stopping appears", |all| {
+            .until("the operation Stopping", |all| {
                 (!life(all, "a", "Stopping", None).is_empty()).then_some(())
             })
             .await;
@@ -380,7 +398,7 @@ fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
             format!("DELETED Completed Ended NotDetected -: {over}"),
         ];
         let all = events
-            .until("Stopping is over", |all| {
+            .until("the operation Stopping has ended", |all| {
                 (life(all, "a", "Stopping", None) == stopping).then(|| all.to_vec())
             })
             .await;
@@ -420,10 +438,10 @@ fn the_debounce_of_a_rule_overrides_the_default() {
             .await;
         world.set_status(namespace, "a", "Running").await;
         let all = events
-            .until("the one with the server's debounce is over", |all| {
+            .until("the operation with the default debounce has ended", |all| {
                 let life = life(all, "a", "Brief", None);
-                let over = life.last().is_some_and(|last| last.starts_with("DELETED"));
-                over.then(|| all.to_vec())
+                let has_ended = life.last().is_some_and(|last| last.starts_with("DELETED"));
+                has_ended.then(|| all.to_vec())
             })
             .await;
         assert_eq!(

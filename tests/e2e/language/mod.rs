@@ -1,4 +1,5 @@
-//! Tests of each field of a rule, through its effect on operations.
+//! Tests of the fields of rules and rule sets. Each test creates a rule set and checks its effect
+//! on operations.
 
 mod deckhouse;
 mod details;
@@ -11,8 +12,8 @@ mod selection;
 use crate::harness::{text, without_gaps};
 use serde_json::Value;
 
-/// Formats one event as a line: `TYPE Phase State Reason progress: message`, with `-` for no
-/// progress. The progress of a completed operation is left out.
+/// Formats an event as `TYPE Phase State Reason progress: message`. The progress is `-` if the
+/// operation has none or has completed.
 fn line(event: &Value) -> String {
     let status = &event["object"]["status"];
     let progress = match (&status["progress"], text(status, "/phase")) {
@@ -29,8 +30,9 @@ fn line(event: &Value) -> String {
     )
 }
 
-/// The events on the operations of one subject, for one element or for the whole, in order, without
-/// events about watch gaps.
+/// Returns the events about an operation, formatted by [`line`]. The operation is about the object
+/// `subject` or, if `item` is given, about an element of it. Events that only report an
+/// interruption of the server's watch are left out.
 fn life(events: &[Value], subject: &str, operation: &str, item: Option<&str>) -> Vec<String> {
     without_gaps(events)
         .into_iter()

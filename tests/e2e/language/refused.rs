@@ -1,4 +1,5 @@
-//! Tests of rule sets that the schema refuses, or that our server refuses in the status.
+//! Tests of invalid rule sets. Some are refused by the schema in their CRD. Others are accepted,
+//! and the server reports their errors in their status.
 
 use crate::harness::{condition, migrating, shared, text};
 use serde_json::json;
@@ -31,10 +32,13 @@ fn kubectl_apply_reports_schema_violations_of_rule_sets() {
             ),
         ] {
             let path = folder.join(format!("{file}.yaml"));
-            let path = path.to_str().expect("the repository's path is UTF-8");
-            let refused = world.kubectl(&["apply", "-f", path]).await;
-            let told = refused.expect_err("it is refused");
-            assert!(told.contains(field) && told.contains(why), "{file}: {told}");
+            let path = path.to_str().expect("the path of the repository is UTF-8");
+            let result = world.kubectl(&["apply", "-f", path]).await;
+            let error = result.expect_err("the rule set must be refused");
+            assert!(
+                error.contains(field) && error.contains(why),
+                "{file}: {error}"
+            );
         }
     });
 }

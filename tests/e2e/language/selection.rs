@@ -1,4 +1,6 @@
-//! Tests of rule sets with a label selector.
+//! Tests of rule sets with a label selector. If all rule sets of a target (a watched resource) have
+//! the same selector, the server watches with this selector. Otherwise it watches all objects and
+//! selects them itself.
 
 use super::life;
 use crate::harness::{
@@ -7,24 +9,29 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Kinds that `deploy/` lets the server read and that no other test uses, because the watch of a
-/// target depends on all its rule sets.
+/// A kind that the server may read. No other test uses it, because rule sets of another test would
+/// change the server's watch of it.
 const BACKUP: Kind = Kind {
     api_version: "backup.kubevirt.io/v1alpha1",
     kind: "VirtualMachineBackup",
     plural: "virtualmachinebackups",
 };
+/// Another such kind.
 const SNAPSHOT: Kind = Kind {
     api_version: "snapshot.kubevirt.io/v1beta1",
     kind: "VirtualMachineSnapshot",
     plural: "virtualmachinesnapshots",
 };
 
+/// The last part of an event about an operation that ended because the labels of its object
+/// changed.
 const LEFT: &str =
     "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
+/// The last part of an event about an operation that ended because its object was deleted.
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
 
-/// A rule set with one operation on the objects of this tier.
+/// Returns a rule set with one operation. It selects objects whose label `tier` has this value, and
+/// that do not have the label `ignore`.
 fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &str) -> Value {
     let mut rules = rule_set(
         name,
@@ -59,7 +66,7 @@ async fn delete(world: &World, kind: &Kind, namespace: &str, name: &str) {
     world.admin.delete(&path).await.ok();
 }
 
-/// Installs a kind, and waits until these rule sets are Ready.
+/// Installs the CRD of a kind, creates these rule sets, and waits until they are Ready.
 async fn install(world: &World, kind: &Kind, rule_sets: &[Value]) {
     world
         .create(&crate::harness::CRD, None, &crd(kind, "Namespaced"))
@@ -69,11 +76,11 @@ async fn install(world: &World, kind: &Kind, rule_sets: &[Value]) {
     }
 }
 
-/// The list and watch requests of the server for this resource so far.
+/// Returns the URIs of the server's list and watch requests for this resource so far.
 fn requests(world: &World, kind: &Kind) -> Vec<String> {
     let events = audited(world);
     let of_kind = events.iter().filter(|event| {
-        // Each line is about the end of an answer, or about the beginning of a watch.
+        // The audit log has several events for each request. Only one of them is counted.
         let stage = match text(event, "/verb") {
             "list" => "ResponseComplete",
             "watch" => "ResponseStarted",
@@ -86,7 +93,7 @@ fn requests(world: &World, kind: &Kind) -> Vec<String> {
         .collect()
 }
 
-/// The number of events of this resource that the server has read, from its metric.
+/// Returns the number of events about this resource that the server has read, from its metrics.
 async fn events_read(world: &World, kind: &Kind) -> u64 {
     let admin = [
         ("X-Remote-User", "admin"),
@@ -96,12 +103,13 @@ async fn events_read(world: &World, kind: &Kind) -> u64 {
     let mut lines = metrics.lines();
     let line = lines
         .find(|line| line.starts_with("ifo_feed_events_total") && line.contains(kind.plural))
-        .unwrap_or_else(|| panic!("none of {} in {metrics}", kind.plural));
+        .unwrap_or_else(|| panic!("no metric about {} in {metrics}", kind.plural));
     let (_, count) = line.rsplit_once(' ').expect("a metric has a value");
     count.parse().expect("a counter is a number")
 }
 
-async fn until_life(
+/// Waits until the events about an operation are exactly these. Returns all events.
+async fn wait_for_life(
     events: &mut Events,
     (subject, operation): (&str, &str),
     want: &[String],
@@ -113,7 +121,7 @@ async fn until_life(
         .await
 }
 
-/// The events of an operation that settles and ends.
+/// Returns the events of an operation that settles and ends.
 fn settled(operation: &str, end: &str) -> Vec<String> {
     vec![
         format!("ADDED Active Progressing {operation} -: "),
@@ -123,7 +131,7 @@ fn settled(operation: &str, end: &str) -> Vec<String> {
     ]
 }
 
-/// The events of an operation that ends at once.
+/// Returns the events of an operation that ends at once.
 fn ended(operation: &str, end: &str) -> Vec<String> {
     let mut life = settled(operation, end);
     life.remove(1);
@@ -139,16 +147,18 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             of_tier(namespace, &BACKUP, namespace, "Saving", "gold"),
             of_tier(&second, &BACKUP, namespace, "Copying", "gold"),
         ];
-        // An object that matches again does so within this time, even on a slow machine.
+        // The debounce period is long. Below, an object matches again before this period ends, even
+        // on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(world, &BACKUP, &rule_sets).await;
-        let selects = || {
+        // Asserts that all requests have the selector. Returns the number of requests.
+        let check_selectors = || {
             let sent = requests(world, &BACKUP);
             assert!(!sent.is_empty());
             for uri in &sent {
                 let selection = uri.split_once("labelSelector=").map(|(_, it)| it);
                 let mut parts: Vec<&str> = selection
-                    .unwrap_or_else(|| panic!("no selection in {uri}"))
+                    .unwrap_or_else(|| panic!("no label selector in {uri}"))
                     .split("%2C")
                     .collect();
                 parts.sort_unstable();
@@ -156,7 +166,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             }
             sent.len()
         };
-        let sent = selects();
+        let sent = check_selectors();
 
         let mut events = world.watch(namespace).await;
         let gold = json!({"tier": "gold"});
@@ -181,32 +191,34 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             ("leaves", "Saving"),
         ];
         world.until_operations(namespace, &all).await;
-        // No event of an object that does not match arrived. After a watch gap, a matching object
-        // can arrive again.
+        // Only the three matching objects have caused events. If a watch was interrupted, the
+        // server has sent further requests and may have read the objects again.
         let read = events_read(world, &BACKUP).await;
-        assert!(read == 3 || selects() > sent, "{read}");
+        assert!(read == 3 || check_selectors() > sent, "{read}");
 
-        // A watch with a selector cannot distinguish these two cases.
+        // One object stops to match, and another object is deleted. A watch with a selector reports
+        // both as DELETED. The server must distinguish them.
         label(world, &BACKUP, namespace, "leaves", &json!({"ignore": ""})).await;
         delete(world, &BACKUP, namespace, "dies").await;
         for operation in ["Saving", "Copying"] {
             let want = ended(operation, DELETED);
-            until_life(&mut events, ("dies", operation), &want).await;
+            wait_for_life(&mut events, ("dies", operation), &want).await;
         }
         let want = settled("Saving", LEFT);
-        until_life(&mut events, ("leaves", "Saving"), &want).await;
+        wait_for_life(&mut events, ("leaves", "Saving"), &want).await;
         let want = &settled("Copying", LEFT)[..2];
-        until_life(&mut events, ("leaves", "Copying"), want).await;
-        // If the object matches again within the debounce period, the operation continues.
+        wait_for_life(&mut events, ("leaves", "Copying"), want).await;
+        // An object stops to match, and matches again before the debounce period ends. Its
+        // operation must continue.
         label(world, &BACKUP, namespace, "enters", &json!({"tier": null})).await;
         let mut want = settled("Copying", LEFT);
         want.truncate(2);
-        until_life(&mut events, ("enters", "Copying"), &want).await;
+        wait_for_life(&mut events, ("enters", "Copying"), &want).await;
         label(world, &BACKUP, namespace, "enters", &gold).await;
         want.push("MODIFIED Active Progressing Copying -: ".to_owned());
-        let all_events = until_life(&mut events, ("enters", "Copying"), &want).await;
+        let all_events = wait_for_life(&mut events, ("enters", "Copying"), &want).await;
         assert!(life(&all_events, "never", "Saving", None).is_empty());
-        // An operation that ended and started again would be a different object.
+        // If the operation had ended and started again, there would be two UIDs.
         let copies = all_events.iter().filter(|event| {
             let spec = &event["object"]["spec"];
             spec["subject"]["name"] == "enters" && spec["operation"] == "Copying"
@@ -216,12 +228,12 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             .collect();
         assert_eq!(uids.len(), 1, "{all_events:?}");
 
-        // With a second, different selector, the watch has no selector any more.
+        // When the second rule set gets another selector, the server must watch without a selector.
         let sent = requests(world, &BACKUP).len();
         let other = json!({"spec": {"labelSelector": {"matchLabels": {"tier": "silver"}}}});
         let path = format!("{}/{second}", RULE_SET.path(None));
         world.admin.merge(&path, &other).await.ok();
-        eventually("the other selection counts", async || {
+        eventually("the operations of the new selector", async || {
             let mut operations = world.operations(namespace).await;
             operations.retain(|it| it["status"]["state"] != "Settling");
             let names = ["/spec/subject/name", "/spec/operation"];
@@ -235,7 +247,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             )
         })
         .await;
-        eventually("a watch of all", async || {
+        eventually("a request without a selector", async || {
             let later = requests(world, &BACKUP).split_off(sent);
             let all = later.iter().any(|uri| !uri.contains("labelSelector="));
             so(all, later)
@@ -253,11 +265,12 @@ fn different_selectors_are_applied_by_the_server() {
             of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
             of_tier(&second, &SNAPSHOT, namespace, "Silvering", "silver"),
         ];
-        // The object that stopped matching is deleted within this time, even on a slow machine.
+        // The debounce period is long. Below, an object that no longer matches is deleted before
+        // this period ends, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(world, &SNAPSHOT, &rule_sets).await;
         let sent = requests(world, &SNAPSHOT);
-        let last = sent.last().expect("it is watched");
+        let last = sent.last().expect("the server must watch the resource");
         assert!(!last.contains("labelSelector="), "{sent:?}");
 
         let mut events = world.watch(namespace).await;
@@ -285,15 +298,16 @@ fn different_selectors_are_applied_by_the_server() {
         .await;
         delete(world, &SNAPSHOT, namespace, "dies").await;
         let want = ended("Gilding", DELETED);
-        until_life(&mut events, ("dies", "Gilding"), &want).await;
+        wait_for_life(&mut events, ("dies", "Gilding"), &want).await;
         let want = settled("Gilding", LEFT);
-        until_life(&mut events, ("changes", "Gilding"), &want).await;
+        wait_for_life(&mut events, ("changes", "Gilding"), &want).await;
         let operations = world
             .until_operations(namespace, &[("changes", "Silvering")])
             .await;
         assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
 
-        // The object is deleted after it stopped matching. The deletion ends the operation.
+        // The object stops to match, and is deleted after that. The deletion must end the operation
+        // at once.
         label(
             world,
             &SNAPSHOT,
@@ -303,9 +317,9 @@ fn different_selectors_are_applied_by_the_server() {
         )
         .await;
         let mut want = settled("Silvering", DELETED);
-        until_life(&mut events, ("changes", "Silvering"), &want[..2]).await;
+        wait_for_life(&mut events, ("changes", "Silvering"), &want[..2]).await;
         delete(world, &SNAPSHOT, namespace, "changes").await;
-        let all = until_life(&mut events, ("changes", "Silvering"), &want).await;
+        let all = wait_for_life(&mut events, ("changes", "Silvering"), &want).await;
         want.clear();
         assert_eq!(life(&all, "never", "Gilding", None), want);
     });

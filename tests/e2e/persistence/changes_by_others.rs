@@ -1,36 +1,40 @@
-//! Tests of changes to custom resources by other clients.
+//! Tests of custom resources that other clients have changed. The server must continue to write
+//! them, and must keep labels and annotations of other clients.
 
-use super::{CR, Persisting, clear, crs, writes};
+use super::{CR, Persisting, crs, delete_custom_resources, writes};
 use crate::harness::{World, alone, eventually, migrating, so, text};
 use serde_json::{Value, json};
 
-/// Creates one operation that is written.
-async fn written(world: &World, persisting: &Persisting) -> (&'static str, Value) {
+/// Creates an operation, and waits for its custom resource. Returns the namespace and the custom
+/// resource.
+async fn create_written(world: &World, persisting: &Persisting) -> (&'static str, Value) {
     let namespace = world.namespace("foreign").await;
     world.ready_rule_set(&migrating(namespace)).await;
     world.machine(namespace, "a", "Migrating").await;
-    let cr = eventually("it is written", async || {
-        persisting.agreed().await;
-        of(world, namespace).await
+    let cr = eventually("the operation is written", async || {
+        persisting.wait_until_equal().await;
+        custom_resource_in(world, namespace).await
     })
     .await;
     (namespace, cr)
 }
 
-async fn of(world: &World, namespace: &str) -> Result<Value, String> {
+/// Returns the custom resource of the operation in this namespace.
+async fn custom_resource_in(world: &World, namespace: &str) -> Result<Value, String> {
     let mut all = crs(world).await.into_values();
     let own = all.find(|cr| text(cr, "/spec/subject/namespace") == namespace);
-    own.ok_or_else(|| "it is not".to_owned())
+    own.ok_or_else(|| "there is no custom resource".to_owned())
 }
 
 #[test]
 fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let persisting = Persisting::start(world, &[]).await;
-        let (namespace, cr) = written(world, &persisting).await;
+        let (namespace, cr) = create_written(world, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
-        // A backup is restored.
+        // The custom resource is deleted, and is created again with the same content, as a backup
+        // tool restores it.
         let mut copy = cr.clone();
         for field in [
             "uid",
@@ -39,19 +43,20 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
             "creationTimestamp",
         ] {
             let metadata = copy["metadata"].as_object_mut();
-            metadata.expect("it has metadata").remove(field);
+            metadata.expect("an object has metadata").remove(field);
         }
         world.admin.delete(&path).await.ok();
         let made = world.create(&CR, None, &copy).await;
         assert_ne!(made["metadata"]["uid"], cr["metadata"]["uid"]);
         world.set_status(namespace, "a", "Running").await;
-        eventually("its end is written", async || {
-            let cr = of(world, namespace).await?;
+        eventually("the end of the operation is written", async || {
+            let cr = custom_resource_in(world, namespace).await?;
             so(cr["status"]["phase"] == "Completed", &cr["status"])?;
             so(cr["metadata"]["uid"] == made["metadata"]["uid"], &cr)
         })
         .await;
-        // The server detects at once that this is a different object, without a comparison.
+        // The first write must get a conflict, because this is another object. The server must then
+        // write to it at once, and not only after its next comparison.
         let log = persisting.log();
         assert!(!log.contains("an operation cannot be written"), "{log}");
         let conflicts = persisting.metric("ifo_persistence_failures_total").await;
@@ -62,9 +67,9 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
 #[test]
 fn foreign_labels_and_annotations_are_preserved() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
-        let (namespace, cr) = written(world, &persisting).await;
+        let (namespace, cr) = create_written(world, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         let theirs = json!({"metadata": {
             "labels": {"team": "a"}, "annotations": {"note": "b"},
@@ -73,9 +78,11 @@ fn foreign_labels_and_annotations_are_preserved() {
         persisting.server.kill().await;
         let before = writes(world).await;
         persisting.start_again().await;
-        // The server compares at its start, and writes new operations after that.
+        // At its start, the server compares the custom resources with its operations. When it
+        // writes a new operation, it has finished the comparison, which must not have caused a
+        // write.
         world.machine(namespace, "b", "Migrating").await;
-        eventually("the new one is written", async || {
+        eventually("the new operation is written", async || {
             let count = writes(world).await - before;
             so(count > 0.5, count)
         })
@@ -84,11 +91,11 @@ fn foreign_labels_and_annotations_are_preserved() {
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        // The server has not read this state, so its next change first gets a conflict.
+        // The server has not read this change, so its next write gets a conflict.
         let theirs = json!({"metadata": {"labels": {"late": "c"}}});
         world.admin.merge(&path, &theirs).await.ok();
         world.set_status(namespace, "a", "Running").await;
-        let after = eventually("its end is written", async || {
+        let after = eventually("the end of the operation is written", async || {
             let after = world.admin.get(&path).await.ok();
             so(after["status"]["phase"] == "Completed", &after["status"])?;
             Ok(after)
@@ -105,13 +112,13 @@ fn foreign_labels_and_annotations_are_preserved() {
 #[test]
 fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
-        let (_, cr) = written(world, &persisting).await;
+        let (_, cr) = create_written(world, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         persisting.server.kill().await;
         world.admin.delete(&path).await.ok();
-        // That release used server-side apply.
+        // Release 0.1.0 wrote custom resources with server-side apply. The test does the same.
         let mut applied = json!({
             "apiVersion": cr["apiVersion"], "kind": cr["kind"],
             "metadata": {"name": cr["metadata"]["name"], "labels": cr["metadata"]["labels"],
@@ -130,7 +137,7 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         let theirs = json!({"metadata": {"labels": {"team": "a"}}});
         world.admin.merge(&path, &theirs).await.ok();
         persisting.start_again().await;
-        let labels = eventually("its progress is removed", async || {
+        let labels = eventually("the field progress is removed", async || {
             let after = world.admin.get(&path).await.ok();
             so(after["status"]["progress"].is_null(), &after["status"])?;
             Ok(after["metadata"]["labels"].clone())
@@ -138,9 +145,9 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         .await;
         let mut want = cr["metadata"]["labels"].clone();
         want["team"] = json!("a");
-        // The operation is restored with the old label from the custom resource. It changes when
-        // the rule is evaluated.
-        eventually("its old label is removed", async || {
+        // The server restores the operation with the old label. The label is removed when the rule
+        // is evaluated for the first time.
+        eventually("the old label is removed", async || {
             let after = world.admin.get(&path).await.ok();
             so(
                 after["metadata"]["labels"] == want,

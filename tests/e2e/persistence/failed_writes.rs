@@ -1,6 +1,8 @@
-//! Tests of a kube-apiserver that is stopped or refuses writes.
+//! Tests of persistence mode when custom resources cannot be written: the kube-apiserver is
+//! stopped, the CRD is missing, or the server has no right to write. The server must serve
+//! operations, report the problem, and write everything later.
 
-use super::{CR, Persisting, clear, crs, install, traffic::Traffic, writes};
+use super::{CR, Persisting, crs, delete_custom_resources, install, traffic::Traffic, writes};
 use crate::harness::{CRD, alone, condition, eventually, migrating, so, text};
 use std::time::Duration;
 
@@ -10,21 +12,21 @@ const REGISTRATION: &str =
 #[test]
 fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let persisting = Persisting::start(world, &[]).await;
         let mut traffic = Traffic::start(world, 20).await;
         let mut outage = async |away: Duration| {
             let stop = async {
                 tokio::time::sleep(Duration::from_millis(700)).await;
                 let stopped = world.control_plane.command("stop kube-apiserver").await;
-                stopped.expect("it stops");
+                stopped.expect("the kube-apiserver must stop");
             };
             tokio::join!(traffic.steps(300), stop);
-            // Detected operations are served all the time.
+            // The server must still serve the operations in its memory.
             assert!(!persisting.live().await.is_empty());
             tokio::time::sleep(away).await;
             let started = world.control_plane.command("start kube-apiserver").await;
-            started.expect("it starts");
+            started.expect("the kube-apiserver must start");
             world.served().await;
         };
         outage(Duration::from_mins(1)).await;
@@ -35,11 +37,14 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
         assert!(resident > 0.0 && resident < limit, "{resident}");
         traffic.steps(100).await;
         traffic.repeat().await;
-        eventually("what is written is what goes on", async || {
-            let crs = persisting.agreed().await;
-            let active = traffic.active(crs.values());
-            so(active == traffic.going_on(), active)
-        })
+        eventually(
+            "the custom resources equal the expected operations",
+            async || {
+                let crs = persisting.wait_until_equal().await;
+                let active = traffic.active(crs.values());
+                so(active == traffic.expected_active(), active)
+            },
+        )
         .await;
     });
 }
@@ -51,7 +56,7 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         let namespace = world.namespace("no-crd").await;
         world.ready_rule_set(&migrating(namespace)).await;
         let definition = format!("{}/{}.ifo.kubevirt.io", CRD.path(None), CR.plural);
-        let is = async |status: &str| {
+        let wait_for_condition = async |status: &str| {
             eventually(&format!("OperationsPersisted is {status}"), async || {
                 let service = world.admin.get(REGISTRATION).await.ok();
                 let found = condition(&service, "OperationsPersisted").clone();
@@ -62,15 +67,15 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             })
             .await
         };
-        is("True").await;
+        wait_for_condition("True").await;
         world.admin.delete(&definition).await.ok();
-        eventually("custom resources are gone", async || {
+        eventually("the CRD is deleted", async || {
             let answer = world.admin.get(&CR.path(None)).await;
             so(answer.code == 404, answer.code)
         })
         .await;
         world.machine(namespace, "a", "Migrating").await;
-        eventually("it is served", async || {
+        eventually("the operation is served", async || {
             let live = persisting.live().await;
             let found = live
                 .values()
@@ -78,13 +83,13 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             so(found, live.len())
         })
         .await;
-        let found = is("False").await;
+        let found = wait_for_condition("False").await;
         assert_eq!(text(&found, "/reason"), "CustomResourceDefinitionMissing");
         assert!(persisting.log().contains("CustomResourceDefinitionMissing"));
 
         install(world).await;
-        is("True").await;
-        persisting.agreed().await;
+        wait_for_condition("True").await;
+        persisting.wait_until_equal().await;
 
         let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-persistence";
         let without = r#"[{"op": "remove", "path": "/rules/0"}]"#.to_owned();
@@ -95,13 +100,13 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             .await
             .ok();
         world.machine(namespace, "b", "Migrating").await;
-        let found = is("False").await;
+        let found = wait_for_condition("False").await;
         assert_eq!(text(&found, "/reason"), "Forbidden");
         let log = persisting.log();
         let lines = log.lines();
-        let said = lines.filter(|line| line.contains("but not written as custom resources"));
+        let failures = lines.filter(|line| line.contains("but not written as custom resources"));
         assert_eq!(
-            said.filter(|line| line.contains("Forbidden")).count(),
+            failures.filter(|line| line.contains("Forbidden")).count(),
             1,
             "{log}"
         );
@@ -110,15 +115,15 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             "{found}"
         );
         install(world).await;
-        is("True").await;
-        persisting.agreed().await;
+        wait_for_condition("True").await;
+        persisting.wait_until_equal().await;
 
-        clear(world).await;
-        // No event reports this, and the next comparison is in ten minutes. A change writes the
-        // object again.
+        delete_custom_resources(world).await;
+        // The server does not watch the custom resources, and compares them again only after ten
+        // minutes. But the next change of an operation must create its custom resource again.
         let before = writes(world).await;
         world.set_status(namespace, "a", "Running").await;
-        eventually("its end is written", async || {
+        eventually("the end of the operation is written", async || {
             let crs = crs(world).await;
             let ended = crs.values().any(|cr| cr["status"]["phase"] == "Completed");
             so(ended, crs.len())

@@ -1,15 +1,16 @@
-//! Tests of persistence mode: the writes, their number, and the state after failures.
+//! Tests of persistence mode, in which the server also writes each operation as a custom resource.
+//! They check what is written, how many writes there are, and the custom resources after failures.
 //!
-//! Each test starts its own server beside the shared one, with the settings in `deploy/persistence`
-//! and its own ServiceAccount. Requests go to it directly, because the registration belongs to the
-//! shared server.
+//! Each test starts a server of its own, with the settings in `deploy/persistence` and another
+//! ServiceAccount. The APIService belongs to the shared server, so the tests send requests for
+//! operations to their own server directly.
 
-mod foreign;
+mod changes_by_others;
+mod failed_writes;
 mod kills;
-mod life;
 mod namespaces;
 mod traffic;
-mod trouble;
+mod writes;
 
 use crate::harness::{Caller, Kind, OPERATION, Server, World, eventually, so, text};
 use serde_json::{Value, json};
@@ -17,18 +18,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Operations as custom resources.
+/// The custom resource of an operation.
 pub const CR: Kind = Kind {
     api_version: "ifo.kubevirt.io/v1alpha1",
     kind: "InFlightOperation",
     plural: "inflightoperations",
 };
 
-/// The ServiceAccount of the servers in these tests. Other tests read the audit log of the shared
-/// server's ServiceAccount.
+/// The ServiceAccount of the servers in these tests. It differs from that of the shared server,
+/// because other tests read the requests of the shared server's ServiceAccount in the audit log.
 const ACCOUNT: &str = "ifo-persisting";
 
-/// A server in persistence mode.
+/// A server in persistence mode, and a client that connects to it directly.
 pub struct Persisting {
     world: &'static World,
     pub server: Server,
@@ -36,18 +37,20 @@ pub struct Persisting {
     caller: Caller,
 }
 
-/// The installed objects, except the server and its registration.
+/// Returns the objects to install, with the rights for [`ACCOUNT`], and the Deployment.
 async fn manifests(world: &World) -> (Vec<Value>, Value) {
     let mut all = world.kustomize("deploy/crd-persistence").await;
     all.extend(world.kustomize("deploy/persistence").await);
     let deployment = all.iter().find(|it| it["kind"] == "Deployment");
-    let deployment = deployment.expect("there is a Deployment").clone();
+    let deployment = deployment
+        .expect("deploy/persistence must have a Deployment")
+        .clone();
     let kinds = ["ClusterRole", "ServiceAccount", "CustomResourceDefinition"];
     let mut others: Vec<Value> = Vec::new();
     for mut it in all {
         let kind = text(&it, "/kind").to_owned();
         if kind.ends_with("Binding") {
-            // The same rights for the other ServiceAccount.
+            // The binding gets another name, and gives the same rights to the other ServiceAccount.
             let name = text(&it, "/metadata/name").replace("ifo-apiserver", ACCOUNT);
             it["metadata"]["name"] = json!(format!("{name}-e2e"));
             for subject in it["subjects"].as_array_mut().into_iter().flatten() {
@@ -64,7 +67,7 @@ async fn manifests(world: &World) -> (Vec<Value>, Value) {
     (others, deployment)
 }
 
-/// Installs the objects in `deploy/persistence` except the server.
+/// Installs the objects in `deploy/persistence`, except the Deployment and the APIService.
 pub async fn install(world: &World) {
     let (others, _) = manifests(world).await;
     world.apply(&others).await;
@@ -76,29 +79,32 @@ pub async fn install(world: &World) {
 }
 
 impl Persisting {
-    /// Installs the necessary objects, and starts a server with these variables instead of those in
+    /// Installs the necessary objects, and starts a server. The variables `env` replace those in
     /// its Deployment.
     pub async fn start(world: &'static World, env: &[(&str, &str)]) -> Self {
         install(world).await;
         Self::start_only(world, env).await
     }
 
-    /// Starts a server without installing objects.
+    /// Starts a server as [`Self::start`] does, but installs no objects.
     pub async fn start_only(world: &'static World, env: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (_, mut deployment) = manifests(world).await;
         let container = "/spec/template/spec/containers/0/env";
-        let variables = deployment.pointer_mut(container).expect("it has variables");
-        let variables = variables.as_array_mut().expect("a list");
+        let variables = deployment
+            .pointer_mut(container)
+            .and_then(Value::as_array_mut)
+            .expect("the container must have a list of variables");
         for (name, value) in env {
             variables.retain(|it| it["name"] != *name);
             variables.push(json!({"name": name, "value": value}));
         }
-        // The shared server holds the Lease of the namespace, and this server runs beside it.
+        // The shared server holds the Lease. Without leader election, this server leads at the same
+        // time.
         let args = deployment.pointer_mut("/spec/template/spec/containers/0/args");
         let args = args
             .and_then(Value::as_array_mut)
-            .expect("it has arguments");
+            .expect("the container must have a list of arguments");
         for flag in ["--leader-elect", "--peer-token-file"] {
             args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with(flag)));
         }
@@ -108,7 +114,7 @@ impl Persisting {
             .state
             .dir
             .join(format!("persisting-{number}"));
-        std::fs::create_dir_all(&dir).expect("the run's folder is ours");
+        std::fs::create_dir_all(&dir).expect("the folder of the run is writable");
         let kubeconfig = dir.join("kubeconfig");
         world
             .kubeconfig_of("ifo-system", ACCOUNT, &kubeconfig)
@@ -123,11 +129,12 @@ impl Persisting {
         }
     }
 
+    /// Restarts the server after it has exited.
     pub async fn start_again(&mut self) {
         self.server.start_again(&self.kubeconfig).await;
     }
 
-    /// The operations that it shows. Waits until there are any.
+    /// Returns the operations that the server serves, by UID. Waits until the server answers.
     pub async fn live(&self) -> BTreeMap<String, Value> {
         let identity = [
             ("X-Remote-User", "test"),
@@ -143,7 +150,7 @@ impl Persisting {
         by(&list, "/metadata/uid")
     }
 
-    /// One of its metrics, as the sum over its series.
+    /// Returns the sum of all series of a metric of this server.
     pub async fn metric(&self, name: &str) -> f64 {
         let identity = [
             ("X-Remote-User", "test"),
@@ -153,40 +160,46 @@ impl Persisting {
         sum(&answer.text, name, "")
     }
 
-    /// Returns the log.
+    /// Returns the log of this server.
     pub fn log(&self) -> String {
-        let dir: &Path = self.kubeconfig.parent().expect("it is in a folder");
+        let dir: &Path = self.kubeconfig.parent().expect("the file is in a folder");
         std::fs::read_to_string(dir.join("ifo-apiserver.log")).unwrap_or_default()
     }
 
-    /// Waits until the shown operations and the custom resources agree. Returns the custom
-    /// resources by the UID of the live operation.
-    pub async fn agreed(&self) -> BTreeMap<String, Value> {
-        self.agreed_but_for(|_| false).await
+    /// Waits until the custom resources equal the operations that the server serves. Returns the
+    /// custom resources by the UID of their operation.
+    pub async fn wait_until_equal(&self) -> BTreeMap<String, Value> {
+        self.wait_until_equal_except(|_| false).await
     }
 
-    /// The same without custom resources of completed operations. An operation that only a previous
-    /// server has detected may exist only as a custom resource.
-    pub async fn agreed_but_for_history(&self) -> BTreeMap<String, Value> {
-        self.agreed_but_for(|cr| cr["status"]["phase"] == "Completed")
+    /// Waits as [`Self::wait_until_equal`] does, but allows further custom resources of completed
+    /// operations. Such a custom resource can come from an operation that only a previous server
+    /// has detected.
+    pub async fn wait_until_equal_without_history(&self) -> BTreeMap<String, Value> {
+        self.wait_until_equal_except(|cr| cr["status"]["phase"] == "Completed")
             .await
     }
 
-    async fn agreed_but_for(&self, alone: impl Fn(&Value) -> bool) -> BTreeMap<String, Value> {
-        eventually("live operations and custom resources agree", async || {
+    /// Waits as [`Self::wait_until_equal`] does. A custom resource without an operation is allowed
+    /// if `alone` returns true for it.
+    async fn wait_until_equal_except(
+        &self,
+        alone: impl Fn(&Value) -> bool,
+    ) -> BTreeMap<String, Value> {
+        eventually("the custom resources equal the operations", async || {
             let live = self.live().await;
             let crs = crs(self.world).await;
-            let differ = disagreement(&live, &crs, &alone);
-            so(differ.is_none(), differ)?;
+            let difference = first_difference(&live, &crs, &alone);
+            so(difference.is_none(), difference)?;
             Ok(crs)
         })
         .await
     }
 }
 
-/// All custom resources by the UID of the live operation.
+/// Returns all custom resources by the UID of their operation. Fails if two have the same UID.
 pub async fn crs(world: &World) -> BTreeMap<String, Value> {
-    // A kube-apiserver that has just started returns 429 for some time.
+    // A kube-apiserver that has just started answers 429 for some time.
     let list = eventually("custom resources are served", async || {
         let answer = world.admin.get(&CR.path(None)).await;
         so(answer.code == 200, answer.code)?;
@@ -198,51 +211,56 @@ pub async fn crs(world: &World) -> BTreeMap<String, Value> {
     all
 }
 
+/// Returns the items of a list, by the string at a JSON pointer.
 fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let uid = |it: &Value| text(it, pointer).to_owned();
     items.into_iter().map(|it| (uid(&it), it)).collect()
 }
 
-/// The first difference. A settling operation is written as active.
-fn disagreement(
+/// Describes the first difference between the operations and the custom resources. The state is not
+/// compared, because the server does not write it at once when an operation begins to settle.
+fn first_difference(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
     alone: impl Fn(&Value) -> bool,
 ) -> Option<String> {
     for (uid, operation) in live {
         let Some(cr) = crs.get(uid) else {
-            return Some(format!("{} is not written", operation["metadata"]["name"]));
+            return Some(format!(
+                "{} has no custom resource",
+                operation["metadata"]["name"]
+            ));
         };
-        let say = |field: &str| {
+        let describe = |field: &str| {
             format!(
                 "{field} of {}: {} and {}",
                 operation["metadata"]["name"], operation["status"], cr["status"]
             )
         };
         if operation["metadata"]["labels"] != cr["metadata"]["labels"] {
-            return Some(say("labels"));
+            return Some(describe("labels"));
         }
         if operation["spec"] != cr["spec"] {
-            return Some(say("spec"));
+            return Some(describe("spec"));
         }
         if operation["metadata"]["creationTimestamp"] != cr["status"]["started"] {
-            return Some(say("start"));
+            return Some(describe("start"));
         }
         for field in ["phase", "reason", "completed", "message", "progress"] {
             if operation["status"][field] != cr["status"][field] {
-                return Some(say(field));
+                return Some(describe(field));
             }
         }
     }
     let left = |(uid, cr): &(&String, &Value)| !live.contains_key(*uid) && !alone(cr);
     let left = crs.iter().find(left);
-    left.map(|(_, cr)| format!("{} is left", cr["metadata"]["name"]))
+    left.map(|(_, cr)| format!("{} has no operation", cr["metadata"]["name"]))
 }
 
-/// Two custom resources of the same subject, operation and item that are active at the same time,
-/// if any. They would be one run that was written under two names.
-pub fn doubled<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
+/// Returns two custom resources of the same subject, operation and item that were active at the
+/// same time, if there are such. They would be the same operation, written under two names.
+pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
     let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
     for cr in crs {
         let fields = ["/spec/subject/uid", "/spec/operation", "/spec/item"];
@@ -250,7 +268,7 @@ pub fn doubled<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &
         runs.entry(identity).or_default().push(cr);
     }
     let end = |cr: &'a Value| match text(cr, "/status/completed") {
-        "" => "~", // It goes on: after every time.
+        "" => "~", // The operation is active. In text order, this is later than any time.
         completed => completed,
     };
     runs.into_values().find_map(|mut runs| {
@@ -261,7 +279,7 @@ pub fn doubled<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &
     })
 }
 
-/// The fields of an operation that must not change.
+/// Returns the fields of an operation that must not change: name, UID and start.
 pub fn identity(operation: &Value) -> [&str; 3] {
     [
         text(operation, "/metadata/name"),
@@ -270,7 +288,7 @@ pub fn identity(operation: &Value) -> [&str; 3] {
     ]
 }
 
-/// The number of writes of custom resources, from a metric of kube-apiserver.
+/// Returns the number of writes of custom resources so far, from a metric of the kube-apiserver.
 pub async fn writes(world: &World) -> f64 {
     let text = world.admin.get("/metrics").await.text;
     text.lines()
@@ -293,7 +311,7 @@ pub async fn writes(world: &World) -> f64 {
         .sum()
 }
 
-/// The sum of a metric's series whose line contains `with`.
+/// Returns the sum of those series of a metric whose line contains `with`.
 fn sum(text: &str, name: &str, with: &str) -> f64 {
     text.lines()
         .filter(|line| {
@@ -305,8 +323,8 @@ fn sum(text: &str, name: &str, with: &str) -> f64 {
         .sum()
 }
 
-/// Deletes the remains of the tests.
-pub async fn clear(world: &World) {
+/// Deletes all custom resources of operations, which earlier tests may have left.
+pub async fn delete_custom_resources(world: &World) {
     let answer = world.admin.delete(&CR.path(None)).await;
     assert!(matches!(answer.code, 200 | 404), "{}", answer.text);
 }

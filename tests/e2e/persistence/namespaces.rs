@@ -1,33 +1,36 @@
-//! Tests of operations in a deleted namespace.
+//! Tests of operations whose namespace is deleted. The server must neither list them nor keep their
+//! custom resources, even if the namespace is created again.
 
-use super::{Persisting, clear, crs, identity};
+use super::{Persisting, crs, delete_custom_resources, identity};
 use crate::harness::{World, alone, eventually, migrating, so, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// Keeps only the operations or custom resources on objects in this namespace.
 fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     all.retain(|_, it| text(it, "/spec/subject/namespace") == namespace);
     all
 }
 
-/// A namespace with one active and one completed operation, both shown and written.
+/// Creates a namespace with one active and one completed operation, and waits until both are listed
+/// and written. Returns the namespace and the custom resources.
 async fn populated(
     world: &World,
     persisting: &Persisting,
 ) -> (&'static str, BTreeMap<String, Value>) {
     let namespace = world.namespace("tenant").await;
     world.ready_rule_set(&migrating(namespace)).await;
-    for name in ["active", "over"] {
+    for name in ["active", "completed"] {
         world.machine(namespace, name, "Migrating").await;
     }
-    eventually("both are shown", async || {
-        let shown = within(namespace, persisting.live().await);
-        so(shown.len() == 2, shown.len())
+    eventually("both operations are listed", async || {
+        let listed = within(namespace, persisting.live().await);
+        so(listed.len() == 2, listed.len())
     })
     .await;
-    world.set_status(namespace, "over", "Running").await;
-    let written = eventually("one is over", async || {
-        let written = within(namespace, persisting.agreed().await);
+    world.set_status(namespace, "completed", "Running").await;
+    let written = eventually("one operation has completed", async || {
+        let written = within(namespace, persisting.wait_until_equal().await);
         let mut phases: Vec<&str> = written
             .values()
             .map(|it| text(it, "/status/phase"))
@@ -53,24 +56,27 @@ async fn delete(world: &World, namespace: &str) {
 #[test]
 fn a_deleted_namespace_loses_its_operations_and_history() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let persisting = Persisting::start(world, &[]).await;
         let (namespace, _) = populated(world, &persisting).await;
         delete(world, namespace).await;
-        eventually("nothing of it is shown or written", async || {
-            let shown = within(namespace, persisting.live().await);
-            so(shown.is_empty(), shown)?;
-            let written = within(namespace, crs(world).await);
-            so(written.is_empty(), written)
-        })
+        eventually(
+            "its operations are neither listed nor written",
+            async || {
+                let listed = within(namespace, persisting.live().await);
+                so(listed.is_empty(), listed)?;
+                let written = within(namespace, crs(world).await);
+                so(written.is_empty(), written)
+            },
+        )
         .await;
     });
 }
 
 #[test]
-fn a_namespace_recreated_without_a_server_shows_nothing_of_the_old_one() {
+fn a_namespace_recreated_while_no_server_runs_has_no_operations_of_the_old_namespace() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let mut persisting = Persisting::start(world, &[]).await;
         let (again, old) = populated(world, &persisting).await;
         let (gone, _) = populated(world, &persisting).await;
@@ -88,14 +94,21 @@ fn a_namespace_recreated_without_a_server_shows_nothing_of_the_old_one() {
         world.machine(again, "active", "Migrating").await;
         let mut written = within(again, crs(world).await);
         written.extend(within(gone, crs(world).await));
-        assert_eq!(written.len(), 4, "nobody has removed them");
+        assert_eq!(
+            written.len(),
+            4,
+            "without a server, the custom resources must still exist"
+        );
 
         persisting.start_again().await;
-        let left = eventually("nothing of them is written", async || {
-            // The operation is not shown at any time.
+        let left = eventually("the old custom resources are deleted", async || {
+            // The server must never list an operation of the old namespace.
             let live = persisting.live().await;
-            let shown = within(again, live.clone());
-            assert!(shown.keys().all(|uid| !old.contains_key(uid)), "{shown:?}");
+            let listed = within(again, live.clone());
+            assert!(
+                listed.keys().all(|uid| !old.contains_key(uid)),
+                "{listed:?}"
+            );
             assert_eq!(within(gone, live), BTreeMap::new());
             let all = crs(world).await;
             let left = within(gone, all.clone());
@@ -106,8 +119,11 @@ fn a_namespace_recreated_without_a_server_shows_nothing_of_the_old_one() {
             Ok(left)
         })
         .await;
-        let shown = within(again, persisting.live().await);
-        let shown = shown.values().next().expect("the new one is");
-        assert!(left.contains_key(identity(shown)[1]), "{shown}");
+        let listed = within(again, persisting.live().await);
+        let listed = listed
+            .values()
+            .next()
+            .expect("the new operation must be listed");
+        assert!(left.contains_key(identity(listed)[1]), "{listed}");
     });
 }

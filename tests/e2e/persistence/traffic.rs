@@ -1,9 +1,9 @@
-//! Changes the status of machines at random.
+//! Changes the status of VirtualMachines at random, so that operations start and end.
 
 use crate::harness::{VM, World, rule_set, text};
 use serde_json::{Value, json};
 
-/// The possible states of a machine. Half of them are operations.
+/// The values of a VirtualMachine's status. A rule detects an operation for each of the last three.
 const STATUSES: [&str; 6] = [
     "Running",
     "Stopped",
@@ -13,10 +13,10 @@ const STATUSES: [&str; 6] = [
     "Stopping",
 ];
 
-/// Number of concurrent requests.
+/// Largest number of changes at the same time.
 const AT_ONCE: usize = 8;
 
-/// Machines in one namespace, with their current status.
+/// VirtualMachines in one namespace. `statuses` has the status that each of them should have.
 pub struct Traffic {
     world: &'static World,
     pub namespace: &'static str,
@@ -25,12 +25,14 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Creates idle machines, and rules for three operations that supersede each other.
+    /// Creates VirtualMachines without operations, and a rule set with three operations. Each
+    /// operation supersedes the others.
     pub async fn start(world: &'static World, machines: usize) -> Self {
         let namespace = world.namespace("persisted").await;
-        let is = |status: &str| format!("object.status.printableStatus == '{status}'");
+        let expression = |status: &str| format!("object.status.printableStatus == '{status}'");
         let operations = ["Migrating", "Starting", "Stopping"];
-        let rules: Vec<(&str, String)> = operations.iter().map(|it| (*it, is(it))).collect();
+        let rules = operations.iter().map(|it| (*it, expression(it)));
+        let rules: Vec<(&str, String)> = rules.collect();
         let rules: Vec<(&str, &str)> = rules.iter().map(|(a, b)| (*a, b.as_str())).collect();
         let mut set = rule_set(namespace, &VM, &rules);
         set["spec"]["namespaces"] = json!([namespace]);
@@ -49,8 +51,8 @@ impl Traffic {
         }
     }
 
-    /// Makes this number of changes as fast as possible. A failed request may have had an effect.
-    /// The next change of the machine corrects it.
+    /// Makes `steps` changes as fast as possible. Failed requests are ignored, so a VirtualMachine
+    /// can have another status than expected until [`Self::repeat`] is called.
     pub async fn steps(&mut self, steps: usize) {
         let mut left = steps;
         while left > 0 {
@@ -68,7 +70,7 @@ impl Traffic {
         }
     }
 
-    /// Sets the status of every machine to its expected value.
+    /// Sets the status of each VirtualMachine to its expected value.
     pub async fn repeat(&self) {
         for (machine, status) in self.statuses.iter().enumerate() {
             let name = name(machine);
@@ -76,8 +78,9 @@ impl Traffic {
         }
     }
 
-    /// The active operations, as machine and operation.
-    pub fn going_on(&self) -> Vec<(String, String)> {
+    /// Returns the operations that must be active: the name of the VirtualMachine, and the
+    /// operation.
+    pub fn expected_active(&self) -> Vec<(String, String)> {
         let operations = self.statuses.iter().enumerate();
         operations
             .filter(|(_, status)| status.ends_with("ing") && **status != "Running")
@@ -85,7 +88,8 @@ impl Traffic {
             .collect()
     }
 
-    /// The active operations in the custom resources.
+    /// Returns the active operations among these operations or custom resources: the name of the
+    /// VirtualMachine, and the operation.
     pub fn active<'a>(&self, crs: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
         let mut active: Vec<(String, String)> = crs
             .filter(|cr| cr["status"]["phase"] == "Active")
@@ -110,7 +114,7 @@ async fn set(world: &World, namespace: &str, machine: usize, status: &str) {
     let request = http::Request::patch(path)
         .header("Content-Type", "application/merge-patch+json")
         .body(kube::client::Body::from(patch.into_bytes()))
-        .expect("a valid request");
-    // Failures can be the subject of the test.
+        .expect("the request is valid");
+    // The request may fail, because tests stop the kube-apiserver.
     let _ = world.admin.try_send(request).await;
 }

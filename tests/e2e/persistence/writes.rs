@@ -1,6 +1,7 @@
-//! Tests of the writes for an operation and their number.
+//! Tests of the custom resource of an operation from its start to its end, and of the number of
+//! writes.
 
-use super::{CR, Persisting, clear, crs, traffic::Traffic, writes};
+use super::{CR, Persisting, crs, delete_custom_resources, traffic::Traffic, writes};
 use crate::harness::{NODE, alone, eventually, migrating, rule_set, so, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -8,24 +9,24 @@ use std::collections::BTreeMap;
 #[test]
 fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let persisting = Persisting::start(world, &[]).await;
         let namespace = world.namespace("kept").await;
         world.ready_rule_set(&migrating(namespace)).await;
-        persisting.agreed().await;
+        persisting.wait_until_equal().await;
         let before = writes(world).await;
         world.machine(namespace, "a", "Migrating").await;
-        let of = format!("?fieldSelector=spec.subject.namespace={namespace}");
-        let path = format!("{}{of}", CR.path(None));
-        let found = async |phase: &str| {
-            eventually(&format!("it is {phase}"), async || {
+        let selector = format!("?fieldSelector=spec.subject.namespace={namespace}");
+        let path = format!("{}{selector}", CR.path(None));
+        let wait_for_phase = async |phase: &str| {
+            eventually(&format!("the custom resource is {phase}"), async || {
                 let list = world.admin.get(&path).await.ok();
                 so(list["items"][0]["status"]["phase"] == phase, &list)?;
                 Ok(list["items"][0].clone())
             })
             .await
         };
-        let active = found("Active").await;
+        let active = wait_for_phase("Active").await;
         assert_eq!(
             text(&active, "/metadata/managedFields/0/manager"),
             "ifo-persistence"
@@ -43,7 +44,7 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
         );
 
         world.set_status(namespace, "a", "Running").await;
-        let completed = found("Completed").await;
+        let completed = wait_for_phase("Completed").await;
         assert_eq!(active["metadata"]["uid"], completed["metadata"]["uid"]);
         assert_eq!(active["status"]["started"], completed["status"]["started"]);
         assert!(completed["status"]["completed"].is_string(), "{completed}");
@@ -60,7 +61,7 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
         let table = world
             .kubectl(&[columns[0], columns[1], columns[2], &selector])
             .await;
-        let table = table.expect("the fields can be selected");
+        let table = table.expect("kubectl must accept the field selector");
         let header: Vec<&str> = table
             .lines()
             .next()
@@ -87,11 +88,11 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
 #[test]
 fn without_retention_the_deletion_is_the_second_write() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let persisting = Persisting::start(world, &[("RETAIN_COMPLETED_IFOS", "false")]).await;
         let namespace = world.namespace("not-kept").await;
         world.ready_rule_set(&migrating(namespace)).await;
-        persisting.agreed().await;
+        persisting.wait_until_equal().await;
         let before = writes(world).await;
         for number in 0..10 {
             world
@@ -102,8 +103,8 @@ fn without_retention_the_deletion_is_the_second_write() {
             let of = |cr: &&Value| text(cr, "/spec/subject/namespace") == namespace;
             crs.values().filter(of).count()
         };
-        eventually("all are written", async || {
-            let crs = in_namespace(&persisting.agreed().await);
+        eventually("all operations are written", async || {
+            let crs = in_namespace(&persisting.wait_until_equal().await);
             so(crs == 10, crs)
         })
         .await;
@@ -112,14 +113,14 @@ fn without_retention_the_deletion_is_the_second_write() {
                 .set_status(namespace, &format!("vm-{number}"), "Running")
                 .await;
         }
-        eventually("all are gone", async || {
+        eventually("all custom resources are deleted", async || {
             let crs = in_namespace(&crs(world).await);
             so(crs == 0, crs)
         })
         .await;
         assert!((writes(world).await - before - 20.0).abs() < 0.5);
         assert!(persisting.metric("ifo_persistence_writes_total").await >= 20.0);
-        // The metric is updated once a second.
+        // The server updates this metric once a second.
         eventually("the queue is empty", async || {
             let length = persisting.metric("ifo_persistence_queue_length").await;
             so(length.abs() < 0.5, length)
@@ -131,7 +132,7 @@ fn without_retention_the_deletion_is_the_second_write() {
 #[test]
 fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let persisting = Persisting::start(world, &[]).await;
         let name = world.namespace("noded").await;
         let rule = format!("object.spec.unschedulable && object.metadata.name == '{name}'");
@@ -147,8 +148,9 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
             let mut crs = crs.into_values();
             crs.find(|cr| text(cr, "/spec/subject/name") == name)
         };
-        let cr = eventually("it is written", async || {
-            of(persisting.agreed().await).ok_or_else(|| "it is not".to_owned())
+        let cr = eventually("the operation is written", async || {
+            of(persisting.wait_until_equal().await)
+                .ok_or_else(|| "there is no custom resource".to_owned())
         })
         .await;
         assert_eq!(
@@ -160,7 +162,7 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
             .delete(&format!("{}/{name}", NODE.path(None)))
             .await
             .ok();
-        eventually("the garbage collector takes it", async || {
+        eventually("the garbage collector deletes it", async || {
             let left = of(crs(world).await);
             so(left.is_none(), left)
         })
@@ -171,22 +173,22 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
 #[test]
 fn live_list_and_custom_resources_agree_after_5000_random_changes_and_few_writes() {
     alone(async |world| {
-        clear(world).await;
+        delete_custom_resources(world).await;
         let persisting = Persisting::start(world, &[]).await;
         let mut traffic = Traffic::start(world, 50).await;
-        persisting.agreed().await;
+        persisting.wait_until_equal().await;
         let before = writes(world).await;
         let known = persisting.live().await.len();
         for _ in 0..10 {
             traffic.steps(500).await;
         }
-        eventually("the last ones have settled", async || {
+        eventually("exactly the expected operations are active", async || {
             let live = persisting.live().await;
             let active = traffic.active(live.values());
-            so(active == traffic.going_on(), active.len())
+            so(active == traffic.expected_active(), active.len())
         })
         .await;
-        let crs = persisting.agreed().await;
+        let crs = persisting.wait_until_equal().await;
         let operations = crs.len() - known;
         let writes = writes(world).await - before;
         assert!(operations > 1000, "{operations}");

@@ -220,7 +220,7 @@ impl UnknownObjects {
             };
             match operations.last_mut() {
                 Some((last, last_operations)) if *last == index => {
-                    last_operations.push(operation.clone())
+                    last_operations.push(operation.clone());
                 }
                 _ => operations.push((index, vec![operation.clone()])),
             }

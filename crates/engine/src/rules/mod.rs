@@ -2,17 +2,17 @@
 //! [`RuleSet`] or a list of errors. A [`RuleBook`] combines all rule sets that watch the same
 //! resource.
 
-mod activity;
-mod book;
 mod compile;
 mod evaluation_error;
+mod evaluation_record;
 pub mod roles;
+mod rule_book;
 mod validate;
 
-pub use activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
-pub use book::{RuleBook, RuleSetsWithoutBook};
 pub use compile::{RuleSetError, compile};
 pub use evaluation_error::EvaluationError;
+pub use evaluation_record::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
+pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 
 use ifo_api::live::State;
 use ifo_cel::{Environment, Program, Projection};

@@ -7,9 +7,9 @@
 
 use super::end_reason::End;
 use super::operation::Restored;
-use super::shared_state::OperationId;
 use super::subject::Tracked;
 use super::tracker::Tracker;
+use super::tracker_state::OperationId;
 use crate::ClockReading;
 use crate::rules::RuleSetsWithoutBook;
 use ifo_api::Key;

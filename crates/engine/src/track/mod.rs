@@ -4,18 +4,18 @@
 //! a new leader. It returns a [`Write`] for each change of an operation. The caller passes the time
 //! to each call.
 
-mod arbitrate;
 mod end_reason;
 mod expiring_map;
-mod facts;
 mod initial_state;
+mod json_fields;
 mod operation;
-mod shared_state;
 mod subject;
+mod supersession;
 #[cfg(test)]
 mod tests;
 mod tracker;
-pub use facts::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
+mod tracker_state;
+pub use json_fields::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
 
 pub use initial_state::{InitialState, MAX_RESTORED};
 pub use tracker::{Retention, Tracker, TrackerSettings};

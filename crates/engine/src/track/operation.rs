@@ -1,16 +1,16 @@
 //! One operation in flight on an object, which is called its subject. An operation has a name and
 //! UID that follow from its start, the detections of rules, and a debounce period.
 
+mod delayed_state;
 mod json;
 mod object;
 mod restored;
-mod state;
 
+pub use delayed_state::{Observed, Yielded};
 pub use restored::{Restored, UNKNOWN_TARGET};
-pub use state::{Observed, Yielded};
 
-use super::arbitrate::OperationName;
 use super::end_reason::End;
+use super::supersession::OperationName;
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{CompiledRule, RuleSet};

@@ -2,18 +2,19 @@
 //! rules start, change and complete these operations.
 
 mod detections;
+mod event_context;
 mod first_start;
 mod restored;
-mod step;
 
-use super::arbitrate::{self, OperationCandidate, OperationName};
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
-use super::shared_state::Identity;
+use super::supersession::{self, OperationCandidate, OperationName};
+use super::tracker_state::Identity;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
 use detections::DetectionsByRuleSet;
+pub(super) use event_context::SubjectStep;
 use first_start::first_start;
 use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;
@@ -21,7 +22,6 @@ use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::Arc;
 use std::time::Instant;
-pub(super) use step::SubjectStep;
 
 /// An object with operations that are in flight or will appear.
 #[derive(Debug)]
@@ -344,7 +344,7 @@ impl Tracked {
             Some(candidate(what, true, first))
         });
         let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
-        let lost = arbitrate::find_superseded(&candidates);
+        let lost = supersession::find_superseded(&candidates);
         let results: Vec<(OperationName, Option<Arc<str>>)> = candidates
             .iter()
             .zip(lost)

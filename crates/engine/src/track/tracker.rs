@@ -4,8 +4,8 @@
 
 use super::end_reason::End;
 use super::operation::SubjectView;
-use super::shared_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
 use super::subject::{SubjectStep, Tracked};
+use super::tracker_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
 use super::{Message, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;

@@ -2,11 +2,11 @@
 //! operations, deleted namespaces, and the times of previous runs.
 
 use super::Write;
-use super::arbitrate::OperationName;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
-use super::facts::EncodedOperation;
+use super::json_fields::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
+use super::supersession::OperationName;
 use super::tracker::TrackerSettings;
 use crate::{ClockReading, Meter};
 use ifo_api::Key;

@@ -2,7 +2,7 @@
 //! Errors have the text of Kubernetes' parser, because clients show them to users.
 
 use super::{LabelRequirement, Test};
-use crate::serve::quoted::{Quoted, join_errors};
+use crate::serve::go_quoting::{Quoted, join_errors};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The informer of client-go: the program in `tests/control-plane/informer`.
+//! Runs an informer of client-go, the Go library. It is the program in
+//! `tests/control-plane/informer`, which prints its state when it reads a line.
 
 use super::{Belief, Informer, Objects};
 use crate::harness::{ControlPlane, DEADLINE, OPERATION};
@@ -9,7 +10,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// A running informer. It ends with its standard input.
+/// A running informer. It exits when its standard input is closed.
 pub struct ClientGo {
     name: String,
     stdin: ChildStdin,
@@ -17,7 +18,8 @@ pub struct ClientGo {
     _child: Child,
 }
 
-/// The state that it prints.
+/// The state that the program prints. `told` and `broken` are the fields `from_events` and
+/// `violations` of [`Belief`].
 #[derive(Debug, Deserialize)]
 struct Answer {
     synced: bool,
@@ -34,11 +36,11 @@ struct Answer {
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Requests {
     pub list: u32,
-    /// Watches that begin with the whole state.
+    /// Watches that begin with the whole state (`sendInitialEvents`).
     pub stream: u32,
 }
 
-/// Go writes an empty list as null.
+/// Reads null as an empty list, because Go writes an empty list as null.
 fn or_none<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -48,12 +50,12 @@ where
 }
 
 impl ClientGo {
-    /// Starts an informer that streams its initial state, or lists it.
+    /// Starts an informer. It receives its initial state from a watch (`streaming`) or from a list.
     pub fn start(control_plane: &ControlPlane, streaming: bool) -> Self {
         let state = &control_plane.state;
         let (group, version) = OPERATION.group_version();
         let name = if streaming { "streaming" } else { "listing" };
-        // It prints many errors during an outage, as expected.
+        // The informer logs many errors while the server is stopped, so its log goes to a file.
         let log = File::create(state.dir.join(format!("informer-{name}.log")));
         let mut child = Command::new(&control_plane.informer)
             .arg(&state.kubeconfig)
@@ -61,19 +63,19 @@ impl ClientGo {
             .env("KUBE_FEATURE_WatchListClient", streaming.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(log.expect("the folder of the run is ours"))
+            .stderr(log.expect("the folder of the control plane is writable"))
             .spawn()
-            .expect("the informer has been built with the control plane");
-        let stdout = child.stdout.take().expect("it is piped");
+            .expect("the informer was built with the control plane");
+        let stdout = child.stdout.take().expect("standard output is piped");
         Self {
             name: format!("client-go's informer, {name}"),
-            stdin: child.stdin.take().expect("it is piped"),
+            stdin: child.stdin.take().expect("standard input is piped"),
             lines: BufReader::new(stdout).lines(),
             _child: child,
         }
     }
 
-    /// The number of requests of each type.
+    /// Returns the number of requests of each type.
     pub async fn requests(&mut self) -> Requests {
         self.answer().await.requests
     }
@@ -83,9 +85,9 @@ impl ClientGo {
         asked.unwrap_or_else(|error| panic!("{} has ended: {error}", self.name));
         let line = tokio::time::timeout(DEADLINE, self.lines.next_line()).await;
         let line = line.unwrap_or_else(|_| panic!("{} does not answer", self.name));
-        let line = line.expect("pipes can be read");
+        let line = line.expect("the pipe is readable");
         let line = line.unwrap_or_else(|| panic!("{} has ended", self.name));
-        serde_json::from_str(&line).expect("it answers as its source says")
+        serde_json::from_str(&line).expect("the program prints this type as JSON")
     }
 }
 
@@ -99,9 +101,9 @@ impl Informer for ClientGo {
         Belief {
             synced: answer.synced,
             store: answer.store,
-            told: answer.told,
+            from_events: answer.told,
             deleted: answer.deleted,
-            broken: answer.broken,
+            violations: answer.broken,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The watcher and reflector of the kube crate.
+//! Runs an informer of the kube crate: a reflector, which keeps a store of the watched objects.
 
 use super::{Belief, Informer, Objects, key};
 use crate::harness::{Caller, OPERATION, text};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// A running reflector, which recovers from errors.
+/// A running reflector. It continues after errors.
 pub struct KubeRs {
     name: String,
     store: Store<DynamicObject>,
@@ -28,7 +28,7 @@ impl Drop for KubeRs {
 }
 
 impl KubeRs {
-    /// Starts a reflector that streams its initial state, or lists it.
+    /// Starts a reflector. It receives its initial state from a watch (`streaming`) or from a list.
     pub fn start(caller: &Caller, streaming: bool) -> Self {
         let (group, version) = OPERATION.group_version();
         let kind = GroupVersionKind::gvk(group, version, OPERATION.kind);
@@ -38,22 +38,22 @@ impl KubeRs {
         let (name, config) = if streaming {
             ("streaming", config.streaming_lists())
         } else {
-            // The list has several pages.
+            // The page size is small, so that the list has several pages.
             ("listing", config.page_size(7))
         };
         let writer = reflector::store::Writer::new(resource);
         let store = writer.as_reader();
         let witness = Arc::new(Mutex::new(Witness::default()));
-        let told = witness.clone();
+        let shared = witness.clone();
         let task = tokio::spawn(async move {
             let mut events = reflect(writer, watcher(api, config))
                 .default_backoff()
                 .boxed();
             while let Some(event) = events.next().await {
-                // The watcher continues after an error.
+                // The watcher continues after an error by itself.
                 if let Ok(event) = event {
-                    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                    told.hear(event);
+                    let mut witness = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                    witness.apply(event);
                 }
             }
         });
@@ -77,59 +77,65 @@ impl Informer for KubeRs {
         Belief {
             synced: witness.synced,
             store: store.iter().map(|it| by_key(it)).collect(),
-            told: witness.told.clone(),
+            from_events: witness.objects.clone(),
             deleted: witness.deleted.clone(),
-            broken: witness.broken.clone(),
+            violations: witness.violations.clone(),
         }
     }
 }
 
 fn by_key(object: &DynamicObject) -> (String, Value) {
-    let object = serde_json::to_value(object).expect("it came as JSON");
+    let object = serde_json::to_value(object).expect("the object was received as JSON");
     (key(&object), object)
 }
 
-/// Applies all events to its state, and records events that violate a guarantee.
+/// The state that results from the events of the watcher, and the guarantees that events have
+/// violated.
 #[derive(Default)]
 struct Witness {
     synced: bool,
-    told: Objects,
-    /// The initial state while it is being received.
-    coming: Option<Objects>,
+    objects: Objects,
+    /// The part of the initial state that has been received, while the rest is being received.
+    initial: Option<Objects>,
     deleted: BTreeSet<String>,
     /// The highest resourceVersion of each key, including deleted objects.
     newest: BTreeMap<String, u64>,
-    broken: Vec<String>,
+    violations: Vec<String>,
 }
 
 impl Witness {
-    fn hear(&mut self, event: Event<DynamicObject>) {
+    fn apply(&mut self, event: Event<DynamicObject>) {
         match event {
-            Event::Init => self.coming = Some(Objects::new()),
+            Event::Init => self.initial = Some(Objects::new()),
             Event::InitApply(object) => {
-                let (key, object) = self.see(&object);
-                match &mut self.coming {
-                    Some(coming) => {
-                        coming.insert(key, object);
+                let (key, object) = self.check_version(&object);
+                match &mut self.initial {
+                    Some(initial) => {
+                        initial.insert(key, object);
                     }
-                    None => self.broken.push(format!("{key} is of no initial state")),
+                    None => self
+                        .violations
+                        .push(format!("{key} was sent as initial state without a start")),
                 }
             }
-            Event::InitDone => match self.coming.take() {
-                Some(coming) => {
-                    self.told = coming;
+            Event::InitDone => match self.initial.take() {
+                Some(initial) => {
+                    self.objects = initial;
                     self.synced = true;
                 }
-                None => self.broken.push("the end of no initial state".to_owned()),
+                None => self
+                    .violations
+                    .push("an initial state ended that had not begun".to_owned()),
             },
             Event::Apply(object) => {
-                let (key, object) = self.see(&object);
-                self.told.insert(key, object);
+                let (key, object) = self.check_version(&object);
+                self.objects.insert(key, object);
             }
             Event::Delete(object) => {
-                let (key, object) = self.see(&object);
-                if self.told.remove(&key).is_none() {
-                    self.broken.push(format!("{key} ends and never was"));
+                let (key, object) = self.check_version(&object);
+                if self.objects.remove(&key).is_none() {
+                    self.violations
+                        .push(format!("{key} was deleted, but did not exist"));
                 }
                 self.deleted
                     .insert(text(&object, "/metadata/uid").to_owned());
@@ -137,14 +143,14 @@ impl Witness {
         }
     }
 
-    fn see(&mut self, object: &DynamicObject) -> (String, Value) {
+    fn check_version(&mut self, object: &DynamicObject) -> (String, Value) {
         let (key, object) = by_key(object);
         let version = text(&object, "/metadata/resourceVersion");
-        let version: u64 = version.parse().expect("a resourceVersion is a number");
+        let version: u64 = version.parse().expect("a resourceVersion must be a number");
         let newest = self.newest.entry(key.clone()).or_default();
         if version < *newest {
             let complaint = format!("{key} is at {version} after it was at {newest}");
-            self.broken.push(complaint);
+            self.violations.push(complaint);
         }
         *newest = version;
         (key, object)

@@ -1,5 +1,5 @@
-//! Informers of two libraries that most programs use, and the comparison of their stores with a
-//! list.
+//! Informers of client-go and kube-rs, the two libraries that most programs use. The tests compare
+//! the objects in their stores with a list of the operations.
 
 mod client_go;
 mod kube_rs;
@@ -14,73 +14,75 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects by `namespace/name`.
 pub type Objects = BTreeMap<String, Value>;
 
-/// The state of an informer.
+/// What an informer has received so far.
 #[derive(Debug)]
 pub struct Belief {
-    /// True if the initial state is complete.
+    /// True if the informer has received the complete initial state.
     pub synced: bool,
-    /// The objects in its store.
+    /// The objects in the store of the informer.
     pub store: Objects,
-    /// The state that results from its events.
-    pub told: Objects,
-    /// UIDs of the objects whose deletion was reported by an event.
+    /// The objects that result from the events that the informer has delivered.
+    pub from_events: Objects,
+    /// The UIDs of the objects whose deletion an event has reported.
     pub deleted: BTreeSet<String>,
-    /// Violated guarantees, such as a resourceVersion that decreases.
-    pub broken: Vec<String>,
+    /// Descriptions of violated guarantees, such as a resourceVersion that decreases.
+    pub violations: Vec<String>,
 }
 
-/// An informer of some library.
+/// An informer of one of the two libraries.
 pub trait Informer {
     fn name(&self) -> &str;
     async fn belief(&mut self) -> Belief;
 }
 
-/// The key of an object in [`Objects`].
+/// Returns the key of an object in [`Objects`].
 pub fn key(object: &Value) -> String {
     let (namespace, name) = ("/metadata/namespace", "/metadata/name");
     format!("{}/{}", text(object, namespace), text(object, name))
 }
 
 /// Lists all operations.
-pub async fn truth(admin: &Caller) -> Result<Objects, String> {
+pub async fn list_operations(admin: &Caller) -> Result<Objects, String> {
     let answer = admin.try_get(&OPERATION.path(None)).await?;
     so(answer.code == 200, &answer)?;
     let items = answer.body["items"].as_array();
-    let items = items.ok_or("a list without items")?;
+    let items = items.ok_or("the list has no items")?;
     Ok(items.iter().map(|it| (key(it), it.clone())).collect())
 }
 
-/// Describes the differences briefly.
-pub fn compare(what: &str, held: &Objects, truth: &Objects) -> Result<(), String> {
-    let keys: BTreeSet<&String> = held.keys().chain(truth.keys()).collect();
+/// Compares the objects that a client has with the listed objects. The error describes the
+/// differences. `what` names the objects of the client.
+pub fn compare(what: &str, held: &Objects, listed: &Objects) -> Result<(), String> {
+    let keys: BTreeSet<&String> = held.keys().chain(listed.keys()).collect();
     let differences: Vec<String> = keys
         .into_iter()
-        .filter(|key| held.get(*key) != truth.get(*key))
-        .map(|key| match (held.get(key), truth.get(key)) {
-            (Some(held), Some(there)) => format!("{key}: {held} where {there} is"),
-            (Some(_), None) => format!("{key}: is no more"),
+        .filter(|key| held.get(*key) != listed.get(*key))
+        .map(|key| match (held.get(key), listed.get(key)) {
+            (Some(held), Some(listed)) => format!("{key}: {held}, but the list has {listed}"),
+            (Some(_), None) => format!("{key}: no longer exists"),
             (None, _) => format!("{key}: is missing"),
         })
         .collect();
     so(differences.is_empty(), (what, differences))
 }
 
-/// Waits until the state of an informer is correct, and it has no violations.
-pub async fn agrees(admin: &Caller, informer: &mut impl Informer) -> Belief {
-    let belief = agrees_at_last(admin, informer).await;
-    assert_eq!(belief.broken, [""; 0], "{}", informer.name());
+/// Waits until the state of an informer equals a list. Fails if the informer has reported
+/// violations.
+pub async fn wait_until_correct(admin: &Caller, informer: &mut impl Informer) -> Belief {
+    let belief = wait_until_state_correct(admin, informer).await;
+    assert_eq!(belief.violations, [""; 0], "{}", informer.name());
     belief
 }
 
-/// Waits until the state of an informer is correct. Earlier violations are ignored.
-pub async fn agrees_at_last(admin: &Caller, informer: &mut impl Informer) -> Belief {
+/// Waits until the state of an informer equals a list. Ignores violations.
+pub async fn wait_until_state_correct(admin: &Caller, informer: &mut impl Informer) -> Belief {
     let name = informer.name().to_owned();
-    eventually(&format!("{name} holds what is there"), async || {
-        let truth = truth(admin).await?;
+    eventually(&format!("{name} has the listed operations"), async || {
+        let listed = list_operations(admin).await?;
         let belief = informer.belief().await;
-        so(belief.synced, "it is not synced")?;
-        compare("its store", &belief.store, &truth)?;
-        compare("what it was told", &belief.told, &truth)?;
+        so(belief.synced, "the informer is not synced")?;
+        compare("the store", &belief.store, &listed)?;
+        compare("the state from the events", &belief.from_events, &listed)?;
         Ok(belief)
     })
     .await

@@ -6,7 +6,7 @@ use ifo_api::Gvr;
 use ifo_cel::Doc;
 use serde_json::{Value, json};
 
-mod quoting;
+mod no_values_in_errors;
 
 /// Compiles a rule book. `specs` contains name and YAML of each rule set, without component and
 /// target.

@@ -7,7 +7,7 @@ use super::json::{
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
-use crate::track::facts::{EncodedOperation, ObjectFacts, TextField};
+use crate::track::json_fields::{EncodedOperation, ObjectFacts, TextField};
 use ifo_api::labels;
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;

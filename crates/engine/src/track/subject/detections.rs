@@ -3,8 +3,8 @@
 
 use crate::detect::Finding;
 use crate::rules::RuleBook;
-use crate::track::arbitrate::OperationName;
 use crate::track::operation::{Detection, Detections};
+use crate::track::supersession::OperationName;
 use ifo_api::Gvr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 
 use crate::ClockReading;
 use crate::track::operation::{Observed, OperationStart};
-use crate::track::shared_state::SharedState;
 use crate::track::tracker::Books;
+use crate::track::tracker_state::SharedState;
 
 /// The context for one event: an evaluation, an expired timer, new rules, or an interruption of a
 /// watch.

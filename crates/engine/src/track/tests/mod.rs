@@ -2,12 +2,12 @@
 //! compare the changes that clients would receive.
 
 mod continue_while;
-mod language;
-mod restore;
+mod restart_from_custom_resources;
 mod retained;
+mod rule_fields;
 mod start;
 mod state_after;
-mod takeover;
+mod takeover_from_index;
 
 use super::*;
 use crate::ClockReading;

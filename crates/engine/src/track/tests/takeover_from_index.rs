@@ -1,7 +1,7 @@
 //! Tests of takeovers, in which a new leader restores operations from its own index. The new leader
 //! was a follower, so its index contains the operations of the previous leader.
 
-use super::restore::{
+use super::restart_from_custom_resources::{
     RULES, identity, initial_state, migrating, settings, start_and_end_times, two_runs,
 };
 use super::*;

@@ -1,0 +1,34 @@
+//! Creates the ConfigMap with the Grafana dashboard.
+//!
+//! Input: the JSON of the dashboard. Output: a ConfigMap that the dashboard sidecar of Grafana
+//! finds by its label.
+
+use std::fmt::Write as _;
+
+/// The dashboard.
+pub const SOURCE: &str = "deploy/components/monitoring/dashboard.json";
+
+/// The generated ConfigMap.
+pub const CONFIG_MAP: &str = "deploy/components/monitoring/dashboard-configmap.yaml";
+
+/// Returns the ConfigMap with this dashboard.
+pub fn config_map(dashboard: &str) -> String {
+    let mut text = format!(
+        "# Generated from {SOURCE} by `make manifests`.\n\
+         apiVersion: v1\n\
+         kind: ConfigMap\n\
+         metadata:\n\
+         \x20 name: ifo-dashboard\n\
+         \x20 namespace: ifo-system\n\
+         \x20 labels:\n\
+         \x20   app.kubernetes.io/part-of: ifo\n\
+         \x20   # The sidecar of Grafana looks for this label.\n\
+         \x20   grafana_dashboard: \"1\"\n\
+         data:\n\
+         \x20 ifo.json: |\n"
+    );
+    for line in dashboard.lines() {
+        let _ = writeln!(text, "    {line}");
+    }
+    text
+}

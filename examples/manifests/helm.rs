@@ -1,0 +1,389 @@
+//! Creates the Helm charts in `deploy/helm` from the same files as kustomize uses.
+//!
+//! Input: the kustomizations in `deploy` and `rules`, with the files that they list. Output: the
+//! templates of the chart `ifo` that need no hand-written text, all files of the chart `ifo-rules`,
+//! and both `Chart.yaml`.
+//!
+//! A template is the text of its source with these changes:
+//!
+//! - `ifo-system` becomes the namespace of the release.
+//! - The labels and annotations that the kustomization adds are added.
+//! - `{{` is escaped.
+//! - The whole file is rendered only if a condition on the values is true.
+//!
+//! The rule sets are a chart of their own, because Helm looks up the kinds of all objects before it
+//! creates the first one. In one chart, it would not find the kind of the rule sets.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::{Shipped, parse, read, repository};
+
+#[path = "helm/rules.rs"]
+mod rules;
+
+/// The folder of the chart with the server.
+const CHART: &str = "deploy/helm/ifo";
+
+/// The folder of the chart with the rule packs.
+const RULES_CHART: &str = "deploy/helm/ifo-rules";
+
+/// The namespace in the sources.
+const NAMESPACE: &str = "ifo-system";
+
+/// The kustomizations whose files become templates, each with the condition for its files.
+const FOLDERS: [(&str, &str); 8] = [
+    ("base", ""),
+    ("crd", ".Values.crds.enabled"),
+    // Also without persistence mode. Helm keeps the CRD when persistence mode is turned off, and
+    // Helm 3 cannot roll back to a release that has an object which was kept.
+    ("crd-persistence", ".Values.crds.enabled"),
+    ("targets-default", ".Values.targetsDefault.enabled"),
+    ("components/persistence", ".Values.persistence.enabled"),
+    (
+        "components/cert-manager",
+        "eq .Values.certificates.source \"cert-manager\"",
+    ),
+    ("components/network-policy", ".Values.networkPolicy.enabled"),
+    ("components/monitoring", ".Values.monitoring.enabled"),
+];
+
+/// Components that only change the Deployment and the Service. `templates/deployment.yaml` and
+/// [`CONDITIONAL`] contain their changes.
+const PATCHES: [&str; 2] = ["openshift-service-ca", "replicas"];
+
+/// Files that a kustomization lists and that do not become templates. The namespace is that of the
+/// release. The other templates are written by hand, because they depend on several values.
+const OMITTED: [&str; 3] = ["namespace.yaml", "deployment.yaml", "servicemonitor.yaml"];
+
+/// The condition of a single file.
+const FILE_CONDITIONS: [(&str, &str); 1] = [(
+    "base/priorityclass.yaml",
+    "eq .Values.priorityClassName \"ifo-apiserver\"",
+)];
+
+/// An annotation that an object has only if a condition is true.
+struct ConditionalAnnotation {
+    kind: &'static str,
+    condition: &'static str,
+    key: &'static str,
+    value: &'static str,
+}
+
+const CONDITIONAL: [ConditionalAnnotation; 2] = [
+    ConditionalAnnotation {
+        kind: "CustomResourceDefinition",
+        condition: ".Values.crds.keep",
+        key: "helm.sh/resource-policy",
+        value: "keep",
+    },
+    // From deploy/components/openshift-service-ca/service.yaml.
+    ConditionalAnnotation {
+        kind: "Service",
+        condition: "eq .Values.certificates.source \"openshift\"",
+        key: "service.beta.openshift.io/serving-cert-secret-name",
+        value: "ifo-apiserver-serving",
+    },
+];
+
+/// Returns the generated files of both charts. `generated` has the other generated files, some of
+/// which are sources of the charts.
+///
+/// # Errors
+///
+/// A file cannot be read, or a kustomization has a field that the charts do not support.
+pub fn charts(
+    catalogue: &[Shipped],
+    generated: &[(String, String)],
+) -> anyhow::Result<Vec<(String, String)>> {
+    let mut files = vec![
+        chart(
+            CHART,
+            "The API server of in-flight operations, its rights and its CustomResourceDefinitions",
+        )?,
+        chart(
+            RULES_CHART,
+            "The rule packs of in-flight operations. Install the chart ifo first",
+        )?,
+    ];
+    let deploy = repository().join("deploy");
+    let mut known: BTreeSet<&str> = PATCHES.into();
+    for (folder, condition) in FOLDERS {
+        known.extend(folder.strip_prefix("components/"));
+        if deploy.join(folder).is_dir() {
+            let added = Added::default();
+            for source in sources(&deploy, folder, condition, &added)? {
+                files.push(source.template(generated)?);
+            }
+        }
+    }
+    for component in super::sorted(&deploy.join("components"))? {
+        let component = super::file_name(&component);
+        ensure!(
+            known.contains(component.as_str()),
+            "deploy/components/{component}: the Helm chart does not contain this component"
+        );
+    }
+    files.extend(rules::files(catalogue)?);
+    Ok(files)
+}
+
+/// Returns `Chart.yaml`. The version is that of the workspace.
+fn chart(folder: &str, description: &str) -> anyhow::Result<(String, String)> {
+    let name = folder.rsplit('/').next().unwrap_or_default();
+    let chart = json!({
+        "apiVersion": "v2",
+        "name": name,
+        "description": description,
+        "type": "application",
+        "version": env!("CARGO_PKG_VERSION"),
+        "appVersion": concat!("v", env!("CARGO_PKG_VERSION")),
+        // The suffix also allows the versions of providers, such as 1.30.4-gke.100.
+        "kubeVersion": ">=1.30.0-0",
+        "home": "https://github.com/kubevirt/ifo",
+        "sources": ["https://github.com/kubevirt/ifo"],
+    });
+    let yaml = serde_saphyr::to_string(&chart)?;
+    let text = format!("# Generated by `make manifests`.\n{yaml}");
+    Ok((format!("{folder}/Chart.yaml"), text))
+}
+
+/// The labels and annotations that a kustomization adds to its objects.
+#[derive(Clone, Default)]
+struct Added {
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+}
+
+impl Added {
+    /// Adds those of `kustomization` to those of the kustomization that lists it.
+    fn with(&self, kustomization: &Value) -> Self {
+        let mut added = self.clone();
+        for entry in kustomization["labels"].as_array().into_iter().flatten() {
+            added.labels.extend(object(&entry["pairs"]));
+        }
+        added
+            .annotations
+            .extend(object(&kustomization["commonAnnotations"]));
+        added
+    }
+}
+
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// A file that becomes a template.
+struct Source {
+    /// The path in `deploy`.
+    file: String,
+    condition: String,
+    added: Added,
+}
+
+impl Source {
+    /// Returns the template. The text is that in `generated`, or that of the file.
+    fn template(&self, generated: &[(String, String)]) -> anyhow::Result<(String, String)> {
+        let path = format!("deploy/{}", self.file);
+        let text = match generated.iter().find(|(generated, _)| *generated == path) {
+            Some((_, text)) => text.clone(),
+            None => read(&repository().join(&path))?,
+        };
+        let text = template(&path, &text, &self.condition, &self.added)?;
+        Ok((format!("{CHART}/templates/{}", self.file), text))
+    }
+}
+
+/// Returns the files of one kustomization, including those of the kustomizations that it lists.
+fn sources(
+    deploy: &Path,
+    folder: &str,
+    condition: &str,
+    added: &Added,
+) -> anyhow::Result<Vec<Source>> {
+    let path = deploy.join(folder).join("kustomization.yaml");
+    let kustomization: Value = parse(&path, &read(&path)?)?;
+    for field in object(&kustomization).keys() {
+        // `images` and `patches` concern the hand-written templates.
+        let supported = [
+            "apiVersion",
+            "kind",
+            "labels",
+            "commonAnnotations",
+            "resources",
+            "images",
+            "patches",
+        ];
+        ensure!(
+            supported.contains(&field.as_str()),
+            "{}: the Helm chart does not support the field {field}",
+            path.display()
+        );
+    }
+    let added = added.with(&kustomization);
+    let mut found = Vec::new();
+    let resources = kustomization["resources"].as_array();
+    for resource in resources.into_iter().flatten().filter_map(Value::as_str) {
+        if OMITTED.contains(&resource) {
+            continue;
+        }
+        if let Some(sibling) = resource.strip_prefix("../") {
+            found.extend(sources(deploy, sibling, condition, &added)?);
+            continue;
+        }
+        let file = format!("{folder}/{resource}");
+        let mut own = FILE_CONDITIONS.iter().filter(|(path, _)| *path == file);
+        let condition = own.next().map_or(condition, |(_, own)| own).to_owned();
+        found.push(Source {
+            file,
+            condition,
+            added: added.clone(),
+        });
+    }
+    Ok(found)
+}
+
+/// Turns the text of a file into a template that is rendered if the condition is true.
+fn template(source: &str, text: &str, condition: &str, added: &Added) -> anyhow::Result<String> {
+    let mut documents = Vec::new();
+    for document in text.trim_end().split("\n---\n") {
+        let object: Value = parse(Path::new(source), document)?;
+        let kind = object["kind"].as_str().context("an object has a kind")?;
+        let text = with_metadata(&escape(document), kind, added)
+            .with_context(|| format!("{source}: the metadata of a {kind}"))?;
+        documents.push(text.replace(NAMESPACE, "{{ .Release.Namespace }}"));
+    }
+    let text = documents.join("\n---\n");
+    let note = format!("# Generated from {source} by `make manifests`.");
+    Ok(if condition.is_empty() {
+        format!("{note}\n{text}\n")
+    } else {
+        format!("{{{{- if {condition} }}}}\n{note}\n{text}\n{{{{- end }}}}\n")
+    })
+}
+
+/// Writes `{{` so that Helm prints it.
+fn escape(text: &str) -> String {
+    text.replace("{{", "{{ \"{{\" }}")
+}
+
+/// Adds labels and annotations to the metadata of a document.
+fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
+    let (before, rest) = document.split_once("\nmetadata:\n")?;
+    // The metadata ends at the first line that is not indented.
+    let mut at = 0;
+    for line in rest.split_inclusive('\n') {
+        if !line.starts_with(' ') {
+            break;
+        }
+        at += line.len();
+    }
+    let (metadata, after) = rest.split_at(at);
+    let metadata = with_entries(metadata.trim_end(), "labels", &added.labels);
+    let mut metadata = with_entries(&metadata, "annotations", &added.annotations);
+    for conditional in CONDITIONAL.iter().filter(|it| it.kind == kind) {
+        let ConditionalAnnotation {
+            condition,
+            key,
+            value,
+            ..
+        } = conditional;
+        // The annotations are the last field now, if there are any.
+        let field = if added.annotations.is_empty() {
+            "  annotations:\n"
+        } else {
+            ""
+        };
+        write!(
+            metadata,
+            "\n{{{{- if {condition} }}}}\n{field}    {key}: {value}\n{{{{- end }}}}"
+        )
+        .ok()?;
+    }
+    Some(
+        format!("{before}\nmetadata:\n{metadata}\n{after}")
+            .trim_end()
+            .to_owned(),
+    )
+}
+
+/// Adds entries to a map in the metadata. Adds the map at the end if it does not exist.
+fn with_entries(metadata: &str, map: &str, entries: &Map<String, Value>) -> String {
+    let head = format!("  {map}:");
+    let lines = entries.iter().filter_map(|(key, value)| {
+        let line = format!("    {key}: {}", value.as_str()?);
+        (!metadata.lines().any(|existing| existing == line)).then_some(line)
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() {
+        return metadata.to_owned();
+    }
+    let lines = lines.join("\n");
+    if metadata.lines().any(|line| line == head) {
+        metadata.replacen(&head, &format!("{head}\n{lines}"), 1)
+    } else {
+        format!("{metadata}\n{head}\n{lines}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added() -> Added {
+        let entries = |value: Value| object(&value);
+        Added {
+            labels: entries(json!({"part-of": "ifo"})),
+            annotations: entries(json!({"prune": "disabled"})),
+        }
+    }
+
+    #[test]
+    fn a_template_has_the_namespace_of_the_release_and_the_added_metadata() {
+        let source = "# In ifo-system.\nkind: Role\nmetadata:\n  name: a\n  namespace: ifo-system\n  \
+                      labels:\n    own: x\nrules: []\n---\nkind: Role\nmetadata:\n  name: b\n";
+        let expected = "{{- if .Values.on }}\n# Generated from f.yaml by `make manifests`.\n\
+            # In {{ .Release.Namespace }}.\nkind: Role\nmetadata:\n  name: a\n  \
+            namespace: {{ .Release.Namespace }}\n  labels:\n    part-of: ifo\n    own: x\n  \
+            annotations:\n    prune: disabled\nrules: []\n---\nkind: Role\nmetadata:\n  name: b\n  \
+            labels:\n    part-of: ifo\n  annotations:\n    prune: disabled\n{{- end }}\n";
+        let template = template("f.yaml", source, ".Values.on", &added()).unwrap();
+        assert_eq!(template, expected);
+    }
+
+    #[test]
+    fn an_existing_label_is_not_added_again() {
+        let source = "kind: Role\nmetadata:\n  name: a\n  labels:\n    part-of: ifo\n";
+        let template = template("f.yaml", source, "", &added()).unwrap();
+        assert_eq!(template.matches("part-of: ifo").count(), 1, "{template}");
+    }
+
+    #[test]
+    fn an_annotation_with_a_condition_follows_the_others_or_starts_the_map() {
+        let source = "kind: Service\nmetadata:\n  name: a\nspec: {}\n";
+        let condition = "{{- if eq .Values.certificates.source \"openshift\" }}";
+        let entry = "    service.beta.openshift.io/serving-cert-secret-name: ifo-apiserver-serving";
+        let alone = template("f.yaml", source, "", &Added::default()).unwrap();
+        let expected = format!(
+            "  name: a\n{condition}\n  annotations:\n{entry}\n{{{{- end }}}}\nspec: {{}}\n"
+        );
+        assert!(alone.ends_with(&expected), "{alone}");
+        let with_others = template("f.yaml", source, "", &added()).unwrap();
+        let expected =
+            format!("    prune: disabled\n{condition}\n{entry}\n{{{{- end }}}}\nspec: {{}}\n");
+        assert!(with_others.ends_with(&expected), "{with_others}");
+    }
+
+    #[test]
+    fn braces_of_the_source_are_text_for_helm() {
+        let source = "kind: ConfigMap\nmetadata:\n  name: a\ndata:\n  legend: '{{pod}}'\n";
+        let template = template("f.yaml", source, "", &Added::default()).unwrap();
+        assert!(
+            template.ends_with("  legend: '{{ \"{{\" }}pod}}'\n"),
+            "{template}"
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! Tests of the bundle in `deploy/olm`, on a cluster with the CRDs of the Operator Lifecycle Manager
+//! (OLM). The test does the work of OLM: it creates the objects that the ClusterServiceVersion
+//! describes.
+
+use super::certificates::{ca, inject, leaf, mount, new_key};
+use super::{remaining, the};
+use crate::harness::{Server, apart, eventually, kubeconfig_of, mounted_secret, so, text};
+use crate::installation::Cluster;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NAMESPACE: &str = "ifo-system";
+
+/// The Service that OLM creates for the Deployment of an aggregated API.
+const SERVICE: &str = "ifo-apiserver-service";
+
+/// Returns the folder with the CRDs of OLM. They are files of the Go module that `tests/olm/go.mod`
+/// names.
+fn olm_definitions() -> PathBuf {
+    let module = "github.com/operator-framework/api";
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/olm");
+    let go = |args: &[&str]| {
+        let output = Command::new("go").args(args).current_dir(&folder).output();
+        let output = output.expect("the control plane is built with Go");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "go {args:?}: {error}");
+        String::from_utf8(output.stdout).expect("go prints UTF-8")
+    };
+    go(&["mod", "download", module]);
+    let module = go(&["list", "-m", "-f", "{{.Dir}}", module]);
+    Path::new(module.trim()).join("crds")
+}
+
+/// The objects in the bundle.
+fn bundle() -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/olm/manifests");
+    let files = std::fs::read_dir(folder).expect("there is a bundle");
+    files
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).expect("a text"))
+        .map(|yaml| serde_saphyr::from_str(&yaml).expect("the bundle is YAML"))
+        .collect()
+}
+
+/// A role and its binding to the ServiceAccount, as OLM creates them from the permissions of a
+/// ClusterServiceVersion.
+fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
+    let account = &permission["serviceAccountName"];
+    let metadata = json!({"name": name, "namespace": NAMESPACE});
+    let rbac = "rbac.authorization.k8s.io";
+    [
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": format!("{prefix}Role"),
+            "metadata": metadata, "rules": permission["rules"],
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": format!("{prefix}RoleBinding"),
+            "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": format!("{prefix}Role"), "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+        }),
+    ]
+}
+
+/// Binds the ServiceAccount to a role of Kubernetes for aggregated API servers, as OLM does.
+fn binding(kind: &str, namespace: &str, role: (&str, &str)) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+        "metadata": {"name": format!("{SERVICE}-{}", role.1), "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1},
+        "subjects": [
+            {"kind": "ServiceAccount", "name": "ifo-apiserver", "namespace": NAMESPACE},
+        ],
+    })
+}
+
+/// The objects that OLM creates from a ClusterServiceVersion, except the Deployment.
+fn created_by_olm(version: &Value) -> Vec<Value> {
+    let install = &version["spec"]["install"]["spec"];
+    let api = &version["spec"]["apiservicedefinitions"]["owned"][0];
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "ifo-apiserver", "namespace": NAMESPACE}}),
+        json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": SERVICE, "namespace": NAMESPACE},
+            "spec": {"type": "ExternalName", "externalName": "localhost",
+                "ports": [{"port": 443}]}}),
+        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": format!("{}.{}", text(api, "/version"), text(api, "/group"))},
+        "spec": {
+            "group": api["group"], "version": api["version"],
+            "groupPriorityMinimum": 2000, "versionPriority": 15,
+            "service": {"name": SERVICE, "namespace": NAMESPACE, "port": 443},
+        }}),
+        binding(
+            "ClusterRoleBinding",
+            NAMESPACE,
+            ("ClusterRole", "system:auth-delegator"),
+        ),
+        binding(
+            "RoleBinding",
+            "kube-system",
+            ("Role", "extension-apiserver-authentication-reader"),
+        ),
+    ];
+    objects.extend(role(
+        "Cluster",
+        "ifo.v0-olm",
+        &install["clusterPermissions"][0],
+    ));
+    objects.extend(role("", "ifo.v0-olm", &install["permissions"][0]));
+    objects
+}
+
+/// The Deployment of a ClusterServiceVersion, with the serving certificate that OLM mounts.
+fn deployment(version: &Value) -> Value {
+    let described = &version["spec"]["install"]["spec"]["deployments"][0];
+    let mut deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": described["name"], "namespace": NAMESPACE},
+        "spec": described["spec"],
+    });
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    let volumes = pod["volumes"].as_array_mut().expect("there are volumes");
+    volumes.push(json!({"name": "apiservice-cert", "secret": {
+        "secretName": format!("{SERVICE}-cert"),
+        "items": [
+            {"key": "tls.crt", "path": "apiserver.crt"},
+            {"key": "tls.key", "path": "apiserver.key"},
+        ],
+    }}));
+    let mounts = pod["containers"][0]["volumeMounts"].as_array_mut();
+    mounts.expect("there are mounts").push(json!({
+        "name": "apiservice-cert", "mountPath": "/apiserver.local.config/certificates",
+    }));
+    deployment
+}
+
+#[test]
+fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
+    apart("olm", async |control_plane| {
+        let cluster = Cluster::of(control_plane).await;
+        let definitions = olm_definitions();
+        let definitions = definitions.to_str().expect("the path is UTF-8");
+        let apply = ["apply", "--server-side", "-f", definitions];
+        cluster.kubectl(&apply).await.expect("they are CRDs");
+        let namespace = ["create", "namespace", NAMESPACE];
+        cluster.kubectl(&namespace).await.expect("it is new");
+        let mut bundle = bundle();
+        for object in &mut bundle {
+            object["metadata"]["namespace"] = json!(NAMESPACE);
+        }
+        eventually("the objects of the bundle are accepted", async || {
+            cluster.try_apply(&bundle).await
+        })
+        .await;
+        let version = the(&bundle, "ClusterServiceVersion", "ifo.v0.2.0-dev");
+        let (created, deployment) = (created_by_olm(version), deployment(version));
+        cluster.try_apply(&created).await.expect("they are valid");
+        cluster
+            .try_apply(std::slice::from_ref(&deployment))
+            .await
+            .expect("it is valid");
+
+        let dir = &control_plane.state.dir;
+        let names = [
+            &format!("{SERVICE}.{NAMESPACE}.svc") as &str,
+            &format!("{SERVICE}.{NAMESPACE}"),
+        ];
+        let authority = ca("olm-selfsigned", &new_key());
+        let folder = mounted_secret(dir, &format!("{SERVICE}-cert"));
+        mount(&folder, &leaf(&authority, &names));
+        for (key, file) in [("tls.crt", "apiserver.crt"), ("tls.key", "apiserver.key")] {
+            std::os::unix::fs::symlink(key, folder.join(file)).expect("the folder is ours");
+        }
+        let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
+        let account = (NAMESPACE, "ifo-apiserver");
+        kubeconfig_of(control_plane, &cluster.admin, account, &kubeconfig).await;
+        let mut server = Server::start_unready(dir, &deployment, &kubeconfig);
+        inject(&cluster, &[&authority]).await;
+        server.until_ready().await;
+        let port = json!({"spec": {"service": {"port": server.port()}}});
+        let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+        cluster.admin.merge(path, &port).await.ok();
+        let service = format!("/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}");
+        let port = json!({"spec": {"ports": [{"port": server.port()}]}});
+        cluster.admin.merge(&service, &port).await.ok();
+        cluster.until_served().await;
+
+        // The rights in the bundle are enough for rule sets and their status.
+        cluster.with_folder("apply", "rules/generic").await;
+        eventually("the Deployment is an operation", async || {
+            let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
+            let listed = cluster.kubectl(&args).await?;
+            so(listed.contains("ifo-apiserver-rollout"), &listed)
+        })
+        .await;
+
+        // OLM deletes what it has created, and the objects of the bundle except the CRD.
+        cluster.delete_all(&created).await;
+        cluster.delete_all(&[deployment]).await;
+        let keeps = |it: &Value| it["kind"] == "CustomResourceDefinition";
+        let removed: Vec<Value> = bundle.into_iter().filter(|it| !keeps(it)).collect();
+        cluster.delete_all(&removed).await;
+        drop(server);
+        let delete = ["delete", "namespace", NAMESPACE];
+        cluster.kubectl(&delete).await.expect("it is not held up");
+        let rule_sets = cluster.rule_sets().await;
+        assert!(!rule_sets.is_empty(), "uninstalling must keep rule sets");
+        cluster.with_folder("delete", "rules/generic").await;
+        assert_eq!(remaining(&cluster).await, "");
+    });
+}

@@ -1,0 +1,317 @@
+//! Tests of the Helm charts with Helm 3 and Helm 4: they contain the same objects as the
+//! kustomizations. `values` tests single values and their schema. `life` installs the charts.
+
+mod kubelet;
+mod life;
+mod values;
+
+use crate::deploy::{CERTIFICATES, COMPONENTS, NAMESPACE, Overlay, the};
+use crate::harness::{World, kubectl, shared, skip};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// The chart with the server, and the chart with the rule packs.
+const CHART: &str = "deploy/helm/ifo";
+const RULES_CHART: &str = "deploy/helm/ifo-rules";
+
+/// The namespace of the kustomizations.
+const DEFAULT_NAMESPACE: &str = "ifo-system";
+
+/// A program of Helm that uses one cluster.
+struct Helm {
+    program: PathBuf,
+    major: u8,
+    kubeconfig: PathBuf,
+    /// The folder of its configuration and its caches.
+    home: tempfile::TempDir,
+}
+
+impl Helm {
+    /// Builds both versions. None if this machine cannot build them; the test is then skipped.
+    async fn both(kubeconfig: &Path) -> Option<[Self; 2]> {
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helm/build");
+        let mut build = tokio::process::Command::new(build);
+        let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let built = built.await.expect("the script can be started");
+        match built.status.code() {
+            Some(0) => {}
+            Some(3) => {
+                skip("Go is needed to build Helm");
+                return None;
+            }
+            _ => panic!("tests/helm/build failed: {}", built.status),
+        }
+        let folder = String::from_utf8(built.stdout).expect("the build prints a path");
+        let folder = Path::new(folder.trim());
+        Some([3, 4].map(|major| Self {
+            program: folder.join(format!("helm{major}")),
+            major,
+            kubeconfig: kubeconfig.to_owned(),
+            home: tempfile::tempdir().expect("a temporary folder"),
+        }))
+    }
+
+    /// Builds one version.
+    async fn of(major: u8, kubeconfig: &Path) -> Option<Self> {
+        let both = Self::both(kubeconfig).await?;
+        both.into_iter().find(|it| it.major == major)
+    }
+
+    /// Runs Helm in the folder of the repository. Returns its output, or its error.
+    async fn run(&self, args: &[&str]) -> Result<String, String> {
+        let mut command = tokio::process::Command::new(&self.program);
+        command
+            .args(args)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("KUBECONFIG", &self.kubeconfig)
+            .kill_on_drop(true)
+            .stdin(Stdio::null());
+        for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(folder, self.home.path());
+        }
+        let done = command.output().await.expect("Helm can be started");
+        let out = String::from_utf8_lossy(&done.stdout).into_owned();
+        let err = String::from_utf8_lossy(&done.stderr);
+        if done.status.success() {
+            Ok(out)
+        } else {
+            Err(format!("helm{} {}: {err}{out}", self.major, args.join(" ")))
+        }
+    }
+
+    /// Renders a chart. `values` are those of `--set`.
+    async fn render(&self, chart: &str, namespace: &str, values: &[&str]) -> Vec<Value> {
+        let mut args = vec!["template", "ifo", chart, "-n", namespace];
+        args.extend(values.iter().flat_map(|value| ["--set", value]));
+        let yaml = self.run(&args).await;
+        let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
+        // A trailing document of comments is no object.
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml).expect("Helm prints YAML");
+        objects.into_iter().filter(|it| !it.is_null()).collect()
+    }
+}
+
+/// The objects by kind, namespace and name, without the objects and the annotation that only one of
+/// the two forms has:
+///
+/// - The Namespace is not in the chart, because Helm installs into an existing namespace.
+/// - The Pod of `helm test` is not in the kustomizations.
+/// - `helm.sh/resource-policy` tells Helm to keep the CRDs.
+fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for mut object in objects {
+        let metadata = &mut object["metadata"];
+        if metadata["annotations"]["helm.sh/hook"] == "test" {
+            continue;
+        }
+        if let Some(annotations) = metadata["annotations"].as_object_mut() {
+            annotations.remove("helm.sh/resource-policy");
+        }
+        // Indexing has added null if there are no annotations.
+        if metadata["annotations"]
+            .as_object()
+            .is_none_or(serde_json::Map::is_empty)
+            && let Some(metadata) = metadata.as_object_mut()
+        {
+            metadata.remove("annotations");
+        }
+        if object["kind"] == "Namespace" {
+            continue;
+        }
+        let field = |pointer| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or("-")
+        };
+        let key = format!(
+            "{} {} {}",
+            field("/kind"),
+            field("/metadata/namespace"),
+            field("/metadata/name")
+        );
+        let previous = found.insert(key, object);
+        assert!(previous.is_none(), "there are two of {previous:?}");
+    }
+    found
+}
+
+/// Fails with the first object that differs.
+fn assert_same(chart: Vec<Value>, kustomizations: Vec<Value>, choice: &str) {
+    let (chart, kustomizations) = (comparable(chart), comparable(kustomizations));
+    let names =
+        |objects: &BTreeMap<String, Value>| -> Vec<String> { objects.keys().cloned().collect() };
+    assert_eq!(names(&chart), names(&kustomizations), "{choice}");
+    for (name, object) in &kustomizations {
+        let differs = difference(&chart[name], object);
+        assert_eq!(differs, None, "{name}: {choice}");
+    }
+}
+
+/// The first field that differs, with both values.
+fn difference(chart: &Value, kustomization: &Value) -> Option<String> {
+    // kustomize writes 100.0 as 100.
+    let number = |value: &Value| value.as_f64();
+    if chart == kustomization || number(chart).is_some() && number(chart) == number(kustomization) {
+        return None;
+    }
+    let fields = |value: &Value| -> Vec<String> {
+        match value {
+            Value::Object(members) => members.keys().cloned().collect(),
+            Value::Array(items) => (0..items.len()).map(|at| at.to_string()).collect(),
+            _ => Vec::new(),
+        }
+    };
+    if !fields(chart).is_empty() && fields(chart) == fields(kustomization) {
+        return fields(chart).into_iter().find_map(|field| {
+            let pointer = format!("/{}", field.replace('~', "~0").replace('/', "~1"));
+            let values = chart.pointer(&pointer).zip(kustomization.pointer(&pointer));
+            let (chart, kustomization) = values.expect("both have the field");
+            let found = difference(chart, kustomization)?;
+            Some(format!("{pointer}{found}"))
+        });
+    }
+    Some(format!(
+        ": {chart} in the chart, {kustomization} in the kustomizations"
+    ))
+}
+
+/// The value of the chart that corresponds to a component.
+fn value_of(component: &str) -> &'static str {
+    match component {
+        "persistence" => "persistence.enabled=true",
+        "network-policy" => "networkPolicy.enabled=true",
+        "replicas" => "replicas=3",
+        "monitoring" => "monitoring.enabled=true",
+        "cert-manager" => "certificates.source=cert-manager",
+        "openshift-service-ca" => "certificates.source=openshift",
+        other => panic!("the chart has no value for the component {other}"),
+    }
+}
+
+#[test]
+fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
+    shared(async |world| {
+        let state = &world.control_plane.state;
+        let Some(both) = Helm::both(&state.kubeconfig).await else {
+            return;
+        };
+        let mut crds = world.kustomize("deploy/crd").await;
+        crds.extend(world.kustomize("deploy/crd-persistence").await);
+        for chosen in 0..1 << COMPONENTS.len() {
+            for certificates in CERTIFICATES {
+                for namespace in [None, Some(NAMESPACE)] {
+                    let components: Vec<&str> = COMPONENTS
+                        .into_iter()
+                        .enumerate()
+                        .filter(|(bit, _)| chosen >> bit & 1 == 1)
+                        .map(|(_, name)| name)
+                        .chain(certificates)
+                        .collect();
+                    let registration: Vec<&str> = certificates.into_iter().collect();
+                    let server = Overlay::new("deploy", &components, namespace);
+                    let mut expected = server.render(&state.kubectl).await;
+                    let registration = Overlay::new("apiservice", &registration, namespace);
+                    expected.extend(registration.render(&state.kubectl).await);
+                    expected.extend(crds.clone());
+                    let mut values: Vec<&str> = components.iter().copied().map(value_of).collect();
+                    // The tag in deploy/base/kustomization.yaml.
+                    values.push("image.tag=latest");
+                    let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
+                    for helm in &both {
+                        let chart = helm.render(CHART, namespace, &values).await;
+                        let choice = format!("helm{} {namespace} {values:?}", helm.major);
+                        assert_same(chart, expected.clone(), &choice);
+                    }
+                }
+            }
+        }
+        target_rights_and_omitted_parts(world, &both).await;
+    });
+}
+
+/// The values that do not correspond to a component.
+async fn target_rights_and_omitted_parts(world: &World, both: &[Helm; 2]) {
+    for helm in both {
+        let default = helm.render(CHART, NAMESPACE, &[]).await;
+        let all = ["targetsDefault.enabled=true"];
+        let all = helm.render(CHART, NAMESPACE, &all).await;
+        let mut expected = default.clone();
+        expected.extend(world.kustomize("deploy/targets-default").await);
+        assert_same(all, expected, "targetsDefault");
+
+        let values = [
+            "crds.enabled=false",
+            "apiService.enabled=false",
+            "priorityClassName=other",
+            "persistence.enabled=true",
+        ];
+        let fewer = comparable(helm.render(CHART, NAMESPACE, &values).await);
+        let omitted = ["CustomResourceDefinition", "APIService", "PriorityClass"];
+        for kind in omitted {
+            let of_kind = |name: &&String| name.starts_with(kind);
+            assert_eq!(fewer.keys().find(of_kind), None);
+            assert!(comparable(default.clone()).keys().any(|it| of_kind(&it)));
+        }
+        let policy = |objects: &[Value]| {
+            let crd = the(
+                objects,
+                "CustomResourceDefinition",
+                "operationrulesets.ifo.kubevirt.io",
+            );
+            crd["metadata"]["annotations"]["helm.sh/resource-policy"].clone()
+        };
+        assert_eq!(policy(&default), "keep");
+        let deleted = helm.render(CHART, NAMESPACE, &["crds.keep=false"]).await;
+        assert_eq!(policy(&deleted), Value::Null);
+    }
+}
+
+#[test]
+fn the_rules_chart_has_the_rule_packs() {
+    shared(async |world| {
+        let state = &world.control_plane.state;
+        let Some(both) = Helm::both(&state.kubeconfig).await else {
+            return;
+        };
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
+        let packs = std::fs::read_dir(folder).expect("there are rule packs");
+        let packs: Vec<String> = packs
+            .map(|entry| entry.expect("it can be read"))
+            .filter(|entry| entry.path().is_dir())
+            .map(|entry| entry.file_name().into_string().expect("UTF-8"))
+            .collect();
+        assert!(packs.len() > 10, "{packs:?}");
+        let none: Vec<String> = packs.iter().map(|it| format!("packs.{it}=false")).collect();
+        let none: Vec<&str> = none.iter().map(String::as_str).collect();
+        for helm in &both {
+            let all = helm.render(RULES_CHART, NAMESPACE, &[]).await;
+            assert_same(all, world.kustomize("rules").await, "all packs");
+            assert_eq!(
+                helm.render(RULES_CHART, NAMESPACE, &none).await,
+                [Value::Null; 0]
+            );
+            for pack in &packs {
+                let one = format!("packs.{pack}=true");
+                let values = [&none[..], &[one.as_str()]].concat();
+                let one = helm.render(RULES_CHART, NAMESPACE, &values).await;
+                let expected = world.kustomize(&format!("rules/{pack}")).await;
+                assert_same(one, expected, pack);
+            }
+            let values = [&none[..], &["optional={generic/pods}"]].concat();
+            let optional = helm.render(RULES_CHART, NAMESPACE, &values).await;
+            let file = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/generic/pods.yaml");
+            let expected = std::fs::read_to_string(file).expect("it exists");
+            let expected = serde_saphyr::from_multiple(&expected).expect("YAML");
+            assert_same(optional, expected, "an optional rule set");
+        }
+    });
+}
+
+/// Runs kubectl for a ServiceAccount.
+async fn kubectl_as(world: &Path, kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    kubectl(world, &[&[kubeconfig.as_str()], args].concat(), None).await
+}

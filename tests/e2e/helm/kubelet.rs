@@ -1,0 +1,76 @@
+//! Does the work of the scheduler and the kubelet for Pods in one namespace, because the control
+//! plane has no nodes.
+
+use super::kubectl_as;
+use crate::harness::{kubeconfig_of, text};
+use crate::installation::Cluster;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The interval at which Pods are listed.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Runs `future`. Until it ends, Pods of the server become ready, and Pods of `helm test` run.
+pub async fn with_kubelet<T>(cluster: &Cluster<'_>, future: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = future => done,
+        () = run_pods(cluster) => unreachable!("it never ends"),
+    }
+}
+
+async fn run_pods(cluster: &Cluster<'_>) {
+    let path = format!("/api/v1/namespaces/{}/pods", cluster.namespace);
+    loop {
+        let list = cluster.admin.get(&path).await;
+        let pods = list.body["items"].as_array().cloned().unwrap_or_default();
+        for pod in pods {
+            let status = format!("{path}/{}/status", text(&pod, "/metadata/name"));
+            if pod["metadata"]["annotations"]["helm.sh/hook"] == "test" {
+                if pod["status"]["phase"] == "Pending" {
+                    let phase = match run_test(cluster, &pod).await {
+                        Ok(()) => "Succeeded",
+                        Err(error) => {
+                            eprintln!("{error}");
+                            "Failed"
+                        }
+                    };
+                    let phase = json!({"status": {"phase": phase}});
+                    cluster.admin.merge(&status, &phase).await.ok();
+                }
+                continue;
+            }
+            let conditions = pod["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            if conditions.any(|it| it["type"] == "Ready" && it["status"] == "True") {
+                continue;
+            }
+            let ready = json!({"status": {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }});
+            // The Pod may be deleted in the meantime.
+            cluster.admin.merge(&status, &ready).await;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Runs the containers of the Pod of `helm test` with the real kubectl, with the rights of the Pod's
+/// ServiceAccount.
+async fn run_test(cluster: &Cluster<'_>, pod: &Value) -> Result<(), String> {
+    let state = &cluster.control_plane.state;
+    let folder = state.dir.join("helm-test");
+    std::fs::create_dir_all(&folder).expect("the folder of the run is ours");
+    let kubeconfig = folder.join("kubeconfig");
+    let account = (cluster.namespace, text(pod, "/spec/serviceAccountName"));
+    kubeconfig_of(cluster.control_plane, &cluster.admin, account, &kubeconfig).await;
+    let containers = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
+    for container in containers.into_iter().flatten().flatten() {
+        assert!(container["command"].is_null(), "the image starts kubectl");
+        let args = container["args"].as_array().into_iter().flatten();
+        let args: Vec<&str> = args.filter_map(Value::as_str).collect();
+        let output = kubectl_as(&state.kubectl, &kubeconfig, &args).await?;
+        println!("{}: {output}", text(container, "/name"));
+    }
+    Ok(())
+}

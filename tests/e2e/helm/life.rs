@@ -1,0 +1,391 @@
+//! The life of an installation with Helm: a failed installation, installation, `helm test`, upgrade,
+//! rollback and removal.
+
+use super::kubelet::with_kubelet;
+use super::{CHART, Helm, RULES_CHART};
+use crate::deploy::NAMESPACE;
+use crate::harness::{ControlPlane, OPERATION, Server, apart, condition, eventually, so, text};
+use crate::installation::Cluster;
+use serde_json::{Value, json};
+use std::path::Path;
+
+const API_SERVICE: &str =
+    "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+const CRDS: [&str; 2] = [
+    "operationrulesets.ifo.kubevirt.io",
+    "inflightoperations.ifo.kubevirt.io",
+];
+
+/// The values of the installation.
+const VALUES: [&str; 3] = [
+    "--set=persistence.enabled=true",
+    "--set=networkPolicy.enabled=true",
+    "--set=replicas=3",
+];
+
+/// The values after the upgrade.
+const OTHER_VALUES: [&str; 3] = [
+    "--set=persistence.enabled=false",
+    "--set=replicas=2",
+    "--set=extraArgs={--max-watches=400}",
+];
+
+/// An installation with one version of Helm.
+struct Installation<'a> {
+    helm: Helm,
+    cluster: Cluster<'a>,
+    /// A copy of the chart, whose Service and APIService lead to a port on this machine.
+    routed: tempfile::TempDir,
+}
+
+impl<'a> Installation<'a> {
+    async fn new(major: u8, control_plane: &'a ControlPlane) -> Option<Self> {
+        let mut cluster = Cluster::of(control_plane).await;
+        cluster.namespace = NAMESPACE;
+        Some(Self {
+            helm: Helm::of(major, &control_plane.state.kubeconfig).await?,
+            cluster,
+            routed: tempfile::tempdir().expect("a temporary folder"),
+        })
+    }
+
+    /// Runs Helm in the namespace.
+    async fn try_helm(&self, args: &[&str]) -> Result<String, String> {
+        self.helm
+            .run(&[args, &["-n", self.cluster.namespace]].concat())
+            .await
+    }
+
+    async fn helm(&self, args: &[&str]) -> String {
+        let done = self.try_helm(args).await;
+        done.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The flag that removes a failed installation.
+    fn atomic(&self) -> &'static str {
+        if self.helm.major == 3 {
+            "--atomic"
+        } else {
+            "--rollback-on-failure"
+        }
+    }
+
+    /// The path of the copy of the chart, with the port of this server. The rest is the same.
+    fn chart_to(&self, server: &Server) -> String {
+        let chart = self.routed.path().join("ifo");
+        let _ = std::fs::remove_dir_all(&chart);
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART), &chart);
+        let port = format!("port: {}\n", server.port());
+        for (file, old, new) in [
+            ("base/service.yaml", "port: 443\n", port.as_str()),
+            (
+                "base/service.yaml",
+                "spec:\n",
+                "spec:\n  type: ExternalName\n  externalName: localhost\n",
+            ),
+            ("apiservice.yaml", "port: 443\n", port.as_str()),
+        ] {
+            let file = chart.join("templates").join(file);
+            let text = std::fs::read_to_string(&file).expect("the chart has it");
+            assert_eq!(text.matches(old).count(), 1, "{old}: {text}");
+            std::fs::write(file, text.replace(old, new)).expect("it is a copy");
+        }
+        let chart = chart.to_str().expect("the path is UTF-8");
+        chart.to_owned()
+    }
+
+    async fn deployment(&self) -> Value {
+        let path = format!(
+            "/apis/apps/v1/namespaces/{}/deployments/ifo-apiserver",
+            self.cluster.namespace
+        );
+        self.cluster.admin.get(&path).await.ok()
+    }
+
+    async fn replicas_and_persistence(&self) -> (Value, bool) {
+        let deployment = self.deployment().await;
+        let env = deployment.pointer("/spec/template/spec/containers/0/env");
+        let mut env = env.and_then(Value::as_array).expect("variables").iter();
+        (
+            deployment["spec"]["replicas"].clone(),
+            env.any(|it| it["name"] == "PERSISTENCE"),
+        )
+    }
+
+    /// The fields that the server writes: the CA bundle and the owner of its registration, and the
+    /// data of its Secret.
+    async fn written_by_the_server(&self) -> [Value; 3] {
+        let mut registration = self.cluster.admin.get(API_SERVICE).await.ok();
+        let secret = format!(
+            "/api/v1/namespaces/{}/secrets/ifo-apiserver-serving-ca",
+            self.cluster.namespace
+        );
+        let mut secret = self.cluster.admin.get(&secret).await.ok();
+        [
+            registration["spec"]["caBundle"].take(),
+            registration["metadata"]["ownerReferences"].take(),
+            secret["data"].take(),
+        ]
+    }
+
+    async fn crds(&self) -> Vec<&'static str> {
+        let mut found = Vec::new();
+        for crd in CRDS {
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let answer = self.cluster.admin.get(&format!("{path}/{crd}")).await;
+            if answer.code != 404 {
+                answer.ok();
+                found.push(crd);
+            }
+        }
+        found
+    }
+
+    /// The objects of all kinds that have our name or our label, except the CRDs, the rule packs
+    /// and Events.
+    async fn remaining(&self) -> Result<(), String> {
+        let kinds = ["api-resources", "--verbs=list", "-o", "name"];
+        let kinds = self.cluster.kubectl(&kinds).await?;
+        let kinds: Vec<&str> = kinds
+            .lines()
+            .filter(|kind| !kind.starts_with("events") && !kind.ends_with("ifo.kubevirt.io"))
+            .collect();
+        assert!(kinds.len() > 40, "{kinds:?}");
+        let all = ["get", &kinds.join(","), "-A", "-o", "json"];
+        let all: Value = serde_json::from_str(&self.cluster.kubectl(&all).await?).expect("JSON");
+        let items = all["items"].as_array().expect("a list has items").iter();
+        let ours = items.filter(|it| {
+            let name = text(it, "/metadata/name");
+            // The second name is that of the registration of the CRDs' group, which
+            // Kubernetes creates.
+            let crd = CRDS.contains(&name) || name == "v1alpha1.ifo.kubevirt.io";
+            let of_a_pack = name.starts_with("ifo-rules-") || name.contains(".rules.v");
+            let labels = &it["metadata"]["labels"];
+            let labelled = labels["app.kubernetes.io/part-of"] == "ifo"
+                || labels["app.kubernetes.io/name"] == "ifo-apiserver";
+            !crd && !of_a_pack && (labelled || name.contains("ifo"))
+        });
+        let ours: Vec<String> = ours
+            .map(|it| format!("{} {}", text(it, "/kind"), text(it, "/metadata/name")))
+            .collect();
+        so(ours.is_empty(), &ours)
+    }
+
+    async fn nothing_is_left(&self, when: &str) {
+        let what = format!("nothing is left {when}");
+        eventually(&what, async || self.remaining().await).await;
+        self.cluster.a_namespace_can_be_deleted("after").await;
+    }
+}
+
+/// Copies a folder with all files.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the folder is ours");
+    for entry in std::fs::read_dir(from).expect("it exists") {
+        let entry = entry.expect("it can be read");
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).expect("it can be copied");
+        }
+    }
+}
+
+#[test]
+fn helm_3_installs_upgrades_and_removes_everything() {
+    apart("helm3", async |control_plane| {
+        if let Some(installation) = Installation::new(3, control_plane).await {
+            whole_life(installation).await;
+        }
+    });
+}
+
+#[test]
+fn helm_4_installs_upgrades_and_removes_everything() {
+    apart("helm4", async |control_plane| {
+        if let Some(installation) = Installation::new(4, control_plane).await {
+            whole_life(installation).await;
+        }
+    });
+}
+
+async fn whole_life(it: Installation<'_>) {
+    a_failed_installation_removes_itself(&it).await;
+
+    // The installation, with a server that answers from the first upgrade on.
+    let install = ["install", "ifo", CHART, "--wait", it.atomic()];
+    let install = [&install[..], &VALUES].concat();
+    with_kubelet(&it.cluster, it.helm(&install)).await;
+    assert_eq!(it.replicas_and_persistence().await, (json!(3), true));
+    let mut server = it.cluster.unrouted_server().await;
+    let chart = it.chart_to(&server);
+    let upgrade = ["upgrade", "ifo", &chart];
+    it.helm(&[&upgrade[..], &VALUES].concat()).await;
+    it.cluster.until_served().await;
+    eventually("the server has written all fields", async || {
+        let written = it.written_by_the_server().await;
+        so(written.iter().all(|field| !field.is_null()), &written)
+    })
+    .await;
+    eventually("operations are persisted", async || {
+        let found = it.cluster.registration().await.unwrap_or_default();
+        let persisted = condition(&found, "OperationsPersisted");
+        so(persisted["status"] == "True", &found["status"])
+    })
+    .await;
+
+    rule_packs_detect_an_operation(&it).await;
+    let tested = with_kubelet(&it.cluster, it.helm(&["test", "ifo"])).await;
+    assert!(tested.contains("Succeeded"), "{tested}");
+
+    upgrade_and_rollback(&it, &chart).await;
+
+    // The kubelet stops the server after `helm uninstall`.
+    let stop = async {
+        let gone = async || {
+            so(
+                it.cluster.registration().await.is_none(),
+                "it is registered",
+            )
+        };
+        eventually("the registration is removed", gone).await;
+        assert!(server.terminate().await.success());
+    };
+    tokio::join!(it.helm(&["uninstall", "ifo"]), stop);
+    it.nothing_is_left("after the removal").await;
+    assert_eq!(it.crds().await, CRDS);
+    let rule_sets = it.cluster.kubectl(&["get", "ors", "-o", "name"]).await;
+    assert!(rule_sets.is_ok_and(|it| it.contains("deployment-rules")));
+
+    // A second installation finds the CRDs. No server runs.
+    let install = ["install", "ifo", CHART, "--set=crds.keep=false"];
+    it.helm(&[&install[..], &["--set=persistence.enabled=true"]].concat())
+        .await;
+    it.helm(&["uninstall", "rules"]).await;
+    it.helm(&[
+        "upgrade",
+        "ifo",
+        CHART,
+        "--reuse-values",
+        "--set=replicas=1",
+    ])
+    .await;
+    it.helm(&["uninstall", "ifo"]).await;
+    it.nothing_is_left("after the removal with CRDs").await;
+    eventually("the CRDs are deleted", async || {
+        let crds = it.crds().await;
+        so(crds.is_empty(), &crds)
+    })
+    .await;
+    let namespace = ["delete", "namespace", NAMESPACE];
+    it.cluster.kubectl(&namespace).await.expect("it is deleted");
+}
+
+/// No Pod becomes ready, as with a missing image.
+async fn a_failed_installation_removes_itself(it: &Installation<'_>) {
+    let install = [
+        "install",
+        "ifo",
+        CHART,
+        "--create-namespace",
+        "--wait",
+        "--timeout=5s",
+        it.atomic(),
+    ];
+    let failed = it.try_helm(&install).await;
+    let why = failed.expect_err("no Pod is ready");
+    assert!(why.contains("ifo"), "{why}");
+    it.nothing_is_left("after the failed installation").await;
+}
+
+async fn rule_packs_detect_an_operation(it: &Installation<'_>) {
+    it.helm(&["install", "rules", RULES_CHART]).await;
+    let create = ["create", "deployment", "shop", "--image=missing"];
+    it.cluster.kubectl(&create).await.expect("it is created");
+    eventually("its rollout is an operation", async || {
+        let listed = it.cluster.kubectl(&["get", "ifos", "-o", "name"]).await?;
+        so(listed.contains("shop-rollout"), &listed)
+    })
+    .await;
+}
+
+async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
+    let written = it.written_by_the_server().await;
+    let upgrade = ["upgrade", "ifo", chart];
+    it.helm(&[&upgrade[..], &OTHER_VALUES].concat()).await;
+    assert_eq!(it.replicas_and_persistence().await, (json!(2), false));
+    assert_eq!(it.written_by_the_server().await, written);
+    // The CRD of persistence mode and its objects stay.
+    assert_eq!(it.crds().await, CRDS);
+
+    let wrong = ["upgrade", "ifo", chart, "--set=replica=5"];
+    let why = it.try_helm(&wrong).await.expect_err("a misspelt value");
+    assert!(why.contains("'replica' not allowed"), "{why}");
+    assert_eq!(it.replicas_and_persistence().await, (json!(2), false));
+
+    it.helm(&["rollback", "ifo", "2"]).await;
+    assert_eq!(it.replicas_and_persistence().await, (json!(3), true));
+    assert_eq!(it.written_by_the_server().await, written);
+    let answer = it.cluster.admin.get(&OPERATION.path(None)).await;
+    assert_eq!(answer.code, 200, "{answer:?}");
+}
+
+/// An installation by kustomize continues as one of Helm.
+async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) {
+    it.cluster.namespace = "ifo-system";
+    for folder in ["deploy/crd", "deploy", "rules/generic"] {
+        it.cluster.with_folder("apply", folder).await;
+    }
+    let mut server = it.cluster.server().await;
+    it.cluster.register(&server).await;
+    eventually("the server has written all fields", async || {
+        let written = it.written_by_the_server().await;
+        so(written.iter().all(|field| !field.is_null()), &written)
+    })
+    .await;
+    let written = it.written_by_the_server().await;
+    let uid = it.deployment().await["metadata"]["uid"].take();
+
+    let chart = it.chart_to(&server);
+    for (release, chart) in [("ifo", chart.as_str()), ("rules", RULES_CHART)] {
+        let install = ["install", release, chart];
+        let refused = it.try_helm(&install).await;
+        let why = refused.expect_err("the objects are not those of Helm");
+        assert!(why.contains("invalid ownership metadata"), "{why}");
+        let mut take = [&install[..], &["--take-ownership"]].concat();
+        if it.helm.major == 4 {
+            // The fields belong to `kubectl apply`.
+            take.push("--force-conflicts");
+        }
+        it.helm(&take).await;
+    }
+    assert_eq!(it.deployment().await["metadata"]["uid"], uid);
+    assert_eq!(it.written_by_the_server().await, written);
+    it.cluster.until_served().await;
+
+    let (stopped, _) = tokio::join!(server.terminate(), it.helm(&["uninstall", "ifo"]));
+    assert!(stopped.success());
+    it.helm(&["uninstall", "rules"]).await;
+    let namespace = ["delete", "namespace", "ifo-system"];
+    it.cluster.kubectl(&namespace).await.expect("it is deleted");
+    it.nothing_is_left("after the removal").await;
+}
+
+#[test]
+fn helm_3_takes_over_an_installation_by_kustomize() {
+    apart("helm3-takes-over", async |control_plane| {
+        if let Some(installation) = Installation::new(3, control_plane).await {
+            helm_takes_over_an_installation_by_kustomize(installation).await;
+        }
+    });
+}
+
+#[test]
+fn helm_4_takes_over_an_installation_by_kustomize() {
+    apart("helm4-takes-over", async |control_plane| {
+        if let Some(installation) = Installation::new(4, control_plane).await {
+            helm_takes_over_an_installation_by_kustomize(installation).await;
+        }
+    });
+}

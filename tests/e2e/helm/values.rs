@@ -1,0 +1,170 @@
+//! Tests of single values of the charts, and of the schemas, which refuse wrong values.
+
+use super::{CHART, Helm, RULES_CHART};
+use crate::deploy::{NAMESPACE, the};
+use crate::harness::shared;
+use serde_json::{Value, json};
+
+#[test]
+fn the_other_values_change_only_their_field() {
+    shared(async |world| {
+        let state = &world.control_plane.state;
+        let Some(both) = Helm::both(&state.kubeconfig).await else {
+            return;
+        };
+        let digest = format!("sha256:{}", "0".repeat(64));
+        for helm in &both {
+            let deployment = async |values: &[&str]| -> Value {
+                let objects = helm.render(CHART, NAMESPACE, values).await;
+                the(&objects, "Deployment", "ifo-apiserver").clone()
+            };
+            let default = deployment(&[]).await;
+            let version = format!(
+                "ghcr.io/kubevirt/ifo-apiserver:v{}",
+                env!("CARGO_PKG_VERSION")
+            );
+            let container = "/spec/template/spec/containers/0";
+            assert_eq!(
+                default.pointer(&format!("{container}/image")),
+                Some(&json!(version))
+            );
+
+            let pod = "/spec/template/spec";
+            let last_arg = format!("{container}/args/5");
+            let last_variable = format!("{container}/env/3");
+            let image = format!("image.digest={digest}");
+            let by_digest = format!("ghcr.io/kubevirt/ifo-apiserver@{digest}");
+            let cases: [(&[&str], String, Value); 9] = [
+                (
+                    &[&image, "image.tag=x"],
+                    format!("{container}/image"),
+                    json!(by_digest),
+                ),
+                (
+                    &["image.pullPolicy=Always"],
+                    format!("{container}/imagePullPolicy"),
+                    json!("Always"),
+                ),
+                (
+                    &["image.pullSecrets[0].name=registry"],
+                    format!("{pod}/imagePullSecrets"),
+                    json!([{"name": "registry"}]),
+                ),
+                (
+                    &["logFormat=json"],
+                    last_arg.clone(),
+                    json!("--log-format=json"),
+                ),
+                (&["extraArgs={-v=1}"], last_arg, json!("-v=1")),
+                (
+                    &["extraEnv[0].name=MAX_WATCHES", "extraEnv[0].value=a"],
+                    last_variable,
+                    json!({"name": "MAX_WATCHES", "value": "a"}),
+                ),
+                (
+                    &["affinity.podAffinity.x=y"],
+                    format!("{pod}/affinity"),
+                    json!({"podAffinity": {"x": "y"}}),
+                ),
+                (
+                    &["tolerations=null"],
+                    format!("{pod}/tolerations"),
+                    Value::Null,
+                ),
+                (
+                    &["resources.limits.memory=1Gi"],
+                    format!("{container}/resources/limits/memory"),
+                    json!("1Gi"),
+                ),
+            ];
+            for (values, field, expected) in cases {
+                let mut changed = deployment(values).await;
+                let (parent, key) = field.rsplit_once('/').expect("a path");
+                let found = changed.pointer(&field).cloned().unwrap_or_default();
+                assert_eq!(found, expected, "{values:?}");
+                // The rest is unchanged.
+                let mut rest = default.clone();
+                for object in [&mut changed, &mut rest] {
+                    match object.pointer_mut(parent).expect("the parent exists") {
+                        Value::Object(members) => _ = members.remove(key),
+                        Value::Array(items) => {
+                            items.truncate(key.parse().expect("an index"));
+                        }
+                        other => panic!("{other}"),
+                    }
+                }
+                assert_eq!(changed, rest, "{values:?}");
+            }
+
+            // Mounted files differ from the certificate of OpenShift only in the name of the Secret.
+            let files = [
+                "certificates.source=files",
+                "certificates.secretName=own",
+                "certificates.caBundle=QUJD",
+            ];
+            let objects = helm.render(CHART, NAMESPACE, &files).await;
+            let mut files = the(&objects, "Deployment", "ifo-apiserver").clone();
+            let secret = "/spec/template/spec/volumes/1/secret/secretName";
+            let secret = files.pointer_mut(secret).expect("it is mounted");
+            assert_eq!(secret.take(), "own");
+            *secret = json!("ifo-apiserver-serving");
+            assert_eq!(files, deployment(&["certificates.source=openshift"]).await);
+            let registration = the(&objects, "APIService", "v1alpha1.live.ifo.kubevirt.io");
+            assert_eq!(registration["spec"]["caBundle"], "QUJD");
+        }
+    });
+}
+
+#[test]
+fn the_schema_refuses_wrong_values_and_names_them() {
+    shared(async |world| {
+        let state = &world.control_plane.state;
+        let Some(both) = Helm::both(&state.kubeconfig).await else {
+            return;
+        };
+        for helm in &both {
+            for (chart, values, named) in [
+                (CHART, "replica=3", "'replica' not allowed"),
+                (CHART, "replicas=0", "replicas"),
+                (CHART, "replicas=two", "replicas"),
+                (CHART, "persistence.enable=true", "'enable' not allowed"),
+                (CHART, "persistence.retainFor=1 day", "retainFor"),
+                (CHART, "certificates.source=vault", "certificates/source"),
+                (
+                    CHART,
+                    "certificates.source=files",
+                    "certificates/secretName",
+                ),
+                (
+                    CHART,
+                    "certificates.secretName=x",
+                    "certificates/secretName",
+                ),
+                (CHART, "crds.kep=false", "'kep' not allowed"),
+                (CHART, "image.digest=latest", "image/digest"),
+                (CHART, "image.pullPolicy=Sometimes", "image/pullPolicy"),
+                (CHART, "logFormat=xml", "logFormat"),
+                (CHART, "tolerations[0].keys=x", "'keys' not allowed"),
+                (CHART, "extraArgs={verbose}", "extraArgs"),
+                (
+                    RULES_CHART,
+                    "packs.kubervirt=true",
+                    "'kubervirt' not allowed",
+                ),
+                (RULES_CHART, "packs.kubevirt=1", "packs/kubevirt"),
+                (RULES_CHART, "optional={generic/jobs}", "optional"),
+            ] {
+                let args = ["template", "ifo", chart, "--set", values];
+                let refused = helm.run(&args).await;
+                let why = refused.expect_err(values);
+                assert!(why.contains("meet the specifications"), "{why}");
+                // Helm 3 writes paths with dots or slashes, depending on its release.
+                let why = why.replace('.', "/");
+                assert!(why.contains(named), "{values}: {why}");
+            }
+            // Helm sets `global` if another chart depends on this one.
+            let args = ["template", "ifo", CHART, "--set", "global.region=x"];
+            assert!(helm.run(&args).await.is_ok());
+        }
+    });
+}

@@ -1,0 +1,266 @@
+//! Tests that the shipped roles contain exactly the rights that the server needs.
+//!
+//! The test removes one rule of the roles at a time, and starts two replicas on a cluster without
+//! their earlier state. Then the audit log must contain a refused request for which the server needs
+//! the rule.
+
+use crate::harness::{
+    ControlPlane, Kind, RULE_SET, Server, apart, credentials, eventually, rule_set, so, text,
+};
+use crate::installation::Cluster;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// The user name of the server's ServiceAccount.
+const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
+
+/// The target of the test's rule set. The server may not read it, which the status must say.
+const POD: Kind = Kind {
+    api_version: "v1",
+    kind: "Pod",
+    plural: "pods",
+};
+
+/// The API of roles and bindings.
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A part of the shipped rights.
+struct Right {
+    /// Path of the role, or of the binding.
+    path: String,
+    /// The rules of the role without this part. None removes the whole object, a binding.
+    rest: Option<Vec<Value>>,
+    /// The removed rule.
+    rule: Value,
+}
+
+impl Right {
+    /// Returns true if an event of the audit log is a request that this right would allow, and that
+    /// was refused.
+    fn was_missed_in(&self, event: &Value) -> bool {
+        let contains = |field: &str, value: &str| {
+            let values = self.rule[field].as_array().into_iter().flatten();
+            values.into_iter().any(|it| it == value)
+        };
+        if text(event, "/user/username") == ACCOUNT && event["responseStatus"]["code"] == 403 {
+            let resource = text(event, "/objectRef/resource");
+            let resource = match text(event, "/objectRef/subresource") {
+                "" => resource.to_owned(),
+                subresource => format!("{resource}/{subresource}"),
+            };
+            return contains("apiGroups", text(event, "/objectRef/apiGroup"))
+                && contains("resources", &resource)
+                && contains("verbs", text(event, "/verb"))
+                && self.names_object(event);
+        }
+        // A replica authorizes requests of another replica with a SubjectAccessReview.
+        let spec = &event["requestObject"]["spec"];
+        spec["user"] == ACCOUNT
+            && event["responseObject"]["status"]["allowed"] == false
+            && (contains("nonResourceURLs", text(spec, "/nonResourceAttributes/path"))
+                || contains("apiGroups", text(spec, "/resourceAttributes/group"))
+                    && contains("resources", text(spec, "/resourceAttributes/resource"))
+                    && contains("verbs", text(spec, "/resourceAttributes/verb")))
+    }
+
+    /// Returns true if the rule applies to the object of this event. A request to create an object
+    /// has no name, and neither has a list.
+    fn names_object(&self, event: &Value) -> bool {
+        let Some(names) = self.rule["resourceNames"].as_array() else {
+            return true;
+        };
+        let name = &event["objectRef"]["name"];
+        name.is_null() || names.contains(name)
+    }
+}
+
+/// The shipped rights of the server: each rule of its own roles, and each binding to a role of
+/// Kubernetes.
+fn rights(manifests: &[Value]) -> Vec<Right> {
+    let mut rights = Vec::new();
+    let own = |it: &&Value| text(it, "/metadata/name").starts_with("ifo-apiserver");
+    for object in manifests.iter().filter(own) {
+        let path = |plural: &str| match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => format!(
+                "{ROLES}/namespaces/{namespace}/{plural}/{}",
+                text(object, "/metadata/name")
+            ),
+            None => format!("{ROLES}/{plural}/{}", text(object, "/metadata/name")),
+        };
+        let plural = match text(object, "/kind") {
+            "ClusterRole" => "clusterroles",
+            "Role" => "roles",
+            "ClusterRoleBinding" if text(object, "/roleRef/name").starts_with("system:") => {
+                let rule = json!({
+                    "apiGroups": ["authentication.k8s.io", "authorization.k8s.io"],
+                    "resources": ["tokenreviews", "subjectaccessreviews"], "verbs": ["create"],
+                });
+                let path = path("clusterrolebindings");
+                rights.push(Right {
+                    path,
+                    rest: None,
+                    rule,
+                });
+                continue;
+            }
+            "RoleBinding" if text(object, "/roleRef/name").starts_with("extension-") => {
+                let rule = json!({
+                    "apiGroups": [""], "resources": ["configmaps"],
+                    "verbs": ["get", "list", "watch"],
+                });
+                let path = path("rolebindings");
+                rights.push(Right {
+                    path,
+                    rest: None,
+                    rule,
+                });
+                continue;
+            }
+            _ => continue,
+        };
+        let rules = object["rules"].as_array().expect("a role has rules");
+        for (at, rule) in rules.iter().enumerate() {
+            let mut rest = rules.clone();
+            rest.remove(at);
+            let rest = Some(rest);
+            let (path, rule) = (path(plural), rule.clone());
+            rights.push(Right { path, rest, rule });
+        }
+    }
+    rights
+}
+
+/// A cluster on which the server is installed in persistence mode.
+struct Installation<'a> {
+    cluster: Cluster<'a>,
+    control_plane: &'a ControlPlane,
+    deployment: Value,
+}
+
+impl Installation<'_> {
+    /// Deletes the state that an earlier server left: its Lease, its CA, and its registration.
+    async fn reset(&self) {
+        let admin = &self.cluster.admin;
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
+        let deleted = admin.delete(lease).await;
+        assert!([200, 404].contains(&deleted.code), "{deleted:?}");
+        let secret = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
+        admin.merge(secret, &json!({"data": null})).await.ok();
+        self.cluster.with_folder("delete", "apiservice").await;
+        self.cluster.with_folder("apply", "apiservice").await;
+        // The status of a new rule set must be written.
+        let rule_sets = RULE_SET.path(None);
+        let deleted = admin.delete(&format!("{rule_sets}/rights")).await;
+        assert!([200, 404].contains(&deleted.code), "{deleted:?}");
+        let rules = [("Starting", "object.status.phase == 'Pending'")];
+        let new = rule_set("rights", &POD, &rules);
+        admin.post(&rule_sets, &new).await.ok();
+    }
+
+    /// Starts two replicas without waiting until they are ready, because they may lack rights. They
+    /// end when they are dropped.
+    async fn replicas(&self, attempt: usize) -> Vec<Server> {
+        let mut replicas = Vec::new();
+        for replica in ["a", "b"] {
+            let dir = self.folder(attempt, replica);
+            std::fs::create_dir_all(&dir).expect("the run's folder is ours");
+            let kubeconfig = dir.join("kubeconfig");
+            let account = ("ifo-system", "ifo-apiserver");
+            let url = &self.control_plane.state.server;
+            let admin = &self.cluster.admin;
+            credentials(self.control_plane, url, admin, account, &kubeconfig).await;
+            replicas.push(Server::start_unready(&dir, &self.deployment, &kubeconfig));
+        }
+        replicas
+    }
+
+    fn folder(&self, attempt: usize, replica: &str) -> PathBuf {
+        let dir = &self.control_plane.state.dir;
+        dir.join(format!("rights-{attempt}-{replica}"))
+    }
+
+    /// The events of the audit log after the first `skipped` lines.
+    fn events(&self, skipped: usize) -> Vec<Value> {
+        let log = std::fs::read_to_string(&self.control_plane.state.audit_log);
+        let log = log.expect("the control plane keeps an audit log");
+        let lines = log.lines().skip(skipped);
+        lines
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+}
+
+/// Returns true if the ServiceAccount of the server was refused a request for its own needs. Requests
+/// for the target are not counted.
+fn is_refusal(event: &Value) -> bool {
+    text(event, "/user/username") == ACCOUNT
+        && event["responseStatus"]["code"] == 403
+        && text(event, "/objectRef/resource") != POD.plural
+}
+
+#[test]
+fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
+    apart("rights", async |control_plane| {
+        let cluster = Cluster::of(control_plane).await;
+        for folder in [
+            "deploy/crd",
+            "deploy/crd-persistence",
+            "deploy/persistence",
+            "apiservice",
+        ] {
+            cluster.with_folder("apply", folder).await;
+        }
+        let path = "/apis/apps/v1/namespaces/ifo-system/deployments/ifo-apiserver";
+        let deployment = cluster.admin.get(path).await.ok();
+        let rights = rights(&cluster.rendered("deploy/persistence").await);
+        assert!(rights.len() > 15, "{} rights", rights.len());
+        let installation = Installation {
+            cluster,
+            control_plane,
+            deployment,
+        };
+
+        // With all rights, both replicas become ready, and no request is refused.
+        installation.reset().await;
+        let mut replicas = installation.replicas(0).await;
+        for replica in &mut replicas {
+            replica.until_ready().await;
+        }
+        let refusals: Vec<Value> = installation
+            .events(0)
+            .into_iter()
+            .filter(is_refusal)
+            .collect();
+        assert!(refusals.is_empty(), "{refusals:#?}");
+        drop(replicas);
+
+        for (number, right) in rights.iter().enumerate() {
+            let admin = &installation.cluster.admin;
+            let shipped = admin.get(&right.path).await.ok();
+            match &right.rest {
+                Some(rest) => admin.merge(&right.path, &json!({"rules": rest})).await.ok(),
+                None => admin.delete(&right.path).await.ok(),
+            };
+            installation.reset().await;
+            let skipped = installation.events(0).len();
+            let replicas = installation.replicas(number + 1).await;
+            let what = format!("{} of {} is missed", right.rule, right.path);
+            eventually(&what, async || {
+                let events = installation.events(skipped);
+                let missed = events.iter().any(|event| right.was_missed_in(event));
+                so(
+                    missed,
+                    events.iter().filter(|event| is_refusal(event)).count(),
+                )
+            })
+            .await;
+            drop(replicas);
+            installation
+                .cluster
+                .with_folder("apply", "deploy/persistence")
+                .await;
+            let restored = admin.get(&right.path).await.ok();
+            assert_eq!(restored["rules"], shipped["rules"]);
+        }
+    });
+}

@@ -1,0 +1,107 @@
+//! Tests of the component `deploy/components/monitoring`: the alerts with promtool, the queries of
+//! the alerts and of the dashboard with a real Prometheus, and the runbooks.
+//!
+//! `tests/debian-package` downloads Prometheus. `IFO_PROMETHEUS` can name a folder that contains
+//! `prometheus` and `promtool`. If neither is possible, the tests that need Prometheus are skipped
+//! with a message. With `IFO_REQUIRE_E2E=1` or `CI=true`, they fail instead.
+
+#[path = "monitoring/alerts.rs"]
+mod alerts;
+#[path = "monitoring/dashboard.rs"]
+mod dashboard;
+#[path = "demo/harness.rs"]
+#[allow(
+    dead_code,
+    clippy::unused_self,
+    reason = "tests/demo.rs needs the other part of it"
+)]
+mod harness;
+#[path = "monitoring/prometheus.rs"]
+mod prometheus;
+#[path = "monitoring/queries.rs"]
+mod queries;
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Returns the path of a file in the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn read(path: &str) -> String {
+    let path = repository(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the content of a JSON or YAML file with one document.
+fn parse(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Returns the items of a list. Fails if the value is not a list or is empty.
+fn items(list: &Value) -> &[Value] {
+    let items = list.as_array().expect("the value must be a list");
+    assert!(!items.is_empty());
+    items
+}
+
+/// Returns the string at a JSON pointer.
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    let text = value.pointer(pointer).and_then(Value::as_str);
+    text.unwrap_or_else(|| panic!("{pointer} must be a string: {value}"))
+}
+
+/// Returns the alerting rules of the component.
+fn alerting_rules() -> Vec<Value> {
+    let rules = parse("deploy/components/monitoring/prometheusrule.yaml");
+    let groups = items(&rules["spec"]["groups"]).iter();
+    groups
+        .flat_map(|group| items(&group["rules"]).to_vec())
+        .collect()
+}
+
+/// Returns the names of the metrics in a query or in a document. Suffixes of histograms are removed.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let name = regex::Regex::new(r"\b(ifo|apiserver|process)_[a-z_]+").expect("it is valid");
+    let names = name.find_iter(text).map(|found| found.as_str());
+    names
+        .map(|name| name.strip_suffix("_bucket").unwrap_or(name).to_owned())
+        .collect()
+}
+
+/// Returns the metrics in the first column of the tables in docs/metrics.md.
+fn documented_metrics() -> BTreeSet<String> {
+    let text = read("docs/metrics.md");
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = cells.filter_map(|line| Some(line.split_once('`')?.0.to_owned()));
+    names.collect()
+}
+
+#[test]
+fn alerts_and_dashboard_use_documented_metrics_only() {
+    let documented = documented_metrics();
+    assert!(documented.contains("ifo_operations"), "{documented:?}");
+    let rules = alerting_rules();
+    let alerts = rules.iter().map(|rule| text(rule, "/expr").to_owned());
+    let panels = dashboard::queries().into_iter().map(|query| query.expr);
+    for query in alerts.chain(panels) {
+        let used = metrics_in(&query);
+        assert!(!used.is_empty(), "the query has no metric: {query}");
+        let unknown: Vec<_> = used.difference(&documented).collect();
+        assert!(
+            unknown.is_empty(),
+            "docs/metrics.md lacks {unknown:?} of the query {query}"
+        );
+        // kube-apiservers have these metrics, too.
+        for shared in used.iter().filter(|name| !name.starts_with("ifo_")) {
+            let own = format!(r#"{shared}{{job="ifo-apiserver""#);
+            let own_bucket = format!(r#"{shared}_bucket{{job="ifo-apiserver""#);
+            assert!(
+                query.contains(&own) || query.contains(&own_bucket),
+                "the query must select the job: {query}"
+            );
+        }
+    }
+}

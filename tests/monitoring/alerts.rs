@@ -1,0 +1,127 @@
+//! Tests of the alerts: with promtool, and of their annotations and runbooks.
+
+use crate::prometheus::{programs, write_rules};
+use crate::{alerting_rules, items, parse, read, repository, text};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// The file with the unit tests that promtool runs.
+const UNIT_TESTS: &str = "tests/monitoring/alerts.yaml";
+
+fn names() -> BTreeSet<String> {
+    let rules = alerting_rules();
+    let names = rules.iter().map(|rule| text(rule, "/alert").to_owned());
+    names.collect()
+}
+
+/// Runs promtool in a folder that contains the rules and their unit tests.
+fn promtool(programs: &Path, args: &[&str]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write_rules(&folder.path().join("rules.yaml"));
+    std::fs::write(folder.path().join("alerts.yaml"), read(UNIT_TESTS)).expect("it is writable");
+    let output = Command::new(programs.join("promtool"))
+        .args(args)
+        .current_dir(folder.path())
+        .output()
+        .expect("promtool must start");
+    let print = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, error) = (print(&output.stdout), print(&output.stderr));
+    assert!(output.status.success(), "{args:?}: {out}\n{error}");
+    // promtool exits successfully if a file has no tests or no rules.
+    assert!(out.contains("SUCCESS"), "{args:?}: {out}\n{error}");
+}
+
+#[test]
+fn promtool_accepts_the_alerts() {
+    if let Some(programs) = programs() {
+        promtool(&programs, &["check", "rules", "rules.yaml"]);
+    }
+}
+
+#[test]
+fn alerts_fire_and_clear_and_are_silent_during_a_failover() {
+    if let Some(programs) = programs() {
+        promtool(&programs, &["test", "rules", "alerts.yaml"]);
+    }
+}
+
+/// Returns true if a unit test checks that the alert fires and later does not fire any more.
+fn fires_and_clears(unit_test: &Value, alert: &str) -> bool {
+    let checks = unit_test["alert_rule_test"].as_array();
+    let checks = checks.into_iter().flatten();
+    let mut checks = checks.filter(|check| check["alertname"] == alert);
+    let fires = |check: &Value| {
+        check["exp_alerts"]
+            .as_array()
+            .is_some_and(|it| !it.is_empty())
+    };
+    checks.any(fires) && checks.any(|check| !fires(check))
+}
+
+#[test]
+fn each_alert_has_a_unit_test_in_which_it_fires_and_clears() {
+    let tests = parse(UNIT_TESTS);
+    let tests = items(&tests["tests"]);
+    for alert in names() {
+        let tested = tests.iter().any(|it| fires_and_clears(it, &alert));
+        assert!(tested, "{UNIT_TESTS} has no such test of {alert}");
+    }
+}
+
+#[test]
+fn each_alert_has_a_severity_and_texts() {
+    for rule in alerting_rules() {
+        let severity = text(&rule, "/labels/severity");
+        let may_be_critical = ["NoLeader", "CertificateExpiring"];
+        assert!(
+            severity == "warning"
+                || (severity == "critical" && may_be_critical.contains(&text(&rule, "/alert"))),
+            "{rule}"
+        );
+        for annotation in ["summary", "description"] {
+            assert!(!text(&rule["annotations"], &format!("/{annotation}")).is_empty());
+        }
+        // An alert without this field fires at the first scrape, also during a failover.
+        assert!(!text(&rule, "/for").is_empty(), "{rule}");
+    }
+}
+
+#[test]
+fn each_alert_has_a_runbook_and_each_runbook_an_alert() {
+    let site = "https://github.com/kubevirt/ifo/blob/main/docs/runbooks/";
+    for rule in alerting_rules() {
+        let alert = text(&rule, "/alert");
+        let url = text(&rule, "/annotations/runbook_url");
+        assert_eq!(url, format!("{site}{alert}.md"));
+        let runbook = read(&format!("docs/runbooks/{alert}.md"));
+        let headings: Vec<&str> = runbook.lines().filter(|it| it.starts_with('#')).collect();
+        let expected = [
+            &format!("# {alert}"),
+            "## What it means",
+            "## How to check",
+            "## What to do",
+            "## When it is no problem",
+        ];
+        assert_eq!(headings, expected, "docs/runbooks/{alert}.md");
+    }
+    let runbooks = std::fs::read_dir(repository("docs/runbooks")).expect("the folder must exist");
+    let runbooks = runbooks.map(|entry| {
+        let path = entry.expect("the folder must be readable").path();
+        path.file_stem().unwrap().to_string_lossy().into_owned()
+    });
+    assert_eq!(runbooks.collect::<BTreeSet<_>>(), names());
+}
+
+#[test]
+fn the_docs_list_each_alert() {
+    let page = read("docs/monitoring.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ["));
+    let listed = rows.filter_map(|row| {
+        let (name, link) = row.split_once("](")?;
+        link.starts_with(&format!("runbooks/{name}.md)"))
+            .then(|| name.to_owned())
+    });
+    assert_eq!(listed.collect::<BTreeSet<_>>(), names());
+}

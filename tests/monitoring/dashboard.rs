@@ -1,0 +1,84 @@
+//! The dashboard: its queries, and tests of its JSON.
+
+use crate::{items, parse, text};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const DASHBOARD: &str = "deploy/components/monitoring/dashboard.json";
+
+/// A query of a panel.
+pub struct PanelQuery {
+    pub panel: String,
+    pub expr: String,
+}
+
+pub fn dashboard() -> Value {
+    parse(DASHBOARD)
+}
+
+/// Returns the queries of all panels, as they are in the dashboard.
+pub fn queries() -> Vec<PanelQuery> {
+    let dashboard = dashboard();
+    let panels = panels(&dashboard).filter(|panel| panel["type"] != "row");
+    let queries = panels.flat_map(|panel| {
+        let queries = items(&panel["targets"]).iter();
+        queries.map(|query| PanelQuery {
+            panel: text(panel, "/title").to_owned(),
+            expr: text(query, "/expr").to_owned(),
+        })
+    });
+    queries.collect()
+}
+
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    items(&dashboard["panels"]).iter()
+}
+
+/// Replaces the variables of Grafana. `All` is selected, and `$__rate_interval` is one minute.
+pub fn without_variables(expr: &str) -> String {
+    let expr = expr
+        .replace("$__rate_interval", "1m")
+        .replace("$namespace", ".*")
+        .replace("$component", ".*");
+    assert!(!expr.contains('$'), "unknown variable: {expr}");
+    expr
+}
+
+#[test]
+fn the_data_source_is_a_variable() {
+    let dashboard = dashboard();
+    let source = json!({"type": "prometheus", "uid": "${datasource}"});
+    let queried = panels(&dashboard).filter(|panel| panel["type"] != "row");
+    let variables = items(&dashboard["templating"]["list"]).iter();
+    let (sources, others): (Vec<_>, Vec<_>) =
+        variables.partition(|variable| variable["type"] == "datasource");
+    assert_eq!(sources.len(), 1);
+    assert_eq!(sources[0]["name"], "datasource");
+    for user in queried.chain(others) {
+        assert_eq!(user["datasource"], source, "{user}");
+    }
+}
+
+/// The cells that a panel covers: Grafana's grid has 24 columns.
+fn cells(panel: &Value) -> impl Iterator<Item = (u64, u64)> {
+    let number = |field: &str| panel["gridPos"][field].as_u64().expect("a number");
+    let (x, y, w, h) = (number("x"), number("y"), number("w"), number("h"));
+    assert!(x + w <= 24, "{panel}");
+    (x..x + w).flat_map(move |x| (y..y + h).map(move |y| (x, y)))
+}
+
+#[test]
+fn panels_have_unique_ids_and_do_not_overlap() {
+    let dashboard = dashboard();
+    let mut ids = BTreeSet::new();
+    let mut covered = BTreeSet::new();
+    for panel in panels(&dashboard) {
+        assert!(ids.insert(panel["id"].as_u64().expect("a number")));
+        for cell in cells(panel) {
+            assert!(covered.insert(cell), "{panel} overlaps another panel");
+        }
+        if panel["type"] != "row" {
+            assert!(!text(panel, "/description").is_empty(), "{panel}");
+        }
+    }
+}
