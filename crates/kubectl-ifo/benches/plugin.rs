@@ -1,5 +1,6 @@
-//! Measures the plugin as a command: its start, and the time and memory for a list of 10,000
-//! operations from a very fast server. Prints medians.
+//! Measures commands of the plugin: the time of a start, and the time and memory for 10,000
+//! operations. The server sends lists that were encoded in advance, so its time hardly counts. The
+//! printed times are medians.
 
 use axum::http::header;
 use serde_json::json;
@@ -8,19 +9,20 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of operations in the list, and in a page of it.
+/// Number of operations in the list.
 const OPERATIONS: usize = 10_000;
+/// Number of operations in a page of the list.
 const PAGE: usize = 500;
 
 /// Number of runs of each command.
 const RUNS: usize = 15;
 
 fn main() {
-    // `cargo test --benches` only checks that it starts.
+    // With `cargo test --benches`, the program must only start.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be created");
     let address = serve(&runtime);
     for (what, args) in [
         ("start (version --client)", &["version", "--client"][..]),
@@ -29,10 +31,10 @@ fn main() {
         ("summary of 10,000", &["summary"]),
         ("tree of 10,000", &["tree"]),
     ] {
-        let mut took: Vec<Duration> = (0..RUNS).map(|_| run(address, args)).collect();
-        took.sort_unstable();
-        let peak = peak(address, args) >> 10;
-        println!("{what:<28} {:>9.1?} {peak:>5} MiB", took[RUNS / 2]);
+        let mut times: Vec<Duration> = (0..RUNS).map(|_| time(address, args)).collect();
+        times.sort_unstable();
+        let peak = peak_memory(address, args) >> 10;
+        println!("{what:<28} {:>9.1?} {peak:>5} MiB", times[RUNS / 2]);
     }
 }
 
@@ -48,35 +50,44 @@ fn command(address: SocketAddr, args: &[&str]) -> Command {
     command
 }
 
-fn run(address: SocketAddr, args: &[&str]) -> Duration {
-    let begun = Instant::now();
+/// Runs a command and returns its duration.
+fn time(address: SocketAddr, args: &[&str]) -> Duration {
+    let start = Instant::now();
     let status = command(address, args).status();
-    assert!(status.expect("the plugin starts").success(), "{args:?}");
-    begun.elapsed()
+    let status = status.expect("the plugin can be started");
+    assert!(status.success(), "{args:?} must succeed");
+    start.elapsed()
 }
 
-/// Returns the largest resident set during the run, in KiB.
-fn peak(address: SocketAddr, args: &[&str]) -> u64 {
-    let mut child = command(address, args).spawn().expect("the plugin starts");
+/// Runs a command and returns its largest resident memory in KiB.
+fn peak_memory(address: SocketAddr, args: &[&str]) -> u64 {
+    let child = command(address, args).spawn();
+    let mut child = child.expect("the plugin can be started");
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
-    while child.try_wait().expect("it can be waited for").is_none() {
+    while child
+        .try_wait()
+        .expect("the plugin can be waited for")
+        .is_none()
+    {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let seen = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
-        peak = peak.max(seen.unwrap_or_default());
+        let current = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
+        peak = peak.max(current.unwrap_or_default());
         std::thread::sleep(Duration::from_micros(200));
     }
     peak
 }
 
-/// Serves the pages of the list, which are encoded in advance.
+/// Starts a server that answers each request with a page of the list. Returns its address.
 fn serve(runtime: &tokio::runtime::Runtime) -> SocketAddr {
     let pages: Arc<Vec<String>> = Arc::new((0..OPERATIONS / PAGE).map(page).collect());
     let listener = runtime
         .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-        .expect("a free port");
-    let address = listener.local_addr().expect("an address");
+        .expect("loopback has a free port");
+    let address = listener
+        .local_addr()
+        .expect("a bound listener has an address");
     let router = axum::Router::new().fallback(move |request: axum::extract::Request| {
         let query = request.uri().query().unwrap_or_default();
         let number: usize = query
@@ -100,9 +111,10 @@ fn serve(runtime: &tokio::runtime::Runtime) -> SocketAddr {
     address
 }
 
+/// Encodes one page of the list.
 fn page(number: usize) -> String {
     let next = number + 1;
-    let resume = if next * PAGE < OPERATIONS {
+    let continue_token = if next * PAGE < OPERATIONS {
         next.to_string()
     } else {
         String::new()
@@ -110,12 +122,12 @@ fn page(number: usize) -> String {
     let items: Vec<_> = (number * PAGE..next * PAGE).map(operation).collect();
     json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperationList",
-        "metadata": {"resourceVersion": "7", "continue": resume}, "items": items,
+        "metadata": {"resourceVersion": "7", "continue": continue_token}, "items": items,
     })
     .to_string()
 }
 
-/// An operation of the usual size, 1.7 KB.
+/// Returns an operation of the usual size, 1.7 KB.
 fn operation(number: usize) -> serde_json::Value {
     let (namespace, name) = (format!("team-{}", number % 100), format!("vm-{number}"));
     let time = "2026-01-01T00:00:00Z";

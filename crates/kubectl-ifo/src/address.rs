@@ -1,41 +1,41 @@
-//! Parses addresses of clusters.
+//! Checks the address of a cluster, which comes from `--server` or from the kubeconfig.
 //!
-//! Input: the value of a flag or of the kubeconfig. Output: a URL, or an error.
+//! As in kubectl, the address is a URL, or a host and an optional port without a scheme.
 
 use super::problem::Problem;
 
 /// Adds `http://` to an address without a scheme, as kubectl does regardless of other settings.
-/// None if the address has a scheme.
+/// Returns None if the address already has a scheme, and an error if the address is invalid.
 pub(super) fn with_scheme(address: &str) -> Result<Option<String>, Problem> {
-    let refused = || {
+    let invalid = || {
         Problem::Config(format!(
             "{address:?} is no address of a cluster: it must be a URL or host:port"
         ))
     };
-    let is_whole = |it: &http::Uri| {
+    let is_complete_url = |it: &http::Uri| {
         let scheme = it.scheme_str().unwrap_or_default();
-        matches!(scheme, "http" | "https") && it.authority().is_some_and(is_place)
+        matches!(scheme, "http" | "https") && it.authority().is_some_and(is_host_and_port)
     };
-    let read = |text: &str| text.parse::<http::Uri>().ok().filter(is_whole);
+    let parse = |text: &str| text.parse::<http::Uri>().ok().filter(is_complete_url);
     if address.contains("://") {
-        return read(address).map(|_| None).ok_or_else(refused);
+        return parse(address).map(|_| None).ok_or_else(invalid);
     }
-    let whole = format!("http://{address}");
-    match read(&whole) {
-        Some(url) if url.path() == "/" && url.query().is_none() => Ok(Some(whole)),
-        _ => Err(refused()),
+    let with_http = format!("http://{address}");
+    match parse(&with_http) {
+        Some(url) if url.path() == "/" && url.query().is_none() => Ok(Some(with_http)),
+        _ => Err(invalid()),
     }
 }
 
-/// Returns true if the text is a host, optionally with a port.
-fn is_place(authority: &http::uri::Authority) -> bool {
+/// Returns true if the authority of a URL is a host, or a host and a port.
+fn is_host_and_port(authority: &http::uri::Authority) -> bool {
     let host = authority.host();
-    let place = authority.as_str().rsplit('@').next().unwrap_or_default();
-    !host.is_empty() && (place == host || authority.port_u16().is_some())
+    let host_and_port = authority.as_str().rsplit('@').next().unwrap_or_default();
+    !host.is_empty() && (host_and_port == host || authority.port_u16().is_some())
 }
 
-/// Returns true if the connection to a URL is not encrypted.
-pub(super) fn is_plain(address: &str) -> bool {
+/// Returns true if the scheme of the URL is `http`, so that the connection is not encrypted.
+pub(super) fn is_unencrypted(address: &str) -> bool {
     let address: Option<http::Uri> = address.parse().ok();
     address.is_some_and(|it| it.scheme() == Some(&http::uri::Scheme::HTTP))
 }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn an_address_without_a_scheme_is_http() {
-        for (typed, read) in [
+        for (typed, expected) in [
             ("127.0.0.1:6443", Some("http://127.0.0.1:6443")),
             ("localhost:8080", Some("http://localhost:8080")),
             ("nonsense", Some("http://nonsense")),
@@ -54,7 +54,11 @@ mod tests {
             ("https://example.com:6443/k8s/clusters/c-1", None),
             ("http://example.com", None),
         ] {
-            assert_eq!(with_scheme(typed), Ok(read.map(str::to_owned)), "{typed}");
+            assert_eq!(
+                with_scheme(typed),
+                Ok(expected.map(str::to_owned)),
+                "{typed}"
+            );
         }
     }
 

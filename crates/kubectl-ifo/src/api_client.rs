@@ -1,7 +1,9 @@
-//! Sends requests to a cluster.
+//! Sends GET requests to the kube-apiserver of a cluster.
 //!
-//! Input: a path. Output: the decoded answer, or a [`Problem`].
+//! Each request has a time limit and is retried while the server answers 429. The result is the
+//! decoded answer or a [`Problem`].
 
+use super::offline::OfflineCluster;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
@@ -11,48 +13,54 @@ use kube::client::Body;
 use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause between two retries, and number of retries. A request is retried while the server answers
-/// 429: at its start, until it has read all watched resources, or because of load.
+/// Time between two attempts of a request that the server has answered with 429. `ifo-apiserver`
+/// answers 429 under load, and after its start until it has listed all watched resources.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Largest number of retries of one request.
 const MAX_RETRIES: usize = 20;
 
-/// A client for the API server of a cluster, with the settings of the kubeconfig and the flags.
+/// A client for the kube-apiserver of a cluster, with the settings of the kubeconfig and of the
+/// connection flags.
 #[derive(Clone)]
 pub(super) struct ApiClient {
-    /// kube's client. Other modules use it for watches, which [`ApiClient::get`] does not support.
+    /// The client of the kube crate. Other modules use this client for watches, because
+    /// [`ApiClient::get`] supports single requests only.
     pub(super) client: Client,
     /// Address of the kube-apiserver.
     pub(super) address: String,
-    /// Namespace of the context.
+    /// Default namespace of the chosen kubeconfig context.
     pub(super) default_namespace: String,
-    /// Time limit for one answer.
+    /// Time limit for each answer (`--request-timeout`). None for no limit.
     pub(super) timeout: Option<Duration>,
+    /// The files that the client reads instead of a cluster (`--from`). None for a cluster.
+    pub(super) offline: Option<Arc<OfflineCluster>>,
 }
 
-/// A successful answer.
+/// A successful answer of the server.
 pub(super) struct ServerAnswer {
-    /// The body.
+    /// The body of the answer.
     pub(super) text: String,
-    /// Completeness of the list, if the answer is a list of operations.
+    /// Whether the list is complete, if the answer is a list of operations.
     pub(super) completeness: ListCompleteness,
 }
 
-/// The server's statement about the completeness of a list.
+/// Whether a list of operations is complete, as the headers of the answer state it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ListCompleteness {
     /// No operation is missing.
     Complete,
     /// Operations may be missing for this reason.
     Incomplete(Incomplete),
-    /// The answer does not say. It comes from an older release of `ifo-apiserver`, or it is not a
-    /// list of live operations.
+    /// The headers do not state whether the list is complete. The answer comes from an older
+    /// release of `ifo-apiserver`, or is not a list of live operations.
     NotStated,
 }
 
-/// Reads the completeness from the headers of an answer. The header `Warning` counts only if
-/// `ifo-apiserver` wrote it.
+/// Reads from the headers of an answer whether the list is complete. A header `Warning` counts only
+/// if it has the form that `ifo-apiserver` writes.
 pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
     match incomplete_warning(headers) {
         Some(incomplete) => ListCompleteness::Incomplete(incomplete),
@@ -71,7 +79,7 @@ fn incomplete_warning(headers: &http::HeaderMap) -> Option<Incomplete> {
         })
 }
 
-/// Converts an unsuccessful answer to an error, as kube's client does.
+/// Converts an unsuccessful answer to the error that kube's client would return.
 async fn error_of(answer: http::Response<Body>) -> kube::Error {
     let code = answer.status().as_u16();
     let bytes = match answer.into_body().collect().await {
@@ -85,7 +93,7 @@ async fn error_of(answer: http::Response<Body>) -> kube::Error {
     kube::Error::Api(Box::new(status))
 }
 
-/// The requested part of a list.
+/// The options of a list request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListOptions<'a> {
     /// Objects per page. None for all objects in one page.
@@ -97,10 +105,11 @@ pub(super) struct ListOptions<'a> {
 }
 
 impl ApiClient {
-    /// Sends a GET and decodes the answer. It is retried as in [`Self::answer`].
+    /// Sends a GET request and decodes the JSON of the answer. The request is retried as in
+    /// [`Self::answer`].
     ///
-    /// `resource` (`plural.group`) and `namespace` only appear in the error message if the user
-    /// lacks the right.
+    /// If RBAC refuses the request, the error message names `resource` (`plural.group`) and
+    /// `namespace`. These arguments have no other effect.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         uri: &str,
@@ -111,8 +120,8 @@ impl ApiClient {
         serde_json::from_str(&answer.text).map_err(|error| unreadable(uri, &error))
     }
 
-    /// Sends a GET and returns the text of the answer with its completeness. While the server
-    /// answers 429, the request is retried, for at most ten seconds.
+    /// Sends a GET request and returns the answer. While the server answers 429, the request is
+    /// retried for at most ten seconds.
     pub(super) async fn answer(
         &self,
         uri: &str,
@@ -120,18 +129,18 @@ impl ApiClient {
         namespace: Option<&str>,
     ) -> Result<ServerAnswer, Problem> {
         for _ in 0..MAX_RETRIES {
-            match self.once(uri, resource, namespace).await {
+            match self.send_once(uri, resource, namespace).await {
                 Err(Problem::NotSynced | Problem::Busy(_)) => {
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 answer => return answer,
             }
         }
-        self.once(uri, resource, namespace).await
+        self.send_once(uri, resource, namespace).await
     }
 
-    /// Reads a list page by page, so that only one page is in memory. `take` gets each object.
-    /// Returns the statement about completeness in the last page.
+    /// Reads a list page by page, so that only one page is in memory. Calls `take` with the JSON of
+    /// each object. Returns whether the list is complete, as the last page states it.
     pub(super) async fn list(
         &self,
         path: &str,
@@ -163,7 +172,7 @@ impl ApiClient {
         }
     }
 
-    async fn once(
+    async fn send_once(
         &self,
         uri: &str,
         resource: &str,
@@ -176,7 +185,8 @@ impl ApiClient {
         answer.map_err(|error| self.problem(&error, "list", resource, namespace))
     }
 
-    /// Sends a request like `Client::request_text`, but also evaluates the headers of the answer.
+    /// Sends a request and returns the body of the answer. Unlike `Client::request_text`, this
+    /// method also reads the headers of the answer.
     async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {
         let answer = self.client.send(request).await?;
         if !answer.status().is_success() {
@@ -190,7 +200,7 @@ impl ApiClient {
         })
     }
 
-    /// Awaits `answer` within `--request-timeout`.
+    /// Waits for `answer`, but not longer than `--request-timeout`.
     pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
         match self.timeout {
             None => Ok(answer.await),
@@ -200,7 +210,8 @@ impl ApiClient {
         }
     }
 
-    /// Converts an error of kube's client.
+    /// Converts an error of kube's client. `verb`, `resource` and `namespace` describe the failed
+    /// request.
     pub(super) fn problem(
         &self,
         error: &kube::Error,

@@ -1,27 +1,33 @@
-//! Converts arguments from kubectl's conventions to clap's.
+//! Lets clap parse command lines that follow the conventions of kubectl.
 //!
-//! Input: the command line. Output: the command line with the command first. This file also defines
-//! boolean flags in kubectl's form.
+//! kubectl accepts flags before the command, as in `kubectl ifo -n a tree`, so this module moves
+//! the command to the front. kubectl also accepts `--watch=false`, so this module redefines boolean
+//! flags.
 
 use super::{DEFAULT_COMMAND, PluginCli};
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::ffi::OsString;
 
-/// Returns the flag whose value is the next argument: `--namespace`, `-n`, `-wn`.
-pub(super) fn awaiting<'a>(flags: &'a [Arg], argument: &str) -> Option<&'a Arg> {
-    // The text after `=` is the value.
+/// Returns the flag in `argument` whose value is the next argument, such as `--namespace`, `-n` or
+/// `-wn`. None if `argument` contains no such flag.
+pub(super) fn flag_awaiting_value<'a>(flags: &'a [Arg], argument: &str) -> Option<&'a Arg> {
+    // The value of `--namespace=a` is in the same argument.
     let name = argument.strip_prefix('-').filter(|it| !it.contains('='))?;
     let mut flags = flags.iter().filter(|it| it.get_action().takes_values());
     if let Some(long) = name.strip_prefix('-') {
         return flags.find(|it| it.get_long() == Some(long));
     }
-    // The text after a flag letter in the same argument is its value.
-    let with_value: Vec<&Arg> = flags.collect();
-    let of = |letter| with_value.iter().find(|it| it.get_short() == Some(letter));
-    let at = name.find(|letter| of(letter).is_some())?;
+    // The value of `-na` is also in the same argument.
+    let flags_with_value: Vec<&Arg> = flags.collect();
+    let flag_of_letter = |letter| {
+        flags_with_value
+            .iter()
+            .find(|it| it.get_short() == Some(letter))
+    };
+    let at = name.find(|letter| flag_of_letter(letter).is_some())?;
     let mut letters = name[at..].chars();
-    let flag = of(letters.next()?).copied();
+    let flag = flag_of_letter(letters.next()?).copied();
     flag.filter(|_| letters.next().is_none())
 }
 
@@ -51,8 +57,8 @@ pub(super) fn with_switches(command: Command) -> Command {
     command.mut_subcommands(with_switches)
 }
 
-/// Moves the command to the front, because users type `kubectl ifo -n a tree`. Without a command,
-/// as in `kubectl ifo -n a`, the command is `list`.
+/// Moves the name of the command before all flags, because users type `kubectl ifo -n a tree`. If
+/// the arguments name no command, as in `kubectl ifo -n a`, inserts `list`.
 pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let flags = all_flags();
     let mut at = 1;
@@ -63,7 +69,7 @@ pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
         match argument.as_str() {
             "-h" | "--help" | "-V" | "--version" if at == 1 => return arguments,
             flag if flag.len() > 1 && flag.starts_with('-') => {
-                at += 1 + usize::from(awaiting(&flags, flag).is_some());
+                at += 1 + usize::from(flag_awaiting_value(&flags, flag).is_some());
             }
             _ => {
                 let command = arguments.remove(at);
@@ -72,8 +78,8 @@ pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
             }
         }
     }
-    let place = arguments.len().min(1);
-    arguments.insert(place, DEFAULT_COMMAND.into());
+    let index = arguments.len().min(1);
+    arguments.insert(index, DEFAULT_COMMAND.into());
     arguments
 }
 
@@ -85,12 +91,14 @@ mod tests {
         let arguments = line.split(' ').map(OsString::from).collect();
         let changed = change(arguments).into_iter().map(OsString::into_string);
         let changed: Result<Vec<String>, OsString> = changed.collect();
-        changed.expect("it was text before").join(" ")
+        changed
+            .expect("the arguments were created from valid UTF-8")
+            .join(" ")
     }
 
     #[test]
     fn a_command_is_found_in_any_position() {
-        for (typed, read) in [
+        for (typed, expected) in [
             ("ifo", "ifo list"),
             ("ifo -A", "ifo list -A"),
             ("ifo -n a", "ifo list -n a"),
@@ -108,7 +116,7 @@ mod tests {
             ("ifo -V", "ifo -V"),
             ("ifo nonsense", "ifo nonsense"),
         ] {
-            assert_eq!(changed(typed, with_command), read);
+            assert_eq!(changed(typed, with_command), expected);
         }
     }
 }

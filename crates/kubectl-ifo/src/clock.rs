@@ -1,10 +1,20 @@
-//! The time of day. The plugin reads it only here, so that tests can replace it. Timers use tokio's
-//! clock.
+//! Reads the time of day. No other module of the plugin reads the system clock. Functions under
+//! test get the time as an argument, and timers use the clock of tokio.
 
 use jiff::Timestamp;
+use std::sync::OnceLock;
 
-/// Returns the time of day.
+/// The time of the files that the command reads instead of a cluster.
+static TIME_OF_FILES: OnceLock<Timestamp> = OnceLock::new();
+
+/// Stops the clock at the time of the files that the command reads, so that ages are relative to
+/// that time. Later calls have no effect.
+pub(crate) fn set(time: Timestamp) {
+    let _ = TIME_OF_FILES.set(time);
+}
+
+/// Returns the current time of the system clock, or the time of [`set`].
 #[expect(clippy::disallowed_methods, reason = "the plugin's one reader of it")]
 pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
+    TIME_OF_FILES.get().copied().unwrap_or_else(Timestamp::now)
 }

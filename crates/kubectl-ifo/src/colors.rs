@@ -1,9 +1,10 @@
-//! Colours on a terminal, unless `NO_COLOR` or a flag disables them.
+//! Decides whether the output has colours, and defines the colour of each state. Colours are used
+//! on a terminal, unless `NO_COLOR` or a flag disables them.
 
 use anstyle::{AnsiColor, Style};
 use std::io::IsTerminal as _;
 
-/// The flags about colour.
+/// The flags that enable or disable colours.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct Colors {
@@ -16,7 +17,8 @@ pub(super) struct Colors {
 }
 
 impl Colors {
-    /// Returns the colour setting for standard output.
+    /// Decides from the flags, the environment and the terminal whether standard output has
+    /// colours.
     pub(super) fn paint(self) -> Paint {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         // https://no-color.org
@@ -29,8 +31,8 @@ impl Colors {
     }
 }
 
-/// Returns the style of a state.
-pub(super) fn of_state(state: &str) -> Style {
+/// Returns the style in which the state of an operation is shown.
+pub(super) fn state_style(state: &str) -> Style {
     match state {
         "Failing" | "Failed" => AnsiColor::Red.on_default().bold(),
         "Blocked" => AnsiColor::Yellow.on_default(),
@@ -40,25 +42,25 @@ pub(super) fn of_state(state: &str) -> Style {
     }
 }
 
-/// Colours text, or not.
+/// Adds colours to text, if colours are enabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Paint {
-    /// Returns true if colours are used.
+    /// True if colours are enabled.
     pub(super) on: bool,
 }
 
 impl Paint {
     /// Formats `text` in the colour of the state.
     pub(super) fn state(self, state: &str, text: &str) -> String {
-        self.apply(of_state(state), text)
+        self.apply(state_style(state), text)
     }
 
-    /// Formats a heading.
+    /// Formats `text` as a heading.
     pub(super) fn heading(self, text: &str) -> String {
         self.apply(Style::new().bold(), text)
     }
 
-    /// Formats less important text.
+    /// Formats `text` as less important.
     pub(super) fn dim(self, text: &str) -> String {
         self.apply(Style::new().dimmed(), text)
     }

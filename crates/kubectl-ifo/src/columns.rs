@@ -1,12 +1,11 @@
-//! The columns of operations. `list`, `summary`, `wait` and `top` have the same columns, and
-//! `--sort-by` takes their headers.
+//! Defines the columns in which operations are shown. `list`, `summary`, `wait` and `top` have the
+//! same columns, and `--sort-by` accepts their headers.
 //!
-//! Input: an operation. Output: the header and text of each column, and the order of two
-//! operations.
+//! Each column has a header, a text for each operation, and an order of operations.
 
 mod table;
 
-pub(super) use table::{Table, screen};
+pub(super) use table::{Table, terminal_width};
 
 use super::operation::ListedOperation;
 use super::plain_text::one_line;
@@ -15,7 +14,7 @@ use ifo_api::duration;
 use jiff::Timestamp;
 use std::cmp::Ordering;
 
-/// One column.
+/// A column of a table of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperationColumn {
     Namespace,
@@ -38,21 +37,21 @@ use OperationColumn::{
     Started, State, Subject,
 };
 
-/// The default columns.
+/// The columns of normal output, from left to right.
 const DEFAULT_COLUMNS: &[OperationColumn] =
     &[Namespace, Subject, Operation, State, Progress, Age, Message];
 
-/// All columns.
+/// The columns of `-O wide`, from left to right.
 const ALL_COLUMNS: &[OperationColumn] = &[
     Namespace, Subject, Operation, State, Progress, Age, Name, Component, RuleSet, Reason, Started,
     Completed, Message,
 ];
 
-/// Text for an empty cell.
+/// The text of a cell without a value.
 pub(super) const EMPTY_CELL: &str = "-";
 
 impl OperationColumn {
-    /// Finds the column with this header, in any case.
+    /// Returns the column with this header, in upper or lower case.
     pub(super) fn named(header: &str) -> Option<Self> {
         let mut all = ALL_COLUMNS.iter().copied();
         all.find(|it| it.header().eq_ignore_ascii_case(header))
@@ -77,7 +76,7 @@ impl OperationColumn {
         }
     }
 
-    /// Returns the header for a column with this width.
+    /// Returns the header, or an abbreviation if the header is wider than `width`.
     pub(super) fn header_within(self, width: usize) -> &'static str {
         match self {
             header if header.header().len() <= width => header.header(),
@@ -89,7 +88,8 @@ impl OperationColumn {
         }
     }
 
-    /// Returns the text of an operation. Empty if it has none.
+    /// Returns the text of the cell for an operation. Empty if the operation has no value for the
+    /// column.
     pub(super) fn text(self, operation: &ListedOperation, now: Timestamp) -> String {
         let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
         one_line(&match self {
@@ -103,7 +103,8 @@ impl OperationColumn {
         })
     }
 
-    /// Returns the text field that the column shows. Empty for a column that shows no text field.
+    /// Returns the text field of the operation that the column shows. Empty for a column that shows
+    /// a value of another type, such as a time.
     fn field(self, operation: &ListedOperation) -> &str {
         match self {
             Operation => &operation.operation,
@@ -117,9 +118,11 @@ impl OperationColumn {
         }
     }
 
-    /// Compares two operations by this column. The order begins with the oldest, the highest
-    /// progress, the most urgent state, or the first text in alphabetical order. Namespace and
-    /// subject are compared elsewhere, because they decide between equal operations in any case.
+    /// Compares two operations by this column. An operation comes first if it started earlier, has
+    /// more progress, or has a more urgent state. Texts are in alphabetical order.
+    ///
+    /// All operations are equal in the columns namespace and subject, because callers sort equal
+    /// operations with `sort::by_subject`.
     pub(super) fn compare(self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
         match self {
             Age | Started => a.started.cmp(&b.started),
@@ -131,7 +134,7 @@ impl OperationColumn {
     }
 }
 
-/// Formats the age, as kubectl does.
+/// Formats the time since the start of an operation, as kubectl formats ages.
 pub(super) fn age(operation: &ListedOperation, now: Timestamp) -> String {
     operation
         .age(now)

@@ -1,9 +1,10 @@
-//! Completions for shells and for kubectl.
+//! Prints completion scripts for shells, and possible next words of a command line for kubectl.
+//! Also writes the man pages.
 //!
-//! Input: the typed words. Output: possible next words, from the definitions of the flags. Names of
-//! operations and namespaces come from the cluster, if it answers in time.
+//! Commands and flags come from the definitions for clap. Names of operations and namespaces come
+//! from the cluster, if the cluster answers in time.
 
-use super::arguments::{all_flags, awaiting, with_command, with_switches};
+use super::arguments::{all_flags, flag_awaiting_value, with_command, with_switches};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::output::{complain, print};
@@ -18,10 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Time limit for the cluster. A user waits for the completion.
+/// Time limit for all requests of one completion. The user waits for the result.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Directive for kubectl after the last completion (`ShellCompDirectiveNoFileComp` of cobra).
+/// The last line of the output for kubectl, which stops the shell from completing file names
+/// (`ShellCompDirectiveNoFileComp` of cobra).
 const NO_FILE_COMPLETION: &str = ":4";
 
 /// The argument of `completion`.
@@ -39,9 +41,10 @@ pub(super) struct CompletionArgs {
 
 /// Prints the completion script for `kubectl-ifo`.
 pub(super) fn run(args: &CompletionArgs, command: &Command) -> Result<ExitCode, Problem> {
-    let mut command = shown(command);
+    let mut command = without_hidden_commands(command);
     let mut script = Vec::new();
-    // clap_complete's script for bash uses two different names for a command with a hyphen.
+    // clap_complete's script for bash does not work for a command with a hyphen in its name. So the
+    // script is generated with an underscore, and the hyphen is inserted afterwards.
     let name = match args.shell {
         Shell::Bash => "kubectl_ifo",
         _ => "kubectl-ifo",
@@ -55,9 +58,9 @@ pub(super) fn run(args: &CompletionArgs, command: &Command) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the public commands, as they are called without kubectl. The scripts would also complete
-/// hidden commands.
-fn shown(command: &Command) -> Command {
+/// Returns the definition of `kubectl-ifo` without the hidden commands. Otherwise the scripts would
+/// complete hidden commands, too.
+fn without_hidden_commands(command: &Command) -> Command {
     let commands: Vec<Command> = command
         .get_subcommands()
         .filter(|it| !it.is_hide_set())
@@ -80,8 +83,8 @@ pub(super) struct ManArgs {
 /// Writes a man page for each command.
 pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
     let written = std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(explained(command), &args.folder))
-        .and_then(|()| lay_out(&args.folder));
+        .and_then(|()| clap_mangen::generate_to(without_hidden_flags(command), &args.folder))
+        .and_then(|()| keep_lines_of_examples(&args.folder));
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -91,27 +94,31 @@ pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
     }
 }
 
-/// Returns the commands with a description of each flag, also of flags that the short help hides.
-fn explained(command: Command) -> Command {
+/// Returns the commands without hidden flags, so that the man pages describe all flags.
+fn without_hidden_flags(command: Command) -> Command {
     let command = command.mut_args(|it| it.hide_short_help(false));
-    command.mut_subcommands(explained)
+    command.mut_subcommands(without_hidden_flags)
 }
 
-/// Keeps the lines of the examples, because a man page would fill and justify them.
-fn lay_out(folder: &Path) -> std::io::Result<()> {
+/// Changes the man pages so that the lines of the examples are kept. By default, `man` fills and
+/// justifies the lines.
+fn keep_lines_of_examples(folder: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if !(name.starts_with("kubectl-ifo") && name.ends_with(".1")) {
             continue;
         }
-        std::fs::write(&path, unfilled(&std::fs::read_to_string(&path)?))?;
+        std::fs::write(
+            &path,
+            with_examples_section(&std::fs::read_to_string(&path)?),
+        )?;
     }
     Ok(())
 }
 
-/// Returns a page with a separate section for the examples.
-fn unfilled(page: &str) -> String {
+/// Moves the examples of a page to a section of their own, whose lines `man` keeps.
+fn with_examples_section(page: &str) -> String {
     let Some((before, rest)) = page.split_once(".SH EXTRA\n") else {
         return page.to_owned();
     };
@@ -125,7 +132,7 @@ fn unfilled(page: &str) -> String {
     )
 }
 
-/// The words for the hidden command behind `kubectl_complete-ifo`.
+/// The arguments of the hidden command that `kubectl_complete-ifo` runs.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompletionWords {
     /// The words after `kubectl ifo`; the last one is incomplete
@@ -134,16 +141,20 @@ pub(super) struct CompletionWords {
 }
 
 /// Prints possible next words for kubectl, one per line with a description.
-pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCode, Problem> {
+pub(super) fn print_candidates(
+    words: &CompletionWords,
+    command: &Command,
+) -> Result<ExitCode, Problem> {
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();
     let text = current.to_string_lossy().into_owned();
-    let mut lines = from_cluster(command, &typed, &text);
-    let mut command = shown(command);
+    let mut lines = names_in_cluster(command, &typed, &text);
+    let mut command = without_hidden_commands(command);
     if lines.is_empty() {
         let mut arguments = vec![OsString::from("kubectl-ifo")];
         arguments.extend(typed);
-        // The command can follow flags.
+        // Flags can precede the command. The result is not used if `with_command` has inserted
+        // `list`, because the user may be typing another command.
         let arranged = with_command(arguments.clone());
         if arranged.len() == arguments.len() {
             arguments = arranged;
@@ -158,8 +169,8 @@ pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCod
             .filter(|candidate| !candidate.is_hide_set())
             .map(|candidate| {
                 let whole = candidate.get_value().to_string_lossy();
-                let value: &str = match value_behind_sign(&text) {
-                    Some(_) => value_behind_sign(&whole).unwrap_or(&whole),
+                let value: &str = match value_after_equals(&text) {
+                    Some(_) => value_after_equals(&whole).unwrap_or(&whole),
                     None => &whole,
                 };
                 let help = candidate.get_help().map(ToString::to_string);
@@ -175,12 +186,14 @@ pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns names that only the cluster has. Empty if it does not answer in time.
-fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
+/// Returns the names of namespaces or operations that complete the word `current`. Empty if the
+/// word is not such a name, or if the cluster does not answer in time.
+fn names_in_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
     let flags = all_flags();
     let last = typed.last().map(|it| it.to_string_lossy());
-    let awaited = last.and_then(|it| awaiting(&flags, &it));
-    // The part of the word before the value of -n, and the typed part of the value.
+    let awaited = last.and_then(|it| flag_awaiting_value(&flags, &it));
+    // If the word is a value of `-n`: the text before the value in the same word, and the typed
+    // part of the value.
     let mut namespace = None;
     let mut before = typed;
     if let Some(flag) = awaited {
@@ -189,7 +202,7 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
             return Vec::new();
         }
         namespace = Some(("", current));
-    } else if let Some(value) = value_behind_sign(current) {
+    } else if let Some(value) = value_after_equals(current) {
         if !matches!(current.split_once('='), Some(("-n" | "--namespace", _))) {
             return Vec::new();
         }
@@ -199,7 +212,7 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
     } else if current.starts_with('-') {
         return Vec::new();
     }
-    let Some(connect) = connection(command, before, namespace.is_some()) else {
+    let Some(connect) = connection_flags(command, before, namespace.is_some()) else {
         return Vec::new();
     };
     let Ok(runtime) = runtime() else {
@@ -216,32 +229,34 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
     };
     let names = runtime.block_on(async { tokio::time::timeout(CLUSTER_TIMEOUT, names).await });
     let names = names.ok().and_then(Result::ok).unwrap_or_default();
-    let (prefix, begin) = namespace.unwrap_or(("", current));
-    let fit = names.into_iter().filter(|name| name.starts_with(begin));
-    fit.map(|name| format!("{prefix}{name}")).collect()
+    let (prefix, typed_start) = namespace.unwrap_or(("", current));
+    let matching = names
+        .into_iter()
+        .filter(|name| name.starts_with(typed_start));
+    matching.map(|name| format!("{prefix}{name}")).collect()
 }
 
-/// Returns the text after the `=` of a flag. kubectl's scripts complete only this part of such a
-/// word.
-fn value_behind_sign(word: &str) -> Option<&str> {
+/// Returns the text after `=` in a word such as `--namespace=a`. The completion scripts of kubectl
+/// complete only this part of the word.
+fn value_after_equals(word: &str) -> Option<&str> {
     let (_, value) = word.split_once('=').filter(|_| word.starts_with('-'))?;
     Some(value)
 }
 
-/// Returns the connection for an incomplete command line. None if the command has no connection, or
-/// needs neither names of operations nor a namespace.
-fn connection(command: &Command, typed: &[OsString], is_flag: bool) -> Option<Connect> {
+/// Returns the connection flags of an incomplete command line. None if the command has no such
+/// flags. None also if the current word is neither a namespace nor the name of an operation.
+fn connection_flags(command: &Command, typed: &[OsString], is_namespace: bool) -> Option<Connect> {
     let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
     let line = with_command(line.collect());
     let parsed = with_switches(command.clone()).ignore_errors(true);
     let parsed = parsed.try_get_matches_from(line).ok()?;
     let (name, matches) = parsed.subcommand()?;
-    if !is_flag && !matches!(name, "get" | "describe") {
+    if !is_namespace && !matches!(name, "get" | "describe") {
         return None;
     }
-    // `rules` has none of these flags.
-    let has_them = matches.try_contains_id("request_timeout").ok()?;
-    has_them
+    // The tools for rule authors have no connection flags.
+    let has_connection_flags = matches.try_contains_id("request_timeout").ok()?;
+    has_connection_flags
         .then(|| Connect::from_arg_matches(matches).ok())
         .flatten()
 }

@@ -1,13 +1,14 @@
-//! Connects to a cluster.
+//! Creates a client for a cluster from the kubeconfig and the connection flags of kubectl.
 //!
-//! Input: kubectl's connection flags. Output: a client that behaves like kubectl with the same
-//! kubeconfig, context, impersonation, timeout and proxy.
+//! The client uses the context, the credentials, the impersonated user, the time limit and the
+//! proxy that kubectl would use.
 
 #[cfg(test)]
 mod tests;
 
-use super::address::{is_plain, with_scheme};
+use super::address::{is_unencrypted, with_scheme};
 use super::api_client::ApiClient;
+use super::offline;
 use super::problem::Problem;
 use ifo_api::duration;
 use ifo_client::error::chain;
@@ -22,7 +23,26 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// kubectl's own flags, with the same names and meaning.
+/// The flags that choose a cluster or a user. They cannot be used with `--from`.
+const CLUSTER_FLAGS: [&str; 15] = [
+    "kubeconfig",
+    "context",
+    "cluster",
+    "user",
+    "impersonate",
+    "impersonate_groups",
+    "impersonate_uid",
+    "impersonate_extras",
+    "server",
+    "token",
+    "certificate_authority",
+    "client_certificate",
+    "client_key",
+    "tls_server_name",
+    "insecure_skip_tls_verify",
+];
+
+/// The connection flags of kubectl, with the same names and meanings, and `--from`.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Connect {
@@ -80,6 +100,10 @@ pub(super) struct Connect {
     /// Do not check the kube-apiserver's certificate
     #[arg(long, hide_short_help = true)]
     insecure_skip_tls_verify: bool,
+    /// Read a support bundle, a must-gather folder, or the output of kubectl get ifos -A -o yaml
+    /// instead of a cluster; - for standard input
+    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = CLUSTER_FLAGS)]
+    from: Option<PathBuf>,
     /// Accepted for compatibility with kubectl, without effect: no request is logged
     #[arg(short, long = "v", value_name = "LEVEL", hide_short_help = true)]
     verbosity: Option<u32>,
@@ -96,8 +120,8 @@ fn extra(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Parses the name of a namespace. An invalid name would match nothing, or change the path of a
-/// request.
+/// Checks the name of a namespace. An invalid name would match no namespace, or would change the
+/// path of a request.
 pub(super) fn one_namespace(text: &str) -> Result<String, String> {
     let is_inside = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
     let is_name = (1..=63).contains(&text.len())
@@ -111,8 +135,8 @@ pub(super) fn one_namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a namespace or an empty value. With `-n "$NS"` and an unset variable there is no filter,
-/// as in kubectl.
+/// Checks the name of a namespace. An empty value is accepted and means that the flag is absent, as
+/// in kubectl. An example is `-n "$NS"` with an unset variable.
 fn namespace(text: &str) -> Result<String, String> {
     match text {
         "" => Ok(String::new()),
@@ -121,66 +145,78 @@ fn namespace(text: &str) -> Result<String, String> {
 }
 
 impl Connect {
+    /// Returns true if the command reads files instead of a cluster.
+    pub(super) fn reads_files(&self) -> bool {
+        self.from.is_some()
+    }
+
     /// Returns the namespace of `--namespace`. None for all namespaces.
     pub(super) fn namespace(&self) -> Option<&String> {
         let namespace = self.namespace.as_ref().filter(|it| !it.is_empty());
         namespace.filter(|_| !self.all_namespaces)
     }
 
-    /// Creates a client for the cluster that the flags, `KUBECONFIG`, `~/.kube/config` or the Pod
-    /// name. No request is sent yet.
+    /// Creates a client. The cluster is chosen by the flags, `KUBECONFIG`, `~/.kube/config`, or the
+    /// service account of the Pod. No request is sent yet.
+    ///
+    /// With `--from`, the client reads files instead of a cluster.
     pub(super) async fn open(&self) -> Result<ApiClient, Problem> {
-        let config = self.given().config().await?;
+        if let Some(path) = &self.from {
+            return offline::open(path);
+        }
+        let config = self.without_empty_values().config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
         let exec = config.auth_info.exec.clone();
         let client = Client::try_from(config)
-            .map_err(|error| Problem::Config(refused(&error, exec.as_ref())))?;
+            .map_err(|error| Problem::Config(client_error_message(&error, exec.as_ref())))?;
         Ok(ApiClient {
             client,
             address: address.trim_end_matches('/').to_owned(),
             default_namespace,
             timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
+            offline: None,
         })
     }
 
-    /// Returns the flags without empty values, which kubectl treats as absent.
-    fn given(&self) -> Self {
-        let mut given = self.clone();
+    /// Returns the flags without empty values, because kubectl treats an empty value as an absent
+    /// flag.
+    fn without_empty_values(&self) -> Self {
+        let mut flags = self.clone();
         for value in [
-            &mut given.context,
-            &mut given.cluster,
-            &mut given.user,
-            &mut given.impersonate,
-            &mut given.impersonate_uid,
-            &mut given.server,
-            &mut given.token,
-            &mut given.certificate_authority,
-            &mut given.client_certificate,
-            &mut given.client_key,
-            &mut given.tls_server_name,
+            &mut flags.context,
+            &mut flags.cluster,
+            &mut flags.user,
+            &mut flags.impersonate,
+            &mut flags.impersonate_uid,
+            &mut flags.server,
+            &mut flags.token,
+            &mut flags.certificate_authority,
+            &mut flags.client_certificate,
+            &mut flags.client_key,
+            &mut flags.tls_server_name,
         ] {
             value.take_if(|it| it.is_empty());
         }
-        given.kubeconfig.take_if(|it| it.as_os_str().is_empty());
-        given
+        flags.kubeconfig.take_if(|it| it.as_os_str().is_empty());
+        flags
     }
 
     async fn config(&self) -> Result<Config, Problem> {
-        let read = match &self.kubeconfig {
+        let loaded = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
-            None => read(),
+            None => read_kubeconfig(),
         };
-        let mut kubeconfig = match read {
+        let mut kubeconfig = match loaded {
             Ok(kubeconfig) => kubeconfig,
             Err(error) if self.kubeconfig.is_some() => return Err(error.into()),
-            // `--server` alone is enough, as in kubectl.
+            // With `--server`, no kubeconfig is needed, as in kubectl.
             Err(_) if self.server.is_some() => Kubeconfig::default(),
             Err(error) => {
                 return Config::incluster().map_err(|_| error.into());
             }
         };
-        self.override_in(&mut kubeconfig)?;
+        self.add_override_context(&mut kubeconfig)?;
         let cluster = kubeconfig
             .clusters
             .last()
@@ -192,17 +228,18 @@ impl Connect {
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
         config.proxy_url = proxy_for(&config.cluster_url, proxy_url.as_deref())?;
-        // A watch can be idle for a minute between bookmarks. Other requests have their own time
-        // limit.
+        // The server can send nothing on a watch for a minute, until the next bookmark. For other
+        // requests, `ApiClient` enforces `--request-timeout`.
         config.read_timeout = None;
         config.write_timeout = None;
-        // kube would retry for minutes, but the user needs the error immediately.
+        // kube would retry a failed request for minutes, but the user needs the error immediately.
         config.default_retry = false;
         Ok(config)
     }
 
-    /// Adds a context with the overrides of the flags, and makes it the current context.
-    fn override_in(&self, kubeconfig: &mut Kubeconfig) -> Result<(), Problem> {
+    /// Adds a context named [`OVERRIDE_NAME`] to the kubeconfig. It contains the chosen context,
+    /// with the values of the flags.
+    fn add_override_context(&self, kubeconfig: &mut Kubeconfig) -> Result<(), Problem> {
         let name = self
             .context
             .as_ref()
@@ -253,7 +290,7 @@ impl Connect {
         {
             cluster.server = Some(address);
         }
-        if cluster.server.as_deref().is_some_and(is_plain) {
+        if cluster.server.as_deref().is_some_and(is_unencrypted) {
             *auth = without_credentials(auth);
         }
         kubeconfig.clusters.push(NamedCluster {
@@ -331,36 +368,37 @@ fn put(flag: Option<&String>, value: &mut Option<String>) -> bool {
     flag.is_some()
 }
 
-/// Reads the files in `KUBECONFIG`, or `~/.kube/config`. If one of several files is missing, it is
-/// skipped as in kubectl.
-fn read() -> Result<Kubeconfig, KubeconfigError> {
+/// Reads the files that `KUBECONFIG` lists, or `~/.kube/config`. A listed file that does not exist
+/// is skipped, as in kubectl.
+fn read_kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
-    let there: Vec<PathBuf> = std::env::split_paths(&listed)
+    let existing: Vec<PathBuf> = std::env::split_paths(&listed)
         .filter(|path| path.exists())
         .collect();
-    if there.is_empty() {
+    if existing.is_empty() {
         return Kubeconfig::read();
     }
-    there
+    existing
         .iter()
         .try_fold(Kubeconfig::default(), |merged, path| {
             merged.merge(Kubeconfig::read_from(path)?)
         })
 }
 
-/// Returns the proxy for `server`. kube compares `NO_PROXY` with the address of the proxy, and does
-/// not support `HTTP_PROXY`.
+/// Returns the address of the proxy for requests to `server`. The choice of the kube crate is not
+/// used. kube compares `NO_PROXY` with the address of the proxy instead of the server, and it
+/// ignores `HTTP_PROXY`.
 fn proxy_for(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::Uri>, Problem> {
     let environment = |name: &str| std::env::var(name).ok();
-    let found = proxy(server, proxy_url, environment);
-    let read = found.map(|it| it.parse()).transpose();
-    // The value can contain a password, so it is not printed.
-    read.map_err(|error| Problem::Proxy(format!("the address of the proxy is no URL: {error}")))
+    let address = proxy(server, proxy_url, environment);
+    let parsed = address.map(|it| it.parse()).transpose();
+    // The address can contain a password, so the error does not contain the address.
+    parsed.map_err(|error| Problem::Proxy(format!("the address of the proxy is no URL: {error}")))
 }
 
-/// Returns the reason for which there is no client. If a command for authentication is missing, the
-/// error contains its name and the hint of the kubeconfig.
-fn refused(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
+/// Returns the error message for a client that cannot be created. If the credential plugin of the
+/// kubeconfig cannot be run, the message names its command and contains its `installHint`.
+fn client_error_message(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
     let (kube::Error::Auth(AuthError::AuthExecStart(why)), Some(exec)) = (error, exec) else {
         return chain(error);
     };
@@ -375,7 +413,8 @@ fn refused(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
     text
 }
 
-/// Keeps only the impersonation. Like kubectl, secrets are not sent over an unencrypted connection.
+/// Returns only the impersonation settings of `auth`. Credentials are not sent over an unencrypted
+/// connection, as in kubectl.
 fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     AuthInfo {
         impersonate: auth.impersonate.clone(),
@@ -386,8 +425,8 @@ fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     }
 }
 
-/// Name of the context, cluster and user for the overrides. No file can have it, because kubectl
-/// refuses an empty key and does not trim names.
+/// Name of the context, the cluster and the user that contain the values of the flags. The blanks
+/// prevent a conflict with a name in a kubeconfig file.
 const OVERRIDE_NAME: &str = " flags ";
 
 fn find_named<'a, T: Clone + 'a>(

@@ -1,8 +1,8 @@
-//! The filters of a command.
-//!
-//! Input: the flags that all commands share. Output: a decision for each operation. The module
-//! [`filter_check`](super::filter_check) checks if the values of the flags exist.
+//! Defines the filter flags that most commands share, such as `--kind`, and decides which
+//! operations they select. The module [`filter_check`](super::filter_check) checks whether the
+//! values of these flags exist in the cluster.
 
+use super::api_client::ApiClient;
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::ListedOperation;
 use super::output::OutputShape;
@@ -10,9 +10,9 @@ use super::problem::Problem;
 use ifo_api::labels;
 use std::fmt;
 
-/// kubectl's output formats that this plugin does not have. The flag `-o` takes an output format or
-/// the name of an operation. These words are always taken for formats, because no operation has
-/// such a name.
+/// The output formats of kubectl that this plugin does not support. `-o` accepts an output format
+/// or the name of an operation. These words are always treated as output formats, because
+/// operations have no such names.
 const KUBECTL_ONLY_FORMATS: [&str; 8] = [
     "custom-columns",
     "custom-columns-file",
@@ -47,7 +47,7 @@ pub(super) struct Filters {
     /// The value of `--namespace`, which is one of the connection flags.
     #[arg(skip)]
     pub(super) namespace: Option<String>,
-    /// True if `-o` also accepts output formats.
+    /// True if the command also accepts an output format as a value of `-o`.
     #[arg(skip)]
     pub(super) accepts_format: bool,
 }
@@ -62,12 +62,12 @@ pub(super) enum FilterValue<'a> {
 }
 
 impl FilterValue<'_> {
-    /// Returns filters with only this value.
+    /// Returns filters that contain only this value.
     pub(super) fn alone(self) -> Filters {
         self.put_into(Filters::default())
     }
 
-    /// Returns `filters` with this value in place of all values of its flag.
+    /// Returns `filters` in which this value replaces all values of the same flag.
     pub(super) fn put_into(self, filters: Filters) -> Filters {
         let mut filters = filters;
         match self {
@@ -102,7 +102,7 @@ impl Filters {
         }
     }
 
-    /// Replaces the namespace by that of the connection flags. None means all namespaces.
+    /// Returns the filters with another namespace. None means all namespaces.
     pub(super) fn with_namespace(&self, namespace: Option<&String>) -> Self {
         Self {
             namespace: namespace.cloned(),
@@ -110,9 +110,10 @@ impl Filters {
         }
     }
 
-    /// Returns the output format that `-o` names, if any, and removes it from the filters. A format
-    /// that only kubectl has is an error. As a filter it would match no operation, and the result
-    /// would look like a quiet cluster.
+    /// Removes the output formats from the values of `-o`, and returns the last of them.
+    ///
+    /// A format that only kubectl supports is an error. As a filter it would match no operation,
+    /// and the empty result would look as if no operation were in flight.
     pub(super) fn take_format(&mut self) -> Result<Option<OutputShape>, Problem> {
         self.accepts_format = true;
         let format = |value: &String| <OutputShape as clap::ValueEnum>::from_str(value, true).ok();
@@ -121,7 +122,7 @@ impl Filters {
         };
         if let Some(value) = self.operation.iter().find(is_template) {
             return Err(Problem::Usage(format!(
-                "unsupported output format {value:?}; there are table, wide, json, yaml and name"
+                "unsupported output format {value:?}; supported formats: table, wide, json, yaml and name"
             )));
         }
         let found = self.operation.iter().rev().find_map(format);
@@ -129,7 +130,8 @@ impl Filters {
         Ok(found)
     }
 
-    /// Refuses output formats, for a command that has none. `message` is the error message.
+    /// Returns an error with `message` if a value of `-o` is an output format. Commands without
+    /// output formats call this method.
     pub(super) fn refuse_format(&mut self, message: &str) -> Result<(), Problem> {
         let found = self.take_format()?;
         self.accepts_format = false;
@@ -139,14 +141,14 @@ impl Filters {
         }
     }
 
-    /// Resolves the kinds with the cluster.
+    /// Looks up the values of `--kind` in the discovery of the cluster.
     pub(super) async fn resolve(&mut self, kinds: &Kinds) {
         for kind in &mut self.kind {
             kind.resolve(kinds).await;
         }
     }
 
-    /// Returns the filter values, without the label selector.
+    /// Returns the values of all filter flags except the label selector.
     pub(super) fn values(&self) -> Vec<FilterValue<'_>> {
         let components = self.component.iter().map(FilterValue::Component);
         let kinds = self.kind.iter().map(FilterValue::Kind);
@@ -156,7 +158,7 @@ impl Filters {
         all.collect()
     }
 
-    /// Returns true if no filter limits the operations in flight.
+    /// Returns true if the filters select all operations in flight.
     pub(super) fn is_unfiltered(&self) -> bool {
         self.component.is_empty()
             && self.kind.is_empty()
@@ -165,21 +167,33 @@ impl Filters {
             && self.namespace.is_none()
     }
 
-    /// Returns a label selector that matches every selected operation and possibly others.
+    /// Returns a label selector for the server. The selector matches all operations that the
+    /// filters select, and possibly more operations.
     pub(super) fn label_selector(&self) -> String {
-        let one_of = |label: &str, values: &[String]| {
+        let label_in = |label: &str, values: &[String]| {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
             usable.then(|| format!("{}{label} in ({})", labels::PREFIX, values.join(",")))
         };
         let own = self.selector.clone().filter(|it| !it.trim().is_empty());
-        let component = one_of("component", &self.component);
-        let operation = one_of("operation", &self.operation);
+        let component = label_in("component", &self.component);
+        let operation = label_in("operation", &self.operation);
         let parts: Vec<String> = [own, component, operation].into_iter().flatten().collect();
         parts.join(",")
     }
 
     /// Returns the message for an empty result.
-    pub(super) fn nothing(&self) -> &'static str {
+    pub(super) fn nothing(&self, server: &ApiClient) -> &'static str {
+        if server.offline.is_some() {
+            // Files do not show what is in flight at present.
+            return match (self.all_phases, self.is_unfiltered()) {
+                (true, true) => "The files contain no operations.",
+                (true, false) => "The files contain no operations that fit the filters.",
+                (false, true) => "The files contain no operations that were in flight.",
+                (false, false) => {
+                    "The files contain no operations that were in flight and fit the filters."
+                }
+            };
+        }
         match (self.all_phases, self.is_unfiltered()) {
             (true, true) => "No operations.",
             (true, false) => "No operations that fit the filters.",
@@ -188,8 +202,8 @@ impl Filters {
         }
     }
 
-    /// Returns true if `operation` is selected, in any phase. The server evaluates the label
-    /// selector.
+    /// Returns true if the filters select `operation`, regardless of its phase. The label selector
+    /// is not compared here, because the server evaluates it.
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
         let subject = &operation.subject;
         let mut kinds = self.kind.iter();
@@ -200,13 +214,14 @@ impl Filters {
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
 
-    /// Returns true if `operation` is selected and has a selected phase.
+    /// Returns true if the filters select `operation` and its phase.
     pub(super) fn shows(&self, operation: &ListedOperation) -> bool {
         (operation.active || self.all_phases) && self.matches(operation)
     }
 }
 
-/// Returns true if a value is wanted. If no value is named, all are wanted.
+/// Returns true if `wanted` contains `value`, in upper or lower case. An empty `wanted` means that
+/// all values are wanted.
 pub(super) fn one_of(wanted: &[String], value: &str) -> bool {
     wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
 }
@@ -275,7 +290,7 @@ mod tests {
             "team=x,ifo.kubevirt.io/component in (olm,kubevirt),\
              ifo.kubevirt.io/operation in (Migrating)"
         );
-        // No label can have this value, and the server would refuse the selector.
+        // A label cannot have this value, and the server would refuse the selector.
         filters.component = vec!["a b".to_owned()];
         filters.selector = None;
         assert_eq!(

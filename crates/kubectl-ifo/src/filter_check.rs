@@ -1,16 +1,20 @@
-//! Checks if the values of filters exist, because an unknown value looks like a quiet cluster.
+//! Checks whether the values of filter flags exist in the cluster. A misspelt value matches no
+//! operation, and the empty result would look as if no operation were in flight.
 //!
-//! Input: filters, and the operations that were listed with them. Output: an error for a value that
-//! does not exist in the cluster. A value that no rule set can detect, or that cannot be checked,
-//! causes a remark.
+//! A value that does not exist is an error. If no rule set can detect matching operations, or if a
+//! value cannot be checked, a warning is printed.
 //!
 //! | value | exists if |
 //! | --- | --- |
-//! | component, operation | a rule set or an operation has it |
-//! | kind | the cluster serves it, a rule set that has a target watches it, or an operation is on it |
-//! | namespace | the cluster has it, or an operation is in it |
+//! | component, operation | a rule set has the value, or an operation has it |
+//! | kind | the cluster serves it, a rule set watches it, or an operation is on such an object |
+//! | namespace | the cluster has it, or an operation is on an object in it |
 //!
-//! The listed operations are checked first. So a value that matches one of them needs no request.
+//! A rule set does not count for a kind if the cluster does not serve the target of the rule set
+//! (the resource that it watches).
+//!
+//! The values are first compared with the operations that the command has listed. So a value that
+//! matches a listed operation needs no request.
 
 use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
@@ -23,18 +27,18 @@ use super::wait::RuleSets;
 use clap::ValueEnum as _;
 use tokio::sync::OnceCell;
 
-/// A remark about a value that is no error.
+/// A warning about a filter value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FilterWarning {
-    /// The value exists, but no rule set detects such operations.
+    /// The value exists, but no rule set can detect operations that match the filters.
     NoRuleSet(String),
-    /// The existence of the value cannot be checked.
+    /// It is unknown whether the value exists.
     Unchecked(String),
 }
 
 impl FilterWarning {
-    /// Prints the remark to standard error.
-    pub(super) fn say(&self) {
+    /// Prints the warning to standard error.
+    pub(super) fn print(&self) {
         match self {
             Self::NoRuleSet(text) => complain("warning", text),
             Self::Unchecked(text) => complain("note", text),
@@ -42,20 +46,21 @@ impl FilterWarning {
     }
 }
 
-/// Checks the values of `filters`. `listed` are operations that `source` listed.
+/// Checks the values of `filters`, and returns an error for the first value that does not exist.
+/// `listed` are the operations that `source` has returned for these filters.
 pub(super) async fn check(
     filters: &Filters,
     source: &OperationSource,
     listed: &[ListedOperation],
 ) -> Result<Vec<FilterWarning>, Problem> {
-    let is_seen = |value: &FilterValue<'_>| {
+    let matches_listed = |value: &FilterValue<'_>| {
         let alone = value.alone();
         listed.iter().any(|it| alone.matches(it))
     };
-    let mut unseen = filters.values();
-    unseen.retain(|value| !is_seen(value));
-    let is_selector_seen = filters.selector.is_none() || !listed.is_empty();
-    if unseen.is_empty() && is_selector_seen {
+    let mut unmatched = filters.values();
+    unmatched.retain(|value| !matches_listed(value));
+    let selector_matches = filters.selector.is_none() || !listed.is_empty();
+    if unmatched.is_empty() && selector_matches {
         return Ok(Vec::new());
     }
     let cluster = FilterCheck {
@@ -64,45 +69,50 @@ pub(super) async fn check(
         rule_sets: RuleSets::read(&source.server).await,
         operations: OnceCell::new(),
     };
-    let mut remarks = Vec::new();
-    for value in &unseen {
-        remarks.extend(cluster.check(*value).await?);
+    let mut warnings = Vec::new();
+    for value in &unmatched {
+        warnings.extend(cluster.check(*value).await?);
     }
     if let Ok(rule_sets) = &cluster.rule_sets
         && !rule_sets.is_empty()
     {
-        // A value that matches an operation needs no rule set.
-        let in_question = unseen
+        // A value that matches a listed operation needs no rule set.
+        let undetectable = unmatched
             .iter()
             .map(|value| value.put_into(filters.clone()))
-            .find_map(|filters| rule_sets.unseen(&filters));
-        let unlabelled = || rule_sets.unlabelled(filters).filter(|_| !is_selector_seen);
-        remarks.extend(
-            in_question
-                .or_else(unlabelled)
+            .find_map(|filters| rule_sets.undetectable_message(&filters));
+        let unknown_label = || {
+            let message = rule_sets.unknown_label_message(filters);
+            message.filter(|_| !selector_matches)
+        };
+        warnings.extend(
+            undetectable
+                .or_else(unknown_label)
                 .map(FilterWarning::NoRuleSet),
         );
     }
-    Ok(remarks)
+    Ok(warnings)
 }
 
-/// Checks the values, and prints the remarks to standard error.
+/// Checks the values of `filters` like [`check`], and prints the warnings to standard error.
 pub(super) async fn check_and_warn(
     filters: &Filters,
     source: &OperationSource,
     listed: &[ListedOperation],
 ) -> Result<(), Problem> {
-    let remarks = check(filters, source, listed).await?;
-    remarks.iter().for_each(FilterWarning::say);
+    let warnings = check(filters, source, listed).await?;
+    warnings.iter().for_each(FilterWarning::print);
     Ok(())
 }
 
-/// The facts about a cluster that are read when needed.
+/// The data of a cluster with which filter values are compared.
 struct FilterCheck<'a> {
     source: &'a OperationSource,
     filters: &'a Filters,
+    /// All rule sets, or the reason why they cannot be read.
     rule_sets: Result<RuleSets, Problem>,
-    /// All operations that the user may read, in any phase.
+    /// All operations that the user may read, in any phase. They are listed when a check first
+    /// needs them.
     operations: OnceCell<Result<Vec<ListedOperation>, Problem>>,
 }
 
@@ -117,8 +127,8 @@ impl FilterCheck<'_> {
         }
     }
 
-    /// Returns all operations that the user may read. For a user with rights in one namespace,
-    /// these are the operations of the namespace.
+    /// Returns all operations that the user may read. If the user may not list all namespaces,
+    /// returns the operations in the namespace of the filters.
     async fn operations(&self) -> Result<&[ListedOperation], &Problem> {
         let list = async || match self.source.unfiltered().list().await {
             Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {
@@ -137,7 +147,8 @@ impl FilterCheck<'_> {
         operations.iter().any(|it| alone.matches(it))
     }
 
-    /// Checks a component or an operation. A rule set or an operation must have it.
+    /// Checks a value of `--component` or `--operation`, which a rule set or an operation in the
+    /// cluster must have.
     async fn check_name(
         &self,
         value: FilterValue<'_>,
@@ -145,11 +156,11 @@ impl FilterCheck<'_> {
     ) -> Result<Option<FilterWarning>, Problem> {
         let alone = value.alone();
         let rule_sets = self.rule_sets.as_ref();
-        if rule_sets.is_ok_and(|it| it.look_for(&alone)) || self.has_operation(value).await {
+        if rule_sets.is_ok_and(|it| it.can_detect(&alone)) || self.has_operation(value).await {
             return Ok(None);
         }
         let (rule_sets, operations) = match (rule_sets, self.operations().await) {
-            // A command without results prints this itself.
+            // If no rule set is installed, the command reports this after its output.
             (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
             (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
             (Err(problem), _) | (_, Err(problem)) => {
@@ -170,18 +181,26 @@ impl FilterCheck<'_> {
         }
         let others = operations.iter().map(|it| it.operation.as_str());
         let suggestion = nearest(name, rule_sets.operations().chain(others));
-        Err(Problem::Usage(self.no_operation(value, name, suggestion)))
+        Err(Problem::Usage(
+            self.unknown_operation_message(value, name, suggestion),
+        ))
     }
 
-    /// Returns the error for an unknown operation that may be intended as an output format.
-    fn no_operation(&self, value: FilterValue<'_>, name: &str, operation: Option<&str>) -> String {
+    /// Returns the error for a value of `-o` that no operation has. The user may have meant an
+    /// output format, so the message also suggests output formats.
+    fn unknown_operation_message(
+        &self,
+        value: FilterValue<'_>,
+        name: &str,
+        operation: Option<&str>,
+    ) -> String {
         let shapes: Vec<_> = OutputShape::value_variants()
             .iter()
             .filter_map(OutputShape::to_possible_value)
             .collect();
         let formats = shapes.iter().map(clap::builder::PossibleValue::get_name);
         let format = nearest(name, formats.filter(|_| self.filters.accepts_format));
-        let what = if self.filters.accepts_format {
+        let error = if self.filters.accepts_format {
             format!("-o {name}: there is no operation and no output format of this name")
         } else {
             format!("{value}: no OperationRuleSet detects this operation")
@@ -190,9 +209,9 @@ impl FilterCheck<'_> {
         let operation = operation.map(|it| format!("the operation {it:?}"));
         let suggestion: Vec<String> = format.into_iter().chain(operation).collect();
         if suggestion.is_empty() {
-            what + "; see: kubectl get operationrulesets.ifo.kubevirt.io -o yaml"
+            error + "; see: kubectl get operationrulesets.ifo.kubevirt.io -o yaml"
         } else {
-            format!("{what}; did you mean {}?", suggestion.join(" or "))
+            format!("{error}; did you mean {}?", suggestion.join(" or "))
         }
     }
 
@@ -203,21 +222,22 @@ impl FilterCheck<'_> {
     ) -> Result<Option<FilterWarning>, Problem> {
         let rule_sets = self.rule_sets.as_ref();
         let is_known = kind.is_served()
-            || rule_sets.is_ok_and(|it| it.watch(kind))
+            || rule_sets.is_ok_and(|it| it.watches(kind))
             || self.has_operation(value).await;
         if is_known {
             return Ok(None);
         }
         if !kind.is_unknown() {
-            // If the rule sets are readable, their check reports that none detects such operations.
+            // `check` warns that no rule set can detect such operations, if it can read the rule
+            // sets. That warning is enough.
             let unchecked = unchecked(value, "the cluster does not list all kinds");
-            let is_said = rule_sets.is_ok_and(|it| !it.is_empty());
-            return Ok((!is_said).then_some(unchecked));
+            let is_warned_by_check = rule_sets.is_ok_and(|it| !it.is_empty());
+            return Ok((!is_warned_by_check).then_some(unchecked));
         }
         let operations = self.operations().await.unwrap_or_default();
-        let on = operations.iter().map(|it| it.subject.kind.as_str());
+        let kinds = operations.iter().map(|it| it.subject.kind.as_str());
         let targets = rule_sets.map(RuleSets::resources);
-        let unknown = kind.unknown(targets.into_iter().flatten().chain(on));
+        let unknown = kind.unknown_message(targets.into_iter().flatten().chain(kinds));
         Err(Problem::Usage(if unknown.ends_with('?') {
             unknown
         } else {
@@ -234,7 +254,7 @@ impl FilterCheck<'_> {
         let path = format!("/api/v1/namespaces/{}", escape(name));
         let why = match server.answer(&path, "namespaces", None).await {
             Ok(_) => return Ok(None),
-            // A server without namespaces also answers 404, for the path.
+            // A server that serves no namespaces also answers 404, but with another message.
             Err(Problem::NotFound(message)) if message.starts_with("namespaces \"") => {
                 let all = namespaces(server).await;
                 let suggestion = nearest(name, all.iter().map(String::as_str));
@@ -247,10 +267,11 @@ impl FilterCheck<'_> {
             Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
             Err(problem) => short(&problem),
         };
-        // A right in this namespace alone comes from a RoleBinding, which exists in the namespace.
-        let everywhere = self.source.unfiltered().list().await;
-        let is_bound = matches!(everywhere, Err(Problem::Forbidden { .. }));
-        if is_bound || self.has_operation(value).await {
+        // If the user may not list operations in all namespaces, a RoleBinding in this namespace
+        // grants the right to list them here. So the namespace exists.
+        let all_namespaces = self.source.unfiltered().list().await;
+        let has_role_binding = matches!(all_namespaces, Err(Problem::Forbidden { .. }));
+        if has_role_binding || self.has_operation(value).await {
             return Ok(None);
         }
         Ok(Some(unchecked(value, &why)))
@@ -261,7 +282,8 @@ fn unchecked(value: FilterValue<'_>, why: &str) -> FilterWarning {
     FilterWarning::Unchecked(format!("cannot check {value}: {why}"))
 }
 
-/// Returns the end of a message about an unknown value.
+/// Returns the end of an error message about an unknown value: the suggested name, or `see` if
+/// there is none.
 fn hint(suggestion: Option<&str>, see: &str) -> String {
     match suggestion {
         Some(suggestion) => format!("; did you mean {suggestion:?}?"),
@@ -269,7 +291,7 @@ fn hint(suggestion: Option<&str>, see: &str) -> String {
     }
 }
 
-/// Returns a problem without its hint, for a command that continues.
+/// Returns the reason of a problem without the advice to the user, because the command continues.
 fn short(problem: &Problem) -> String {
     match problem {
         Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),

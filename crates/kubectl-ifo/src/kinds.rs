@@ -1,17 +1,14 @@
-//! Resolves the kinds that a cluster serves.
+//! Finds the kinds of a cluster that match a name that a user has typed, or that match the
+//! `apiVersion` and kind of an owner reference. `ifo_client::kinds` contains the built-in kinds.
 //!
-//! Input: the name of a kind as users type it, or `apiVersion` and kind of an owner reference.
-//! Output: the matching resources. All commands that connect to a cluster use this module. The
-//! built-in kinds are in `ifo_client::kinds`.
+//! A user can type a kind, a plural, a singular or a short name in upper or lower case, optionally
+//! with a group and a version. A name without a group matches the kinds of that name in all groups.
+//! In contrast, kubectl uses only the preferred group, which would hide operations on kinds in the
+//! other groups. Subresources cannot be named.
 //!
-//! A name is a kind, a plural, a singular or a short name in any case, optionally with a group and
-//! a version. A name without a group matches the kinds of that name in all groups. In contrast,
-//! kubectl uses only the preferred group, which would hide operations on the others. Subresources
-//! have no names.
-//!
-//! Discovery is read when a kind is first needed: two requests for all kinds. If the answer lacks
-//! the kind of an owner reference, one more request asks for its API version. A kube-apiserver
-//! before 1.26 answers only this request.
+//! Discovery is read when a kind is first needed, with two requests for all kinds. If the answers
+//! lack the kind of an owner reference, a further request reads the resources of its API version. A
+//! kube-apiserver before 1.26 supports only this further request.
 
 use super::api_client::ApiClient;
 use super::operation::ListedSubject;
@@ -26,27 +23,27 @@ use std::fmt;
 use std::str::FromStr;
 use tokio::sync::{Mutex, OnceCell};
 
-/// The value of `freshness` for a version whose server does not answer the kube-apiserver. Its list
-/// of resources can be outdated or empty.
+/// The value of `freshness` in discovery for an API version whose server does not answer the
+/// kube-apiserver. The list of its resources can be outdated or empty.
 const STALE_FRESHNESS: &str = "Stale";
 
-/// The kinds of one cluster.
+/// The kinds that a cluster serves, read from discovery when they are needed.
 pub(super) struct Kinds {
     server: ApiClient,
-    /// All kinds, if the cluster has aggregated discovery.
+    /// All kinds. The inner value is None if the cluster does not support aggregated discovery.
     served: OnceCell<Option<ServedKinds>>,
-    /// The kinds of single API versions that were requested separately.
+    /// The kinds of the API versions that were requested one by one, by `apiVersion`.
     versions: Mutex<HashMap<String, Vec<ServedResource>>>,
 }
 
 /// The resources that a cluster serves.
 struct ServedKinds {
     resources: Vec<ServedResource>,
-    /// True if the list is complete.
-    whole: bool,
+    /// True if discovery was complete.
+    is_complete: bool,
 }
 
-/// A resource that is served.
+/// A resource that a cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServedResource {
     group: String,
@@ -60,18 +57,19 @@ pub(super) struct ServedResource {
     names: Vec<String>,
 }
 
-/// A kind in a filter: the typed name, and the matching kinds after discovery was read.
+/// A kind that the user has typed. [`ChosenKind::resolve`] adds the matching kinds of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChosenKind {
     text: String,
     name: KindName,
-    /// The matching kinds.
+    /// The matching kinds of the cluster. Empty if discovery was not read or has no such kind.
     resources: Vec<ServedResource>,
     /// True if discovery was complete.
-    certain: bool,
-    /// The nearest existing name, if no kind has this name.
+    is_certain: bool,
+    /// The most similar existing name, if no kind has the typed name.
     nearest: Option<String>,
-    /// Group and kind of the kinds whose initials the name has, if discovery is not available.
+    /// Group and kind of the known kinds whose initials are the typed name, such as `vm`. They are
+    /// used if discovery is not available.
     initials_of: BTreeSet<(String, String)>,
 }
 
@@ -85,7 +83,7 @@ impl FromStr for ChosenKind {
             text: text.to_owned(),
             name,
             resources: Vec::new(),
-            certain: false,
+            is_certain: false,
             nearest: None,
             initials_of: BTreeSet::new(),
         })
@@ -99,13 +97,13 @@ impl fmt::Display for ChosenKind {
 }
 
 impl ChosenKind {
-    /// Resolves the name with discovery.
+    /// Looks up the typed name in discovery. Nothing changes if discovery is not available.
     pub(super) async fn resolve(&mut self, kinds: &Kinds) {
-        let Some(served) = kinds.told().await else {
+        let Some(served) = kinds.discovered().await else {
             return;
         };
-        self.certain = served.whole;
-        let matching = served.resources.iter().filter(|it| it.goes_by(&self.name));
+        self.is_certain = served.is_complete;
+        let matching = served.resources.iter().filter(|it| it.has_name(&self.name));
         self.resources = matching.cloned().collect();
         if self.resources.is_empty() {
             let names = served.resources.iter().flat_map(|it| &it.names);
@@ -121,12 +119,12 @@ impl ChosenKind {
 
     /// Returns true if the cluster certainly serves no kind of this name.
     pub(super) fn is_unknown(&self) -> bool {
-        self.certain && self.resources.is_empty()
+        self.is_certain && self.resources.is_empty()
     }
 
-    /// Returns the error for a name that no kind has. `others` are known names that may be missing
-    /// in discovery.
-    pub(super) fn unknown<'a>(&'a self, others: impl Iterator<Item = &'a str>) -> String {
+    /// Returns the error message for a name that no kind has. The message suggests the most similar
+    /// name from discovery or from `others`.
+    pub(super) fn unknown_message<'a>(&'a self, others: impl Iterator<Item = &'a str>) -> String {
         let names = others.chain(self.nearest.as_deref());
         let what = format!("the cluster has no resource {:?}", self.text);
         match nearest(self.name.name(), names) {
@@ -135,8 +133,8 @@ impl ChosenKind {
         }
     }
 
-    /// Returns true if a resource is of this kind. If discovery is not available, the names are
-    /// compared.
+    /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If
+    /// discovery has no matching kind, the names are compared instead.
     pub(super) fn is_of(&self, kind: &str, api_version: &str) -> bool {
         if self.resources.is_empty() {
             return self.name.is_kind(kind, api_version);
@@ -147,21 +145,23 @@ impl ChosenKind {
             .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
     }
 
-    /// Returns true if the name could not be resolved.
-    pub(super) fn is_vague(&self) -> bool {
-        self.resources.is_empty() && !self.certain
+    /// Returns true if it is unknown which kind the user means, because discovery is incomplete or
+    /// not available.
+    pub(super) fn is_unresolved(&self) -> bool {
+        self.resources.is_empty() && !self.is_certain
     }
 
-    /// Looks in `subjects` for kinds whose initials the name has, because plurals cannot be
-    /// compared with initials.
-    pub(super) fn learn<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
+    /// Records the kinds of `subjects` whose initials are the typed name. [`Self::is_target`] needs
+    /// these kinds, because it compares plurals, and a plural does not show the initials of its
+    /// kind.
+    pub(super) fn learn_initials<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
         let name = &self.name;
         let matching = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
         let seen = matching.map(|it| (group(&it.api_version).to_owned(), it.kind.clone()));
         self.initials_of.extend(seen);
     }
 
-    /// Returns true if a rule set with this target detects operations on this kind.
+    /// Returns true if the resource `target`, which a rule set watches, is of the chosen kind.
     pub(super) fn is_target(&self, target: &Gvr) -> bool {
         if self.resources.is_empty() {
             let mut seen = self.initials_of.iter();
@@ -177,7 +177,7 @@ impl ChosenKind {
 }
 
 impl Kinds {
-    /// Creates the kinds of `server`. Discovery is read later.
+    /// Creates an empty cache for the kinds of `server`. Discovery is read later.
     pub(super) fn new(server: ApiClient) -> Self {
         Self {
             server,
@@ -186,43 +186,47 @@ impl Kinds {
         }
     }
 
-    /// Returns the resource of this `apiVersion` and kind. None if discovery does not have it.
+    /// Returns the resource of this `apiVersion` and kind. None if discovery does not contain it.
     pub(super) async fn resource(&self, api_version: &str, kind: &str) -> Option<ServedResource> {
         let is_it = |it: &&ServedResource| {
             it.kind == kind && (&*it.group, &*it.version) == group_and_version(api_version)
         };
-        if let Some(served) = self.told().await
+        if let Some(served) = self.discovered().await
             && let Some(resource) = served.resources.iter().find(is_it)
         {
             return Some(resource.clone());
         }
         let mut versions = self.versions.lock().await;
         if !versions.contains_key(api_version) {
-            let resources = self.ask_version(api_version).await;
+            let resources = self.read_version(api_version).await;
             versions.insert(api_version.to_owned(), resources);
         }
         versions[api_version].iter().find(is_it).cloned()
     }
 
-    /// Returns the resources of one API version. Empty if discovery does not have it.
-    async fn ask_version(&self, api_version: &str) -> Vec<ServedResource> {
+    /// Reads the resources of one API version. Empty if they cannot be read.
+    async fn read_version(&self, api_version: &str) -> Vec<ServedResource> {
         let path = version_path(api_version);
         let list: Result<APIResourceList, _> = self.server.get(&path, api_version, None).await;
         let resources = list.map(|list| list.resources).unwrap_or_default();
         let resources = resources.into_iter();
         resources
-            // The other entries are subresources.
+            // A name with a slash belongs to a subresource.
             .filter(|it| !it.name.contains('/'))
             .map(|it| ServedResource::of_version(api_version, it))
             .collect()
     }
 
-    /// Returns all kinds, the core group first. None if discovery is not available.
-    async fn told(&self) -> Option<&ServedKinds> {
-        self.served.get_or_init(|| self.ask()).await.as_ref()
+    /// Returns all kinds, those of the core group first. None if discovery is not available.
+    /// Discovery is read only once.
+    async fn discovered(&self) -> Option<&ServedKinds> {
+        self.served
+            .get_or_init(|| self.read_discovery())
+            .await
+            .as_ref()
     }
 
-    async fn ask(&self) -> Option<ServedKinds> {
+    async fn read_discovery(&self) -> Option<ServedKinds> {
         let client = &self.server.client;
         let core = self
             .server
@@ -230,13 +234,16 @@ impl Kinds {
         let groups = self.server.within(client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
         let groups = groups.ok()?.ok()?;
-        // A demo with a folder serves no core group.
+        // The demo server serves no core group if it reads its objects from a folder.
         let core = core.ok().and_then(Result::ok);
-        let whole = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
-        let mut resources = core.map(all).unwrap_or_default();
-        resources.extend(all(groups));
-        // A server before 1.26 answers in another form, which has no items.
-        (!resources.is_empty()).then_some(ServedKinds { resources, whole })
+        let is_complete = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
+        let mut resources = core.map(resources_in).unwrap_or_default();
+        resources.extend(resources_in(groups));
+        // The answer of a kube-apiserver before 1.26 has another form, which contains no items.
+        (!resources.is_empty()).then_some(ServedKinds {
+            resources,
+            is_complete,
+        })
     }
 }
 
@@ -263,7 +270,7 @@ impl ServedResource {
         }
     }
 
-    fn goes_by(&self, name: &KindName) -> bool {
+    fn has_name(&self, name: &KindName) -> bool {
         let named = self.names.iter().any(|own| own == name.name());
         named && name.allows(&self.group, &self.version)
     }
@@ -294,24 +301,27 @@ impl fmt::Display for ServedResource {
     }
 }
 
-/// Returns true if a list has items, and all of them are current.
+/// Returns true if a discovery document has groups, and no version in it is stale.
 fn is_fresh(list: &APIGroupDiscoveryList) -> bool {
     let mut versions = list.items.iter().flat_map(|group| &group.versions);
     !list.items.is_empty() && versions.all(|it| it.freshness.as_deref() != Some(STALE_FRESHNESS))
 }
 
-fn all(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
+fn resources_in(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
     let mut kinds = Vec::new();
     for group in list.items {
         let name = group.metadata.and_then(|it| it.name).unwrap_or_default();
         for version in group.versions {
-            kinds.extend(of_version(&name, version));
+            kinds.extend(resources_of_version(&name, version));
         }
     }
     kinds
 }
 
-fn of_version(group: &str, version: APIVersionDiscovery) -> impl Iterator<Item = ServedResource> {
+fn resources_of_version(
+    group: &str,
+    version: APIVersionDiscovery,
+) -> impl Iterator<Item = ServedResource> {
     let name = version.version.unwrap_or_default();
     version.resources.into_iter().filter_map(move |resource| {
         let kind = resource.response_kind?.kind?;

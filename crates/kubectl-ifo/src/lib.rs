@@ -1,8 +1,9 @@
-//! The commands of the kubectl plugin.
+//! The command line of the kubectl plugin: parses the arguments, runs the command, and returns the
+//! exit code.
 //!
-//! Input: arguments. Output: printed text, and an exit code. The tools for rule authors (`rules`)
-//! need no server, and only `rules check --cluster` needs a cluster. The other commands ask the
-//! server of the current kubeconfig.
+//! Most commands send requests to the cluster of the current kubeconfig context. The tools for
+//! authors of rule sets (`kubectl ifo rules`) read files instead. Of these tools, only
+//! `check --cluster` sends requests. A command that lists operations has these steps:
 //!
 //! ```text
 //! connect ─▶ server ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
@@ -22,6 +23,7 @@ mod filter_check;
 mod kinds;
 mod list;
 mod lookup;
+mod offline;
 mod operation;
 mod output;
 mod ownership;
@@ -37,6 +39,7 @@ mod sort;
 mod source;
 mod suggestion;
 mod summary;
+mod support_bundle;
 mod target;
 mod top;
 mod tree;
@@ -51,11 +54,11 @@ use problem::Problem;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The default command.
+/// The command that runs if the arguments name no command.
 const DEFAULT_COMMAND: &str = "list";
 
-/// The exit code if the reader of standard output has closed the pipe: 128 + SIGPIPE. Rust ignores
-/// the signal itself.
+/// The exit code after the reader of standard output has closed the pipe: 128 + SIGPIPE. Rust
+/// programs ignore this signal, so the plugin returns the code itself.
 const PIPE_CLOSED: u8 = 128 + 13;
 
 /// Shows which operations are in flight in a cluster.
@@ -100,6 +103,17 @@ Examples:
   kubectl ifo rules test my-rules.yaml --objects machines.yaml")]
     #[command(subcommand)]
     Rules(rules::RulesCommand),
+    /// Collects in one archive what is needed to find the cause of a problem
+    ///
+    /// Names and messages are hidden, unless --include-text is given: a name becomes a pseudonym,
+    /// and of a message only the length is kept. Secrets are never read. A part that you may not
+    /// read is recorded as missing.
+    ///
+    /// Limits: 30 s for each request (see --request-timeout) and 3 minutes in total, 20,000
+    /// operations, 1,000 objects and 32 MiB of any other list, 10 Pods, the last hour and 1 MiB of
+    /// each log, 8 MiB of metrics for each Pod, and 1,000 checked rights. The index bundle.json
+    /// records each limit that was reached.
+    SupportBundle(support_bundle::SupportBundleArgs),
     /// Prints the versions of the plugin and of the server
     Version(version::VersionArgs),
     /// Prints a completion script for a shell
@@ -112,8 +126,8 @@ Examples:
     Man(completion::ManArgs),
 }
 
-/// Returns the commands with their flags. Without a command, the flags of `list` apply. If a flag
-/// is repeated, its last value counts, as in kubectl.
+/// Returns the definition of all commands and flags. If the arguments name no command, the flags of
+/// `list` are accepted. If a flag is repeated, its last value applies, as in kubectl.
 fn definitions() -> clap::Command {
     let commands = PluginCli::command();
     let default = commands.find_subcommand(DEFAULT_COMMAND);
@@ -129,33 +143,36 @@ fn definitions() -> clap::Command {
         .args_override_self(true)
 }
 
-/// Runs the command line of the process and returns the exit code.
+/// Parses the arguments of the process, runs the command, and returns the exit code.
 ///
-/// It is 0 for success, 1 for a failure, 2 for invalid arguments, and 141 if the reader has closed
-/// standard output. `wait` has further exit codes.
+/// The exit code is 0 for success, 1 for a failure, 2 for invalid arguments, and 141 if the reader
+/// of standard output has closed the pipe. `wait` has further exit codes.
 pub fn run() -> ExitCode {
-    let cli = parsed(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
+    let cli = parse(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
     match cli.command {
-        PluginCommand::Rules(command) => ended(rules::run(&command).map(|well| {
-            if well {
+        PluginCommand::Rules(command) => exit_code(rules::run(&command).map(|has_no_errors| {
+            if has_no_errors {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             }
         })),
-        PluginCommand::Completion(args) => ended(completion::run(&args, &definitions())),
-        PluginCommand::Complete(words) => ended(completion::next(&words, &definitions())),
+        PluginCommand::Completion(args) => exit_code(completion::run(&args, &definitions())),
+        PluginCommand::Complete(words) => {
+            exit_code(completion::print_candidates(&words, &definitions()))
+        }
         PluginCommand::Man(args) => completion::man(&args, definitions()),
-        command => asked(command),
+        command => run_with_runtime(command),
     }
 }
 
 /// Parses a command line.
-fn parsed(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
+fn parse(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     let arguments = with_command(arguments);
     let parsed = with_switches(definitions()).try_get_matches_from(&arguments);
     match parsed {
-        // The help shows `--watch`, not `--watch[=<WATCH>]`.
+        // The help is rendered without `with_switches`, so that it shows `--watch` instead of
+        // `--watch[=<WATCH>]`.
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
             match definitions().try_get_matches_from(&arguments) {
                 Err(help) if help.kind() == ErrorKind::DisplayHelp => Err(help),
@@ -167,7 +184,7 @@ fn parsed(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
 }
 
 /// Runs a command that connects to a cluster.
-fn asked(command: PluginCommand) -> ExitCode {
+fn run_with_runtime(command: PluginCommand) -> ExitCode {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -185,6 +202,7 @@ fn asked(command: PluginCommand) -> ExitCode {
             PluginCommand::Tree(args) => tree::run(&args).await,
             PluginCommand::Describe(args) => describe::run(&args).await,
             PluginCommand::Wait(args) => wait::run(&args).await,
+            PluginCommand::SupportBundle(args) => support_bundle::run(&args).await,
             PluginCommand::Version(args) => version::run(&args).await,
             PluginCommand::Rules(_)
             | PluginCommand::Completion(_)
@@ -192,29 +210,31 @@ fn asked(command: PluginCommand) -> ExitCode {
             | PluginCommand::Man(_) => Ok(ExitCode::SUCCESS),
         }
     });
-    // A running DNS lookup must not delay the end.
+    // A DNS lookup that still runs must not delay the end of the command.
     runtime.shutdown_background();
     match result {
-        // The exit code of `wait` reports the result.
+        // `wait` prints to standard output only after it has reached its goal. A closed pipe does
+        // not change this result.
         Err(Problem::Closed) if is_wait => ExitCode::SUCCESS,
-        // `wait` uses 1 for a timeout.
+        // The exit code 1 of `wait` means a timeout, so errors have the exit code 2.
         Err(problem) if is_wait => {
             complain("error", problem);
             ExitCode::from(2)
         }
-        result => ended(result),
+        result => exit_code(result),
     }
 }
 
-/// Creates the runtime for requests. One thread is enough for one user, and starts faster.
+/// Creates the tokio runtime for requests. A runtime with a single thread starts faster, and one
+/// thread is enough.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// Returns the exit code of a command, after printing its error.
-fn ended(result: Result<ExitCode, Problem>) -> ExitCode {
+/// Prints the error of a command, if there is one, and returns the exit code.
+fn exit_code(result: Result<ExitCode, Problem>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Problem::Closed) => ExitCode::from(PIPE_CLOSED),
@@ -241,7 +261,7 @@ mod tests {
     fn the_last_of_repeated_flags_wins_and_list_flags_accumulate() {
         let list = |line: &str| {
             let arguments = line.split(' ').map(OsString::from).collect();
-            let cli = parsed(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let cli = parse(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
             match cli.command {
                 PluginCommand::List(args) => format!("{args:?}"),
                 command => panic!("{command:?}"),
@@ -263,24 +283,27 @@ mod tests {
         assert_eq!(list("ifo --no-color=false --color"), list("ifo --color"));
         assert_eq!(list("ifo -c a -c b"), list("ifo -c a,b"));
         assert_ne!(list("ifo -c a -c b"), list("ifo -c b"));
-        let secure = list("ifo --insecure-skip-tls-verify=true");
+        let insecure = list("ifo --insecure-skip-tls-verify=true");
         assert!(
-            secure.contains("insecure_skip_tls_verify: true"),
-            "{secure}"
+            insecure.contains("insecure_skip_tls_verify: true"),
+            "{insecure}"
         );
     }
 
     #[test]
     fn every_command_has_an_example() {
-        fn without(command: &clap::Command) -> Vec<String> {
+        fn commands_without_example(command: &clap::Command) -> Vec<String> {
             let help = command.clone().render_long_help().to_string();
-            let mut names: Vec<String> = command.get_subcommands().flat_map(without).collect();
+            let mut names: Vec<String> = command
+                .get_subcommands()
+                .flat_map(commands_without_example)
+                .collect();
             if !command.is_hide_set() && !help.contains("Examples:") {
                 names.push(command.get_name().to_owned());
             }
             names
         }
-        assert_eq!(without(&definitions()), [""; 0]);
+        assert_eq!(commands_without_example(&definitions()), [""; 0]);
     }
 
     #[test]
@@ -294,7 +317,7 @@ mod tests {
     fn a_boolean_flag_accepts_only_boolean_values() {
         for line in ["ifo -w=perhaps", "ifo --watch=", "ifo -- -w=false"] {
             let arguments = line.split(' ').map(OsString::from).collect();
-            assert!(parsed(arguments).is_err(), "{line}");
+            assert!(parse(arguments).is_err(), "{line}");
         }
     }
 

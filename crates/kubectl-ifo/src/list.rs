@@ -1,13 +1,14 @@
-//! `kubectl ifo list` and `get`: print operations once, or as they change.
+//! `kubectl ifo list` and `get`: print operations once, or with `--watch` each time they change.
 
 use super::colors::{Colors, Paint};
-use super::columns::{Table, screen};
+use super::columns::{Table, terminal_width};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
+use super::offline;
 use super::operation::{ListedOperation, operation_name_in};
-use super::output::{Format, OutputShape, TextStyle, complain, print, print_error_line, text_of};
+use super::output::{Format, OutputShape, TextStyle, complain, encode, print, print_error_line};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::source::{OperationChange, OperationSource, Served};
@@ -38,7 +39,7 @@ pub(super) struct ListArgs {
 
 /// The arguments of `get`.
 #[derive(Debug, Clone, clap::Args)]
-// Operations that are named are shown in any phase.
+// `get` shows operations in any phase, so the flag has no effect.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 Examples:
@@ -64,15 +65,22 @@ pub(super) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// Returns the filters and the output format, which can be a value of `-o`.
+    /// Returns the filters and the output format. The format is a value of `-O`, or of `-o` as in
+    /// kubectl.
     pub(super) fn chosen(&self) -> Result<(Filters, OutputShape), Problem> {
         let mut filters = self.filters.with_namespace(self.connect.namespace());
-        let asked = filters.take_format()?;
-        Ok((filters, self.output.shape.or(asked).unwrap_or_default()))
+        let from_filters = filters.take_format()?;
+        if self.output.watch && self.connect.reads_files() {
+            return Err(offline::no_changes("--watch"));
+        }
+        Ok((
+            filters,
+            self.output.shape.or(from_filters).unwrap_or_default(),
+        ))
     }
 }
 
-/// The flags about the output.
+/// The flags that determine the form of the output.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
@@ -85,7 +93,7 @@ pub(super) struct OutputArgs {
         ignore_case = true
     )]
     pub(super) shape: Option<OutputShape>,
-    /// Print changes until interrupted; json and yaml print a document for each
+    /// Print changes until interrupted; json and yaml print a document for each change
     #[arg(short, long)]
     pub(super) watch: bool,
     /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress
@@ -115,8 +123,8 @@ async fn show(
     let output = &common.output;
     let sort = output.sort_by.clone().unwrap_or_default();
     let keep_raw = shape.data().is_some() || sort.needs_raw();
-    let nothing = filters.nothing();
     let server = common.connect.open().await?;
+    let nothing = filters.nothing(&server);
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {
@@ -126,11 +134,11 @@ async fn show(
         .iter()
         .map(|it| operation_name_in(it).unwrap_or(it))
         .collect();
-    let named =
+    let is_named =
         |operation: &ListedOperation| names.is_empty() || names.contains(&operation.name.as_str());
-    operations.retain(named);
-    let is_there = |name: &&str| operations.iter().any(|it| it.name == **name);
-    let missing: Vec<&str> = names.iter().copied().filter(|it| !is_there(it)).collect();
+    operations.retain(is_named);
+    let is_listed = |name: &&str| operations.iter().any(|it| it.name == **name);
+    let missing: Vec<&str> = names.iter().copied().filter(|it| !is_listed(it)).collect();
     if missing.len() == names.len()
         && let Some(first) = missing.first()
     {
@@ -144,16 +152,17 @@ async fn show(
         shape,
         served: source.served,
         paint: output.colors.paint(),
-        screen: screen(),
+        screen: terminal_width(),
     };
     if !output.watch {
         print(&view.all(&operations, clock::now(), names.len() == 1)?)?;
         if operations.is_empty() && shape.is_table() {
             print_error_line(nothing);
         }
-        tell_incomplete(&source);
+        print_incomplete(&source);
     }
-    // The error follows the found operations, as in kubectl.
+    // As in kubectl, errors about missing operations are printed after the operations that were
+    // found.
     if let [first, others @ ..] = missing.as_slice() {
         for name in others {
             complain("error", not_found(&source, &filters, name).await);
@@ -163,56 +172,57 @@ async fn show(
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    watch(&view, &source, operations, &named).await
+    watch(&view, &source, operations, &is_named).await
 }
 
-/// Prints each change of the `named` operations: a row of the table, or a document.
+/// Prints each change of the operations for which `is_named` returns true, as a row of the table or
+/// as a document.
 async fn watch(
     view: &ListView,
     source: &OperationSource,
     operations: Vec<ListedOperation>,
-    named: &dyn Fn(&ListedOperation) -> bool,
+    is_named: &dyn Fn(&ListedOperation) -> bool,
 ) -> Result<ExitCode, Problem> {
-    let mut table = Table::open(&operations, clock::now(), view.style());
+    let mut table = Table::growing(&operations, clock::now(), view.style());
     if view.shape.is_table() {
         print(&table.header())?;
     }
     for operation in &operations {
         print(&view.one(&mut table, operation, clock::now())?)?;
     }
-    tell_incomplete(source);
-    let mut lost = false;
+    print_incomplete(source);
+    let mut is_interrupted = false;
     let mut follower = source.follow(Some(operations))?;
     loop {
-        let news = match follower.next().await? {
+        let changed = match follower.next().await? {
             OperationChange::Applied(operation) => *operation,
-            // The end of the operation was not observed.
+            // The operation was deleted while it was active, so its completion was not observed.
             OperationChange::Deleted {
                 operation,
                 was_active: true,
             } => ended(*operation),
             OperationChange::Deleted { .. } => continue,
             OperationChange::Synced => {
-                if std::mem::take(&mut lost) {
+                if std::mem::take(&mut is_interrupted) {
                     complain("note", "up to date again");
                 }
                 continue;
             }
             OperationChange::Lost(problem) => {
-                if !std::mem::replace(&mut lost, true) {
+                if !std::mem::replace(&mut is_interrupted, true) {
                     complain("note", format!("not up to date: {problem}"));
                 }
                 continue;
             }
         };
-        if named(&news) {
-            print(&view.one(&mut table, &news, clock::now())?)?;
+        if is_named(&changed) {
+            print(&view.one(&mut table, &changed, clock::now())?)?;
         }
     }
 }
 
-/// Returns the last known state of a deleted operation with the state `Ended`, because its outcome
-/// is unknown.
+/// Returns a deleted operation in its last known state, but completed and with the state `Ended`.
+/// The outcome of such an operation is unknown.
 fn ended(mut operation: ListedOperation) -> ListedOperation {
     if operation.active {
         operation.active = false;
@@ -230,21 +240,23 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
     to_raw_value(&object).ok()
 }
 
-/// Prints one line at the end if operations may be missing.
-pub(super) fn tell_incomplete(source: &OperationSource) {
+/// Prints a line to standard error if operations may be missing from the list.
+pub(super) fn print_incomplete(source: &OperationSource) {
     if let Some(incomplete) = source.incomplete() {
         print_error_line(&incomplete_line(&incomplete));
     }
 }
 
-/// Formats one line about rule sets that do not work.
+/// Formats the reason why operations may be missing, in one line.
 pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
     match incomplete {
         Incomplete::NoRuleSets => {
             let what = "no OperationRuleSet is installed, so no operation can be detected; to install all shipped ones";
             format!("note: {what}: kubectl apply -k {HOME}/rules")
         }
-        Incomplete::NotRead | Incomplete::NotCurrent => format!("note: {incomplete}"),
+        Incomplete::NotRead | Incomplete::NotCurrent | Incomplete::NotRecorded => {
+            format!("note: {incomplete}")
+        }
         Incomplete::NotWorking(sets) => {
             let hint = if sets.named.is_empty() {
                 ""
@@ -256,7 +268,7 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
     }
 }
 
-/// Returns the message for a name that no matching operation has.
+/// Returns the error for an argument of `get` that names no listed operation.
 async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> Problem {
     let all = source.unfiltered().list().await.unwrap_or_default();
     if let Some(found) = all.iter().find(|it| it.name == name) {
@@ -265,7 +277,7 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
             found.place_name()
         ));
     }
-    // If a filter cannot match anything, that is the better explanation.
+    // If a filter value does not exist, that error explains the empty result better.
     match filter_check::check(filters, source, &all).await {
         Err(problem) => problem,
         Ok(_) => Problem::NotFound(format!(
@@ -282,7 +294,7 @@ struct ListView {
     screen: Option<usize>,
 }
 
-/// A list in the form of kubectl.
+/// A list of objects, in the form in which kubectl prints it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a> {
@@ -298,8 +310,8 @@ struct PrintedListMeta {
     resource_version: &'static str,
 }
 
-/// An object that is formatted when it is printed. A list of parsed objects would need several
-/// times the memory of their text.
+/// An object that is parsed only when it is printed. A list of parsed objects would need several
+/// times the memory of the JSON texts.
 struct FormattedObject<'a>(&'a RawValue);
 
 impl Serialize for FormattedObject<'_> {
@@ -318,8 +330,8 @@ impl ListView {
         }
     }
 
-    /// Prints all operations together. A single object that was requested by name is not printed as
-    /// a list.
+    /// Formats all operations. If `single` is true, JSON and YAML contain the only object itself
+    /// and not a list.
     fn all(
         &self,
         operations: &[ListedOperation],
@@ -338,7 +350,7 @@ impl ListView {
         }
     }
 
-    /// Prints one of several operations.
+    /// Formats one operation of a watch.
     fn one(
         &self,
         table: &mut Table,
@@ -350,9 +362,9 @@ impl ListView {
             (OutputShape::Name, _) => Ok(self.name(operation)),
             (OutputShape::Yaml, Some(raw)) => Ok(format!(
                 "---\n{}",
-                document(&FormattedObject(raw), self.shape)?
+                encode_document(&FormattedObject(raw), self.shape)?
             )),
-            (OutputShape::Json, Some(raw)) => document(&FormattedObject(raw), self.shape),
+            (OutputShape::Json, Some(raw)) => encode_document(&FormattedObject(raw), self.shape),
             (OutputShape::Json | OutputShape::Yaml, None) => Ok(String::new()),
         }
     }
@@ -362,7 +374,8 @@ impl ListView {
     }
 }
 
-/// Encodes the objects as JSON or YAML. A single object that was requested by name is not a list.
+/// Encodes the objects as JSON or YAML. If `single` is true and there is one object, the object is
+/// not put into a list.
 pub(super) fn objects(
     operations: &[ListedOperation],
     shape: OutputShape,
@@ -371,8 +384,8 @@ pub(super) fn objects(
     let raw = operations.iter().filter_map(|it| it.raw.as_deref());
     let items: Vec<FormattedObject<'_>> = raw.map(FormattedObject).collect();
     match items.as_slice() {
-        [item] if single => document(item, shape),
-        _ => document(
+        [item] if single => encode_document(item, shape),
+        _ => encode_document(
             &List {
                 api_version: "v1",
                 items,
@@ -386,9 +399,9 @@ pub(super) fn objects(
     }
 }
 
-fn document(value: &impl Serialize, shape: OutputShape) -> Result<String, Problem> {
+fn encode_document(value: &impl Serialize, shape: OutputShape) -> Result<String, Problem> {
     let format = shape.data().unwrap_or(Format::Json);
-    text_of(value, format)
+    encode(value, format)
 }
 
 #[cfg(test)]
@@ -409,7 +422,7 @@ mod tests {
 
     fn printed(shape: OutputShape, screen: Option<usize>, color: bool) -> String {
         let text = view(shape, screen, color).all(&mixed(), now(), false);
-        text.expect("they can be printed")
+        text.expect("the sample operations can be encoded")
     }
 
     #[test]
@@ -436,7 +449,7 @@ mod tests {
         }
     }
 
-    /// Operations with long kinds and names, as clusters have them.
+    /// Returns operations with long kinds and names.
     fn long() -> Vec<ListedOperation> {
         let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
         let blocked = json!({"status": {"progress": 45, "state": "Blocked", "message": "no node"}});
@@ -465,7 +478,7 @@ mod tests {
         let text = |operations: &[ListedOperation], width| {
             view(OutputShape::Table, Some(width), false)
                 .all(operations, now(), false)
-                .expect("they can be printed")
+                .expect("the sample operations can be encoded")
         };
         for width in [80, 90, 100] {
             let all = text(&long(), width);
@@ -474,7 +487,7 @@ mod tests {
                 assert!(all.contains(part), "{width}: {part}\n{all}");
             }
         }
-        // All texts are short, so the table fits.
+        // The texts of this operation are short, so nothing is cut.
         let few = text(&long()[1..2], 80);
         assert!(few.contains("disk-0") && few.contains("10m"), "{few}");
         for width in [20, 30, 40, 60] {
@@ -496,7 +509,7 @@ mod tests {
             .collect();
         let text = view(OutputShape::Table, Some(100), false)
             .all(&operations, now(), false)
-            .expect("they can be printed");
+            .expect("the sample operations can be encoded");
         let columns: Vec<Option<usize>> = text
             .lines()
             .map(|line| {
@@ -512,7 +525,8 @@ mod tests {
     fn a_single_object_is_not_printed_as_a_list() {
         let one = &mixed()[..1];
         let text = view(OutputShape::Json, None, false).all(one, now(), true);
-        let value: Value = serde_json::from_str(&text.expect("an object")).expect("JSON");
+        let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
+            .expect("the output is JSON");
         assert_eq!(value["kind"], "InFlightOperation");
     }
 
@@ -523,16 +537,19 @@ mod tests {
             Ok(String::new())
         );
         let text = view(OutputShape::Json, None, false).all(&[], now(), false);
-        let value: Value = serde_json::from_str(&text.expect("a list")).expect("JSON");
+        let value: Value = serde_json::from_str(&text.expect("an empty list can be encoded"))
+            .expect("the output is JSON");
         assert_eq!(value["items"], json!([]));
     }
 
     #[test]
     fn later_rows_keep_the_column_widths() {
         let view = view(OutputShape::Table, None, false);
-        let mut table = Table::open(&mixed(), now(), view.style());
+        let mut table = Table::growing(&mixed(), now(), view.style());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
-        let row = view.one(&mut table, &late, now()).expect("a row");
+        let row = view
+            .one(&mut table, &late, now())
+            .expect("a table row needs no encoding");
         let header = table.header();
         assert_eq!(
             row.find("Migrating"),
@@ -545,7 +562,8 @@ mod tests {
     fn a_deleted_operation_is_printed_as_completed() {
         let end = ended(mixed().remove(1));
         assert!(!end.active);
-        let raw: Value = serde_json::from_str(end.raw.expect("it was kept").get()).expect("JSON");
+        let raw: Value = serde_json::from_str(end.raw.expect("the samples keep their JSON").get())
+            .expect("the output is JSON");
         assert_eq!(raw["status"]["phase"], "Completed");
         assert_eq!(raw["status"]["state"], "Ended");
     }

@@ -1,8 +1,8 @@
-//! Looks up owners that have no operation. An operation names only the direct owners of its
-//! subject. Their own owners are in the owner objects.
+//! Reads the owners of the objects that operations are about.
 //!
-//! Input: operations. Output: the owners that the user may read. An owner that cannot be read stays
-//! unknown, and is requested once.
+//! An operation contains only the direct owners of its object. The next owners are in the metadata
+//! of these owners, so the lookup needs a request for each owner. An owner that cannot be read
+//! stays unknown and is not requested again.
 
 use super::api_client::ApiClient;
 use super::kinds::Kinds;
@@ -13,43 +13,46 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
-/// Largest number of levels above an owner. Real chains are shorter. Each level waits for the level
-/// below it.
+/// Largest number of levels of owners that are looked up. Real chains of owners are shorter. Each
+/// level is requested after the level below it.
 const MAX_LEVELS: usize = 8;
 
-/// Number of concurrent requests.
+/// Largest number of concurrent requests.
 const CONCURRENCY: usize = 16;
 
-/// The results so far.
+/// The owners that were looked up so far.
 pub(super) struct Lookup {
     server: ApiClient,
     kinds: Kinds,
     /// Largest number of owners that are requested.
-    most: usize,
-    asked: HashSet<String>,
+    limit: usize,
+    /// The UIDs of the owners that were requested.
+    requested: HashSet<String>,
     /// The owners that were found.
     pub(super) known: Vec<ListedSubject>,
 }
 
 impl Lookup {
-    /// Creates a lookup of at most `most` owners. `kinds` belongs to the same server.
-    pub(super) fn new(server: ApiClient, kinds: Kinds, most: usize) -> Self {
+    /// Creates a lookup that requests at most `limit` owners. `kinds` are the kinds of the same
+    /// cluster.
+    pub(super) fn new(server: ApiClient, kinds: Kinds, limit: usize) -> Self {
         Self {
             server,
             kinds,
-            most,
-            asked: HashSet::new(),
+            limit,
+            requested: HashSet::new(),
             known: Vec::new(),
         }
     }
 
-    /// Looks up the direct and indirect owners of the subjects of `operations`. Returns the number
-    /// of owners that were not requested because there are too many.
+    /// Looks up the direct and indirect owners of the objects that `operations` are about. Returns
+    /// the number of owners that were not requested because of the limit.
     pub(super) async fn owners(&mut self, operations: &[ListedOperation]) -> usize {
         self.owners_of(operations, &|_| true).await
     }
 
-    /// Does the same for the `operations` for which `is_included` is true.
+    /// Looks up owners like [`Self::owners`], but only for the operations for which `is_included`
+    /// returns true.
     pub(super) async fn owners_of(
         &mut self,
         operations: &[ListedOperation],
@@ -58,11 +61,11 @@ impl Lookup {
         for _ in 0..MAX_LEVELS {
             let ownership = Ownership::of(operations, &self.known);
             let mut missing: Vec<ResourceIdentity<'_>> = ownership
-                .strangers(is_included)
+                .owners_to_look_up(is_included)
                 .into_iter()
-                .filter(|who| who.uid.is_some_and(|uid| !self.asked.contains(uid)))
+                .filter(|who| who.uid.is_some_and(|uid| !self.requested.contains(uid)))
                 .collect();
-            let room = self.most.saturating_sub(self.asked.len());
+            let room = self.limit.saturating_sub(self.requested.len());
             let left_out = missing.len().saturating_sub(room);
             missing.truncate(room);
             if missing.is_empty() {
@@ -70,7 +73,7 @@ impl Lookup {
             }
             let mut requests = Vec::new();
             for who in missing {
-                self.asked.extend(who.uid.map(str::to_owned));
+                self.requested.extend(who.uid.map(str::to_owned));
                 if let Some(resource) = self.kinds.resource(who.api_version, who.kind).await {
                     requests.push((who, resource));
                 }
@@ -93,7 +96,8 @@ impl Lookup {
     }
 }
 
-/// Returns the owner from the object of its name, if the UID is the same.
+/// Converts the object that has the name of the owner. None if its UID differs, because then
+/// another object has the name.
 fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
     (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),

@@ -1,4 +1,4 @@
-//! `kubectl-ifo`: the kubectl plugin.
+//! The program `kubectl-ifo`, which kubectl runs for `kubectl ifo`.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
-//! An operation, as all commands of the plugin use it.
+//! The form in which all commands of the plugin handle an operation.
 //!
-//! Input: an object of the live API, a custom resource of persistence mode, or a custom resource of
-//! the older Go operator. The commands `rules replay` and `rules test` create operations
-//! themselves. A field that an object does not have is empty, so an unexpected object causes no
-//! error.
+//! An operation is decoded from an object of the live API, or from a custom resource that
+//! persistence mode or the older Go operator has written. `rules replay` and `rules test` take
+//! operations from the engine instead. A field that is missing in the object is left empty, so an
+//! unexpected object causes no error.
 
 mod data;
 
@@ -17,10 +17,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Prefix of the correlation labels (see `docs/rules.md`).
+/// Prefix of the correlation labels, with which rule sets connect related operations (see
+/// `docs/rules.md`).
 const CORRELATION: &str = "ifo.kubevirt.io/correlation-";
 
-/// The identity of an operation: namespace and name of its object.
+/// The identity of an operation: namespace and name of its InFlightOperation.
 pub(super) type OperationKey = (Option<String>, String);
 
 /// One operation.
@@ -30,47 +31,49 @@ pub(super) type OperationKey = (Option<String>, String);
 )]
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedOperation {
-    /// Namespace of the object. None for a custom resource.
+    /// Namespace of the InFlightOperation. None for a custom resource.
     pub(super) namespace: Option<String>,
-    /// Name of the object.
+    /// Name of the InFlightOperation.
     pub(super) name: String,
-    /// resourceVersion of the object.
+    /// resourceVersion of the InFlightOperation.
     pub(super) version: String,
-    /// Labels of the object.
+    /// Labels of the InFlightOperation.
     pub(super) labels: BTreeMap<String, String>,
     /// Name of the operation, such as `Migrating`.
     pub(super) operation: String,
-    /// Item, which distinguishes operations of the same name on one subject.
+    /// Item of the rule, such as a disk. It distinguishes operations with the same name on one
+    /// object.
     pub(super) item: Option<String>,
-    /// Component that the rule set belongs to.
+    /// Component to which the rule set belongs.
     pub(super) component: String,
-    /// Rule set that detected the operation first.
+    /// Name of the rule set that detected the operation first.
     pub(super) rule_set: String,
-    /// The subject.
+    /// The subject: the object that the operation is about.
     pub(super) subject: ListedSubject,
     /// True if the operation is in flight.
     pub(super) active: bool,
-    /// State as in the object: `Progressing`, `Failed`, …
+    /// State, as the API names it: `Progressing`, `Failed`, …
     pub(super) state: String,
-    /// CamelCase reason.
+    /// Reason of the state, in CamelCase.
     pub(super) reason: String,
-    /// Message for people.
+    /// Message about the state.
     pub(super) message: String,
     /// Progress in percent.
     pub(super) progress: Option<u8>,
     /// Start time.
     pub(super) started: Option<Timestamp>,
-    /// Source of the start time as in the object: `Expression`, `Detected`, …
+    /// Source of the start time, as the API names it: `Expression`, `Detected`, …
     pub(super) start_time_source: String,
-    /// End time.
+    /// Completion time.
     pub(super) completed: Option<Timestamp>,
-    /// Its conditions.
+    /// Conditions of the operation.
     pub(super) conditions: Vec<ConditionView>,
-    /// The object as the server sent it, if the command asked for it.
+    /// JSON of the InFlightOperation as the server sent it. None if the command does not need the
+    /// JSON.
     pub(super) raw: Option<Box<RawValue>>,
 }
 
-/// The subject of an operation.
+/// The subject of an operation: the object that the operation is about.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListedSubject {
@@ -84,7 +87,7 @@ pub(super) struct ListedSubject {
     pub(super) name: String,
     /// UID.
     pub(super) uid: Option<String>,
-    /// Its owners. No command prints them.
+    /// Owner references of the object. JSON and YAML output does not contain them.
     #[serde(skip_serializing)]
     pub(super) owner_references: Vec<OwnerReference>,
 }
@@ -98,9 +101,9 @@ pub(super) struct ConditionView {
     pub(super) kind: String,
     /// Status: `True`, `False` or `Unknown`.
     pub(super) status: String,
-    /// CamelCase reason.
+    /// Reason of the status, in CamelCase.
     pub(super) reason: String,
-    /// Message for people.
+    /// Message about the status.
     pub(super) message: String,
     /// Time of the last change of the status.
     pub(super) last_transition_time: Option<Timestamp>,
@@ -139,10 +142,11 @@ struct OperationStatus {
 }
 
 impl ListedOperation {
-    /// Decodes one object. With `keep`, the object is kept as well.
-    pub(super) fn read(json: &str, keep: bool) -> Result<Self, serde_json::Error> {
+    /// Decodes the JSON of an InFlightOperation. If `keep_raw` is true, the JSON is also kept in
+    /// `raw`.
+    pub(super) fn read(json: &str, keep_raw: bool) -> Result<Self, serde_json::Error> {
         let object: OperationObject = serde_json::from_str(json)?;
-        let raw = keep.then(|| RawValue::from_string(json.to_owned()));
+        let raw = keep_raw.then(|| RawValue::from_string(json.to_owned()));
         let OperationObject {
             metadata,
             spec,
@@ -180,7 +184,7 @@ impl ListedOperation {
         })
     }
 
-    /// Formats `Kind/name`, with the item if there is one.
+    /// Formats the subject as `Kind/name`, or as `Kind/name/item` if the operation has an item.
     pub(super) fn subject_name(&self) -> String {
         let ListedSubject { kind, name, .. } = &self.subject;
         match &self.item {
@@ -189,20 +193,20 @@ impl ListedOperation {
         }
     }
 
-    /// Formats the subject for narrow screens. A kind of several words is replaced by its initials:
+    /// Formats the subject for narrow terminals. The initials replace a kind of several words:
     /// `VMI/web` for `VirtualMachineInstance/web`.
     pub(super) fn short_subject_name(&self) -> String {
         let kind = &self.subject.kind;
         let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
         let name = self.subject_name();
-        // A single letter is not understandable.
+        // A kind of one word has only one initial, which is not understandable.
         match name.strip_prefix(kind.as_str()) {
             Some(rest) if initials.len() > 1 => format!("{initials}{rest}"),
             _ => name,
         }
     }
 
-    /// Formats kind and name with the namespace, for a sentence.
+    /// Formats the subject for a sentence: `VirtualMachine/web in shop`.
     pub(super) fn place_name(&self) -> String {
         match &self.subject.namespace {
             Some(namespace) => format!("{} in {namespace}", self.subject_name()),
@@ -210,23 +214,23 @@ impl ListedOperation {
         }
     }
 
-    /// Returns its phase as in the object.
+    /// Returns the phase, as the API names it.
     pub(super) fn phase(&self) -> &'static str {
         if self.active { "Active" } else { "Completed" }
     }
 
-    /// Returns the seconds since its start.
+    /// Returns the seconds since the start. None if the start is unknown.
     pub(super) fn age(&self, now: Timestamp) -> Option<i64> {
         Some(now.as_second() - self.started?.as_second())
     }
 
-    /// Formats its progress in percent after `before`. Empty if the progress is unknown.
+    /// Formats the progress in percent, with `before` in front. Empty if the progress is unknown.
     pub(super) fn percent(&self, before: &str) -> String {
         let percent = self.progress.map(|it| format!("{before}{it}%"));
         percent.unwrap_or_default()
     }
 
-    /// Returns the value of the label `ifo.kubevirt.io/correlation-…`.
+    /// Returns the value of the correlation label with this suffix.
     pub(super) fn correlation(&self, suffix: &str) -> Option<&str> {
         self.labels
             .iter()
@@ -244,7 +248,7 @@ impl ListedOperation {
         self.state == "Blocked"
     }
 
-    /// Returns true if it is not detected any more but its debounce period is not over.
+    /// Returns true if the operation is no longer detected, but its debounce period is not over.
     pub(super) fn is_settling(&self) -> bool {
         self.state == State::Settling.name()
     }
@@ -254,7 +258,7 @@ impl ListedOperation {
         format!("{}.{group}/{}", live::KIND.to_lowercase(), self.name)
     }
 
-    /// Returns its identity.
+    /// Returns the identity of the operation.
     pub(super) fn key(&self) -> OperationKey {
         (self.namespace.clone(), self.name.clone())
     }
@@ -273,7 +277,7 @@ impl ListedSubject {
         }
     }
 
-    /// Formats `Kind namespace/name`.
+    /// Formats `Kind namespace/name`, or `Kind name` for a cluster-scoped object.
     pub(super) fn path(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
@@ -282,9 +286,11 @@ impl ListedSubject {
     }
 }
 
-/// Returns the name of the operation in an argument. The argument is `NAME` or `RESOURCE/NAME`, as
-/// `-o name` prints it, where the resource can also be `ifo`, `ifos` or the kind. None if the
-/// argument names another resource.
+/// Returns the name of the InFlightOperation that an argument names. None if the argument names an
+/// object of another resource.
+///
+/// The argument is `NAME`, or `RESOURCE/NAME` as `-o name` prints it. `RESOURCE` can also be `ifo`,
+/// `ifos` or the kind.
 pub(super) fn operation_name_in(text: &str) -> Option<&str> {
     let Some((kind, name)) = text.split_once('/') else {
         return Some(text);

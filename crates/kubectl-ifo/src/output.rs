@@ -1,7 +1,5 @@
-//! Prints the results of all commands.
-//!
-//! Input: rows, values and problems. Output: text on standard output, and one line for each problem
-//! on standard error.
+//! Prints the results of all commands to standard output, and problems to standard error with one
+//! line for each problem. Also defines the output formats.
 
 use super::colors::Paint;
 use super::plain_text::one_line;
@@ -39,26 +37,26 @@ pub(super) enum OutputShape {
     Name,
 }
 
-/// Format of text for people.
+/// The settings for the format of tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TextStyle {
-    /// Columns of the screen. None for no limit.
+    /// Width of the terminal in columns. None for no limit.
     pub(super) screen: Option<usize>,
-    /// True for all columns in full width.
+    /// True if a table has all columns in full width.
     pub(super) wide: bool,
-    /// Colours.
+    /// Whether the text has colours.
     pub(super) paint: Paint,
 }
 
 impl TextStyle {
-    /// Returns the number of columns of a line. None for no limit.
+    /// Returns the largest width of a line in terminal columns. None for no limit.
     pub(super) fn width(self) -> Option<usize> {
         self.screen.filter(|_| !self.wide)
     }
 }
 
 impl OutputShape {
-    /// Returns the data format. None for text formats.
+    /// Returns the format if it is JSON or YAML. None for the other formats.
     pub(super) fn data(self) -> Option<Format> {
         match self {
             Self::Json => Some(Format::Json),
@@ -67,7 +65,7 @@ impl OutputShape {
         }
     }
 
-    /// Returns true for a table.
+    /// Returns true for the formats that print a table.
     pub(super) fn is_table(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
@@ -76,7 +74,7 @@ impl OutputShape {
 /// Number of blanks between two columns, as in kubectl.
 pub(super) const COLUMN_GAP: usize = 3;
 
-/// Writes to standard output.
+/// Writes `text` to standard output.
 pub(super) fn print(text: &str) -> Result<(), Problem> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -86,8 +84,8 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
     })
 }
 
-/// Encodes `value` as JSON or YAML. Tables are formatted by the caller.
-pub(super) fn text_of<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
+/// Encodes `value` as JSON or YAML. Callers format tables themselves.
+pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
     let text = match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
         Format::Json | Format::Table => serde_json::to_string_pretty(value)
@@ -99,16 +97,17 @@ pub(super) fn text_of<T: Serialize>(value: &T, format: Format) -> Result<String,
 
 /// Prints `value` as JSON or YAML.
 pub(super) fn print_value<T: Serialize>(value: &T, format: Format) -> Result<(), Problem> {
-    print(&text_of(value, format)?)
+    print(&encode(value, format)?)
 }
 
-/// Writes one line to standard error.
+/// Writes a message in one line to standard error: the level, such as `error`, and the text.
+/// Control characters in the text are replaced.
 pub(super) fn complain(level: &str, what: impl Display) {
     let text = one_line(&what.to_string());
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
 }
 
-/// Writes one line to standard error without escaping it.
+/// Writes a line to standard error as it is, with all control characters.
 pub(super) fn print_error_line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -1,16 +1,17 @@
-//! The ownership of resources.
+//! The graph of ownership among the objects that operations are about.
 //!
-//! Input: operations, and owners that were looked up. Output: one node for each resource, with its
-//! possible parents.
+//! The graph is built from operations, and from owners that were looked up in the cluster. It has a
+//! node for each object. A tree shows an object below one of its possible parents, which are in
+//! this order:
 //!
-//! The possible parents of a resource are, in this order:
+//! 1. its owners that have an operation, or that an object with an operation owns directly or
+//!    indirectly
+//! 2. the root of its correlation group (rule sets mark connected operations with the label of a
+//!    group)
+//! 3. its other owners
 //!
-//! 1. its owners that have an operation, or whose own owners have one
-//! 2. the root of its correlation group
-//! 3. its owners without an operation
-//!
-//! The owner that is the controller comes first. Owners can form a cycle, and cycles are kept, so
-//! code that walks the nodes must handle them.
+//! Among the owners, the controller comes first. Owner references can form a cycle. The graph keeps
+//! cycles, so code that walks the graph must handle them.
 
 use super::operation::{ListedOperation, ListedSubject};
 use ifo_client::kinds::group;
@@ -18,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// A resource, as operations and owner references name it.
+/// The identity of an object, as operations and owner references contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ResourceIdentity<'a> {
@@ -28,7 +29,7 @@ pub(super) struct ResourceIdentity<'a> {
     pub(super) kind: &'a str,
     /// Name.
     pub(super) name: &'a str,
-    /// Namespace. None for a cluster-scoped resource.
+    /// Namespace. None for a cluster-scoped object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namespace: Option<&'a str>,
     /// UID, if it is known.
@@ -37,7 +38,8 @@ pub(super) struct ResourceIdentity<'a> {
 }
 
 impl<'a> ResourceIdentity<'a> {
-    /// Returns the subject of an operation.
+    /// Returns the identity of the subject of an operation (the object that the operation is
+    /// about).
     pub(super) fn of(subject: &'a ListedSubject) -> Self {
         Self {
             api_version: &subject.api_version,
@@ -61,84 +63,88 @@ impl<'a> ResourceIdentity<'a> {
 /// Group, kind, namespace and name.
 type ResourceNames<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
-/// A resource and its operations.
+/// An object and its operations.
 #[derive(Debug)]
 pub(super) struct OwnershipNode<'a> {
-    /// The resource.
+    /// The identity of the object.
     pub(super) who: ResourceIdentity<'a>,
-    /// Its operations, in input order. Empty for a resource that is only known as an owner.
+    /// The operations on the object, in input order. Empty for an object that is only known as an
+    /// owner.
     pub(super) operations: Vec<&'a ListedOperation>,
-    /// The possible parents, the best first.
+    /// The indexes of the possible parents, the preferred parent first.
     pub(super) parents: Vec<usize>,
-    /// True if its own owners are known.
-    known: bool,
+    /// True if the owner references of the object are known.
+    owners_known: bool,
     references: &'a [OwnerReference],
+    /// The indexes of the direct owners.
     owners: Vec<usize>,
 }
 
-/// All resources that operations mention.
+/// The graph of all objects that operations and owner references name.
 #[derive(Debug, Default)]
 pub(super) struct Ownership<'a> {
-    /// Nodes with operations come first, in input order.
+    /// The nodes. Objects with operations come first, in input order.
     pub(super) nodes: Vec<OwnershipNode<'a>>,
     by_uid: HashMap<&'a str, usize>,
     by_names: HashMap<ResourceNames<'a>, usize>,
 }
 
 impl<'a> Ownership<'a> {
-    /// Builds the nodes. `known` are objects that were looked up as owners.
+    /// Builds the graph. `known` are owners that were looked up in the cluster.
     pub(super) fn of(
         operations: impl IntoIterator<Item = &'a ListedOperation>,
         known: &'a [ListedSubject],
     ) -> Self {
         let mut ownership = Self::default();
         for operation in operations {
-            let number = ownership.known(&operation.subject);
+            let number = ownership.known_node(&operation.subject);
             ownership.nodes[number].operations.push(operation);
         }
         for subject in known {
-            ownership.known(subject);
+            ownership.known_node(subject);
         }
-        // New owners are appended without owners of their own.
+        // The loop appends nodes for further owners. It does not visit the new nodes, because their
+        // owner references are unknown.
         for number in 0..ownership.nodes.len() {
             let mut references: Vec<&OwnerReference> =
                 ownership.nodes[number].references.iter().collect();
             references.sort_by_key(|it| it.controller != Some(true));
             for reference in references {
-                let owner = ownership.owner(reference, ownership.nodes[number].who.namespace);
+                let owner = ownership.owner_node(reference, ownership.nodes[number].who.namespace);
                 if owner != number {
                     ownership.nodes[number].owners.push(owner);
                 }
             }
         }
-        ownership.relate();
+        ownership.set_parents();
         ownership
     }
 
-    /// Returns the node of this operation.
+    /// Returns the index of the node with this operation.
     pub(super) fn of_operation(&self, operation: &ListedOperation) -> Option<usize> {
         let is_it = |it: &&ListedOperation| it.key() == operation.key();
         let mut nodes = self.nodes.iter();
         nodes.position(|node| node.operations.iter().any(is_it))
     }
 
-    /// Returns the node of an object whose owners are known.
-    fn known(&mut self, subject: &'a ListedSubject) -> usize {
+    /// Returns the index of the node for an object whose owner references are known. Adds the node
+    /// if it does not exist.
+    fn known_node(&mut self, subject: &'a ListedSubject) -> usize {
         let who = ResourceIdentity::of(subject);
         let number = match who.uid {
             Some(uid) => self.by_uid.get(uid),
             None => self.by_names.get(&who.names()),
         };
-        let number = number.copied().unwrap_or_else(|| self.add(who));
+        let number = number.copied().unwrap_or_else(|| self.add_node(who));
         let node = &mut self.nodes[number];
-        node.known = true;
+        node.owners_known = true;
         if node.references.is_empty() {
             node.references = &subject.owner_references;
         }
         number
     }
 
-    fn add(&mut self, who: ResourceIdentity<'a>) -> usize {
+    fn add_node(&mut self, who: ResourceIdentity<'a>) -> usize {
         let number = self.nodes.len();
         if let Some(uid) = who.uid {
             self.by_uid.insert(uid, number);
@@ -148,21 +154,24 @@ impl<'a> Ownership<'a> {
             who,
             operations: Vec::new(),
             parents: Vec::new(),
-            known: false,
+            owners_known: false,
             references: &[],
             owners: Vec::new(),
         });
         number
     }
 
-    /// Returns the node of an owner of a resource in `namespace`. The owner is identified by its
-    /// UID. The name is enough only if one of the two has no UID.
-    fn owner(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
+    /// Returns the index of the node for an owner of an object in `namespace`. Adds the node if it
+    /// does not exist.
+    ///
+    /// The node is found by the UID of the owner. It is found by name only if the owner reference
+    /// or the node has no UID.
+    fn owner_node(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
         let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
         if let Some(number) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
             let node = &mut self.nodes[number];
-            // It has owned resources in two namespaces, so it is cluster-scoped.
-            if !node.known && node.who.namespace != namespace {
+            // The owner owns objects in two namespaces, so it is cluster-scoped.
+            if !node.owners_known && node.who.namespace != namespace {
                 node.who.namespace = None;
             }
             return number;
@@ -178,18 +187,18 @@ impl<'a> Ownership<'a> {
             namespace: None,
             ..who
         };
-        for place in [who, in_no_namespace] {
-            if let Some(number) = self.by_names.get(&place.names())
+        for identity in [who, in_no_namespace] {
+            if let Some(number) = self.by_names.get(&identity.names())
                 && (uid.is_none() || self.nodes[*number].who.uid.is_none())
             {
                 return *number;
             }
         }
-        self.add(who)
+        self.add_node(who)
     }
 
-    /// Sorts the possible parents of each node.
-    fn relate(&mut self) {
+    /// Determines the possible parents of each node.
+    fn set_parents(&mut self) {
         let below = self.below_operations();
         let roots = Roots::of(&self.nodes);
         for number in 0..self.nodes.len() {
@@ -198,7 +207,7 @@ impl<'a> Ownership<'a> {
                 .owners
                 .iter()
                 .partition(|it| !self.nodes[**it].operations.is_empty() || below.contains(*it));
-            let roots = roots.over(node).filter(|root| *root != number);
+            let roots = roots.of_groups(node).filter(|root| *root != number);
             let mut seen = HashSet::new();
             self.nodes[number].parents = near
                 .into_iter()
@@ -209,39 +218,39 @@ impl<'a> Ownership<'a> {
         }
     }
 
-    /// Returns the nodes that are owned by a node with an operation, directly or indirectly.
+    /// Returns the nodes that a node with an operation owns, directly or indirectly.
     fn below_operations(&self) -> HashSet<usize> {
-        let owned = self.owned_by_each();
-        let tops = self.numbers(|node| !node.operations.is_empty());
+        let owned = self.dependents();
+        let tops = self.nodes_where(|node| !node.operations.is_empty());
         reach(tops, |it| &owned[it])
     }
 
-    /// Returns the owners whose own owners are unknown. Only owners of resources with an operation
-    /// for which `is_included` is true count, and their ancestors.
-    pub(super) fn strangers(
+    /// Returns the owners whose own owner references are unknown. Only the ancestors of objects
+    /// with an operation for which `is_included` returns true are considered.
+    pub(super) fn owners_to_look_up(
         &self,
         is_included: &dyn Fn(&ListedOperation) -> bool,
     ) -> Vec<ResourceIdentity<'a>> {
-        let own = self.numbers(|node| node.operations.iter().any(|it| is_included(it)));
+        let own = self.nodes_where(|node| node.operations.iter().any(|it| is_included(it)));
         let above = reach(own, |it| &self.nodes[it].parents);
         let nodes = self.nodes.iter().enumerate();
         nodes
-            .filter(|(number, node)| !node.known && above.contains(number))
+            .filter(|(number, node)| !node.owners_known && above.contains(number))
             .map(|(_, node)| node.who)
             .collect()
     }
 
-    fn numbers(&self, is: impl Fn(&OwnershipNode<'a>) -> bool) -> Vec<usize> {
+    fn nodes_where(&self, is: impl Fn(&OwnershipNode<'a>) -> bool) -> Vec<usize> {
         let numbers = 0..self.nodes.len();
         numbers.filter(|it| is(&self.nodes[*it])).collect()
     }
 
-    fn owned_by_each(&self) -> Vec<Vec<usize>> {
+    fn dependents(&self) -> Vec<Vec<usize>> {
         children(self.nodes.iter().map(|node| node.owners.as_slice()))
     }
 
-    /// Returns all descendants of `tops`. Each has its parent on the shortest path from the tops.
-    /// The tops have None.
+    /// Returns `tops` and all their descendants. The value is the parent on the shortest path from
+    /// a top, and None for the tops themselves.
     pub(super) fn below(&self, tops: &[usize]) -> HashMap<usize, Option<usize>> {
         let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
         let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();
@@ -257,20 +266,20 @@ impl<'a> Ownership<'a> {
         found
     }
 
-    /// Returns the owners of `number`, direct and indirect.
+    /// Returns the direct and indirect owners of the node `number`.
     pub(super) fn owners(&self, number: usize) -> HashSet<usize> {
         reach(vec![number], |it| &self.nodes[it].owners)
     }
 
-    /// Returns the resources that `number` owns, directly and indirectly.
+    /// Returns the nodes that the node `number` owns, directly and indirectly.
     pub(super) fn owned(&self, number: usize) -> HashSet<usize> {
-        let owned = self.owned_by_each();
+        let owned = self.dependents();
         reach(vec![number], |it| &owned[it])
     }
 }
 
-/// Returns all nodes that can be reached from the starts. A start is included only if it is in a
-/// cycle.
+/// Returns all nodes that can be reached from `starts`. A start itself is included only if it can
+/// be reached from a start.
 fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut queue = starts;
@@ -280,7 +289,7 @@ fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet
     found
 }
 
-/// Inverts `parents`.
+/// Returns the children of each node. `parents` are the parents of each node.
 fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<usize>> {
     let mut children = vec![Vec::new(); parents.len()];
     for (number, parents) in parents.enumerate() {
@@ -291,9 +300,11 @@ fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<
     children
 }
 
-/// Returns the roots of correlation groups, by group and namespace.
+/// The nodes that are roots of correlation groups.
 struct Roots<'a> {
+    /// The roots by group and namespace. The namespace of a cluster-scoped root is None.
     within: HashMap<(&'a str, Option<&'a str>), Vec<usize>>,
+    /// The roots that are in a namespace, by group.
     namespaced: HashMap<&'a str, Vec<usize>>,
 }
 
@@ -318,10 +329,15 @@ impl<'a> Roots<'a> {
         Self { within, namespaced }
     }
 
-    /// Returns the root of the correlation group of a node. For a namespaced resource, this is the
-    /// root in its namespace, else the cluster-scoped root. For a cluster-scoped resource, it is
-    /// the only root in any namespace. If there are several roots, none is chosen.
-    fn over(&self, node: &OwnershipNode<'a>) -> impl Iterator<Item = usize> {
+    /// Returns the root of each correlation group of a node.
+    ///
+    /// | node | root |
+    /// | --- | --- |
+    /// | namespaced | the root in the same namespace; if there is none, the cluster-scoped root |
+    /// | cluster-scoped | the cluster-scoped root; if there is none, the root in a namespace |
+    ///
+    /// If several roots are possible for a group, none of them is returned.
+    fn of_groups(&self, node: &OwnershipNode<'a>) -> impl Iterator<Item = usize> {
         let only = |roots: Option<&Vec<usize>>| match roots.map(Vec::as_slice) {
             Some([root]) => Some(*root),
             _ => None,
@@ -344,7 +360,7 @@ impl<'a> Roots<'a> {
     }
 }
 
-/// Returns the groups of which a node is a root.
+/// Returns the correlation groups of which a node is a root.
 fn root_of<'a>(node: &OwnershipNode<'a>) -> Vec<&'a str> {
     node.operations
         .iter()

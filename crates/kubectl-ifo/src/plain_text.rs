@@ -1,29 +1,29 @@
-//! Makes text printable on one line of a terminal.
-//!
-//! Input: text of objects. Output: the text without control characters, cut or padded to a width.
+//! Prepares text for one line of a terminal: removes control characters, and cuts or pads the text
+//! to a width.
 
 use ifo_api::duration;
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Returns the text without characters that would break a row, control the terminal, or change the
-/// writing direction of later text.
+/// Returns the text without characters that would break the line, control the terminal, or change
+/// the writing direction of later text.
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
-        .filter(|c| !turns(*c))
+        .filter(|c| !is_direction_control(*c))
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
-/// Returns true if the character controls the writing direction. Text is readable without them.
-fn turns(c: char) -> bool {
+/// Returns true if the character controls the writing direction. Text is readable without such
+/// characters.
+fn is_direction_control(c: char) -> bool {
     matches!(
         c,
         '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
     )
 }
 
-/// Cuts `text` to at most `width` columns. A cut text ends with `…`.
+/// Cuts `text` to at most `width` terminal columns. A text that was cut ends with `…`.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -43,25 +43,26 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     out
 }
 
-/// Cuts a line that can contain colours, which take no columns. The colours end with the line.
+/// Cuts a line to at most `width` terminal columns. The line can contain colours, which take no
+/// columns. Colours are reset at the end of a line that was cut.
 pub(super) fn cut_painted(line: &str, width: usize) -> String {
     // A colour sequence begins with ESC and ends with m, as `Paint` creates it.
     let mut in_color = false;
-    let mut is_seen = |c: char| {
-        let is_seen = !in_color && c != '\x1b';
-        in_color = !is_seen && c != 'm';
-        is_seen
+    let mut is_visible = |c: char| {
+        let is_visible = !in_color && c != '\x1b';
+        in_color = !is_visible && c != 'm';
+        is_visible
     };
-    let bare: String = line.chars().filter(|c| is_seen(*c)).collect();
-    if bare.width() <= width {
+    let visible_text: String = line.chars().filter(|c| is_visible(*c)).collect();
+    if visible_text.width() <= width {
         return line.to_owned();
     }
-    let kept = cut(&bare, width);
-    // The last column is for the mark.
+    let kept = cut(&visible_text, width);
+    // The last character of `kept` is the mark `…`, which is added below.
     let mut left = kept.chars().count().saturating_sub(1);
     let mut out = String::new();
     for c in line.chars() {
-        if is_seen(c) {
+        if is_visible(c) {
             if left == 0 {
                 break;
             }
@@ -77,7 +78,7 @@ pub(super) fn cut_painted(line: &str, width: usize) -> String {
     out
 }
 
-/// Ends all colours.
+/// The escape sequence that ends all colours.
 const RESET: &str = "\x1b[0m";
 
 /// Formats the age of `time`, as kubectl does.
@@ -85,7 +86,7 @@ pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
     duration::human(now.as_second() - time.as_second())
 }
 
-/// Returns the first names of a list, and the number of further names.
+/// Formats at most `most` names, and the number of the other names: `a, b and 3 more`.
 pub(super) fn first_names<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = names.collect();
     let shown = all[..all.len().min(most)].join(", ");
@@ -95,7 +96,7 @@ pub(super) fn first_names<'a>(names: impl Iterator<Item = &'a str>, most: usize)
     }
 }
 
-/// Pads `text` with blanks to `width` columns.
+/// Pads `text` with blanks to `width` terminal columns.
 pub(super) fn pad(text: &str, width: usize) -> String {
     let blanks = width.saturating_sub(text.width());
     format!("{text}{:blanks$}", "")

@@ -1,18 +1,20 @@
-//! The errors of the plugin. Each is one line that also says what the user can do.
+//! The errors of the plugin. An error message is one line, and tells the user what to do if
+//! possible.
 
 use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
 use ifo_client::error::{chain, one_line};
 use kube::config::KubeconfigError;
 use std::time::Duration;
 
-/// The source for `kubectl apply -k`, to which a folder is appended.
+/// Address of the repository. A path is appended for links and for `kubectl apply -k`.
 pub(super) const HOME: &str = "https://github.com/kubevirt/ifo/";
 
-/// Part of the message of a 429 that the server sends until it has listed its targets. The storage
-/// of the kube-apiserver uses the same words.
+/// Text in a 429 answer that `ifo-apiserver` sends until it has listed all resources that rule sets
+/// watch. A 429 answer of the kube-apiserver contains the same text while its storage is being
+/// initialized.
 const INITIALIZING: &str = "initializing";
 
-/// A command failed.
+/// The reason why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Problem {
     /// There is no kubeconfig, or it is invalid.
@@ -32,7 +34,7 @@ pub(super) enum Problem {
         /// The error, with its causes.
         why: String,
     },
-    /// No answer within `--request-timeout`.
+    /// The cluster has not answered within `--request-timeout`.
     #[error("no answer from the cluster within {} s; set a longer time with --request-timeout", .0.as_secs_f64())]
     TimedOut(Duration),
     /// The server does not accept a value in the request (400).
@@ -65,7 +67,7 @@ pub(super) enum Problem {
         plural = live::PLURAL
     )]
     NotInstalled,
-    /// The server has not listed its targets yet (429).
+    /// `ifo-apiserver` has not listed all resources that rule sets watch (429).
     #[error(
         "the server has not read all targets yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",
         ruleset::PLURAL
@@ -86,13 +88,13 @@ pub(super) enum Problem {
     /// The operation does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The value of a flag is invalid.
+    /// An argument or the value of a flag is invalid.
     #[error("{0}")]
     Usage(String),
-    /// The reader of standard output has closed it.
+    /// The reader of standard output has closed the pipe.
     #[error("the reader of the output has closed it")]
     Closed,
-    /// Any other answer of a server.
+    /// Any other error.
     #[error("{0}")]
     Other(String),
 }
@@ -101,17 +103,19 @@ fn place(resource: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!(" in namespace {namespace}"),
         None if resource == LIVE_RESOURCE => {
-            " in all namespaces (name one with -n, if you may in that one)".to_owned()
+            " in all namespaces (to read a single namespace, name it with -n)".to_owned()
         }
-        // The request was for all namespaces, so none is named.
+        // No namespace was requested, so the message names none.
         None => String::new(),
     }
 }
 
-/// The resources in the `ClusterRole` `ifo-view`, which is installed with the server.
+/// The live operations. The `ClusterRole` `ifo-view`, which is installed with the server, grants
+/// the right to read them.
 const LIVE_RESOURCE: &str = "inflightoperations.live.ifo.kubevirt.io";
 
-/// Returns the command with which an administrator lets `user` read `resource`.
+/// Returns the advice for the user: the command with which an administrator grants `user` the right
+/// to read `resource`.
 pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>) -> String {
     let (flag, name) = match user {
         None => ("--user=NAME".to_owned(), "NAME"),
@@ -120,10 +124,11 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
             None => (format!("--user={user}"), user),
         },
     };
-    // The name needs no quoting in a shell.
+    // All characters that need quoting in a shell are replaced.
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
     let mut steps = String::new();
-    // Other resources need a separate role, because `ifo-view` allows reading all operations.
+    // `ifo-view` also allows reading all operations. So a role of its own is created for any other
+    // resource.
     let role = if resource == LIVE_RESOURCE {
         "ifo-view".to_owned()
     } else {
@@ -144,15 +149,15 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
 }
 
 /// Extracts the user from a message of the kube-apiserver: `… User "jane" cannot list …`.
-fn refused(message: &str) -> Option<String> {
+fn refused_user(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("User \"")?;
     let (user, _) = rest.split_once('"')?;
     (!user.is_empty()).then(|| user.to_owned())
 }
 
 impl Problem {
-    /// Converts `error`. `server` is the address. `verb`, `resource` and `namespace` describe the
-    /// request.
+    /// Converts an error of kube's client. `server` is the address of the kube-apiserver. `verb`,
+    /// `resource` and `namespace` describe the failed request.
     pub(super) fn of(
         error: &kube::Error,
         server: &str,
@@ -173,7 +178,7 @@ impl Problem {
                 verb,
                 resource: resource.to_owned(),
                 namespace: namespace.map(str::to_owned),
-                user: refused(&status.message),
+                user: refused_user(&status.message),
             },
             404 => Self::NotFound(status.message.clone()),
             410 => Self::Expired,
@@ -185,8 +190,8 @@ impl Problem {
     }
 }
 
-/// Returns the cause of a connection error. The texts around the first cause are names of
-/// libraries.
+/// Returns the message of a connection error. Outer errors only contain names of libraries, so the
+/// message is that of the innermost error.
 fn unreachable(error: &kube::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     if matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)) {
@@ -200,14 +205,15 @@ fn unreachable(error: &kube::Error) -> String {
 impl From<KubeconfigError> for Problem {
     fn from(error: KubeconfigError) -> Self {
         Self::Config(match &error {
-            // kube reads these variables in any case.
+            // kube parses the proxy variables, even if the plugin does not use the result.
             KubeconfigError::ParseProxyUrl(_) | KubeconfigError::ParseNoProxy(_) => {
                 return Self::Proxy(chain(&error));
             }
-            // The error quotes lines of the file, which can contain tokens.
+            // The message of the error quotes lines of the file, which can contain tokens. So only
+            // the position is printed.
             KubeconfigError::Parse(error) => match error.location() {
                 Some(at) => format!(
-                    "the kubeconfig cannot be read: line {}, column {} is not what should be there",
+                    "the kubeconfig cannot be read: line {}, column {} is invalid",
                     at.line(),
                     at.column()
                 ),
@@ -264,7 +270,7 @@ mod tests {
     #[test]
     fn the_refused_user_is_parsed_from_the_response() {
         let message = "operationrulesets.ifo.kubevirt.io is forbidden: User \"jane\" cannot list";
-        assert_eq!(refused(message).as_deref(), Some("jane"));
-        assert_eq!(refused("no"), None);
+        assert_eq!(refused_user(message).as_deref(), Some("jane"));
+        assert_eq!(refused_user("no"), None);
     }
 }

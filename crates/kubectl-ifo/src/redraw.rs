@@ -1,7 +1,8 @@
-//! Prints a text about all operations again when they change. On a terminal the text is redrawn in
-//! place. Otherwise it is printed again.
+//! Prints a text about all operations, and prints it again when operations change, for `--watch` of
+//! `summary` and `tree`. On a terminal, the text is redrawn in place. On a pipe, each text follows
+//! the text before it.
 
-use super::columns::screen;
+use super::columns::terminal_width;
 use super::list::incomplete_line;
 use super::operation::{ListedOperation, OperationKey};
 use super::output::{OutputShape, complain, print, print_error_line};
@@ -16,26 +17,27 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Changes within this time are drawn together.
+/// Time for which changes are collected before the text is printed again.
 const COALESCE_PERIOD: Duration = Duration::from_millis(100);
 
-/// Interval at which the ages are updated.
+/// Interval at which the text is redrawn on a terminal, so that ages are current.
 const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the server is asked which rule sets do not work. A watch does not report that.
+/// Interval at which the server is asked which rule sets do not work. The watch does not report
+/// this.
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Escape sequences: move to the first line, clear the rest of the line, clear the rest of the
-/// screen.
+/// Escape sequences that move the cursor to the first line, clear the rest of the line, and clear
+/// the rest of the screen.
 const CURSOR_HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
 /// A text that is computed from all matching operations.
 pub(super) trait RedrawnText {
-    /// Returns true if the text depends on an operation.
+    /// Returns true if the text depends on this operation.
     fn wants(&self, operation: &ListedOperation) -> bool;
-    /// Returns the text, at most as wide as the screen.
+    /// Returns the text. Its lines are not wider than the terminal.
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
@@ -43,77 +45,80 @@ pub(super) trait RedrawnText {
     ) -> Result<String, Problem>;
 }
 
-/// Other inputs of a text beside the operations.
+/// The inputs of a text besides the operations.
 pub(super) struct RedrawContext {
     /// The current time, for ages.
     pub(super) now: Timestamp,
-    /// Columns of the terminal. None without a terminal.
+    /// Width of the terminal in columns. None if standard output is not a terminal.
     pub(super) screen: Option<usize>,
-    /// The reason for which operations may be missing.
+    /// The reason why operations may be missing. None if no reason is known.
     pub(super) incomplete: Option<Incomplete>,
 }
 
 impl RedrawContext {
-    /// Reads the current values, with the newest answer to `source`.
+    /// Reads the current values. `incomplete` comes from the newest answers that `source` has
+    /// received.
     pub(super) fn now(source: &OperationSource) -> Self {
         Self {
             now: clock::now(),
-            screen: screen(),
+            screen: terminal_width(),
             incomplete: source.incomplete(),
         }
     }
 }
 
-/// Shows the text until the user interrupts it. A table is redrawn in place.
+/// Prints the text after each change, until the user interrupts the command. A table on a terminal
+/// is redrawn in place.
 pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<ListedOperation>,
     shape: OutputShape,
-    mut picture: impl RedrawnText,
+    mut view: impl RedrawnText,
 ) -> Result<ExitCode, Problem> {
     let mut known: BTreeMap<OperationKey, ListedOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(Some(operations))?;
-    let on_screen = screen().is_some() && shape.is_table();
+    let on_screen = terminal_width().is_some() && shape.is_table();
     let mut lost = None;
     let mut first = true;
     let mut printed = None;
-    let mut last_gaps = None;
+    let mut last_incomplete = None;
     let mut probed = Instant::now();
     let mut last_height = 0;
     loop {
         let operations = known.values().cloned().collect();
         if probed.elapsed() >= PROBE_INTERVAL {
-            // The watch reports a server that does not answer.
+            // The error is ignored, because the watch also reports a server that does not answer.
             let _ = source.probe().await;
             probed = Instant::now();
         }
         let shown = RedrawContext::now(source);
-        let text = picture.text(operations, &shown).await?;
-        let gaps = shown.incomplete.as_ref().map(incomplete_line);
+        let text = view.text(operations, &shown).await?;
+        let incomplete = shown.incomplete.as_ref().map(incomplete_line);
         if on_screen {
             let note = lost
                 .as_deref()
                 .map(|why: &str| format!("not up to date: {why}"))
-                .or_else(|| gaps.clone());
+                .or_else(|| incomplete.clone());
             let size = size();
-            // When a terminal grows, it shows old lines again.
+            // A terminal that becomes higher shows earlier lines again, which are then scrolled
+            // away.
             if size.1 > last_height {
-                print(&away(size.1))?;
+                print(&scroll_away(size.1))?;
             }
             last_height = size.1;
             print(&frame(&text, note, size))?;
         } else if printed.as_ref() != Some(&text) {
-            // The change may not affect the text.
-            print(&document(&text, shape, first))?;
+            // The text is printed only if the change has affected it.
+            print(&with_separator(&text, shape, first))?;
             printed = Some(text);
             first = false;
         }
-        if !on_screen && gaps != last_gaps {
-            if let Some(gaps) = &gaps {
-                print_error_line(gaps);
+        if !on_screen && incomplete != last_incomplete {
+            if let Some(incomplete) = &incomplete {
+                print_error_line(incomplete);
             }
-            last_gaps = gaps;
+            last_incomplete = incomplete;
         }
         let pause = if on_screen {
             AGE_INTERVAL
@@ -121,7 +126,7 @@ pub(super) async fn run(
             PROBE_INTERVAL
         };
         let mut at = Instant::now() + pause;
-        while let Some(change) = next(&mut follower, at).await {
+        while let Some(change) = next_change_before(&mut follower, at).await {
             let changed = match change? {
                 OperationChange::Lost(problem) => {
                     if !on_screen && lost.is_none() {
@@ -131,7 +136,7 @@ pub(super) async fn run(
                     on_screen
                 }
                 OperationChange::Synced => lost.take().is_some() && on_screen,
-                OperationChange::Applied(operation) if picture.wants(&operation) => {
+                OperationChange::Applied(operation) if view.wants(&operation) => {
                     known.insert(operation.key(), *operation);
                     true
                 }
@@ -147,8 +152,8 @@ pub(super) async fn run(
     }
 }
 
-/// Returns the next change before `at`.
-async fn next(
+/// Returns the next change. None if there is no change before the time `at`.
+async fn next_change_before(
     follower: &mut OperationFollower,
     at: Instant,
 ) -> Option<Result<OperationChange, Problem>> {
@@ -159,8 +164,9 @@ async fn next(
     }
 }
 
-/// Prints to an output that is not a terminal: one text after the other.
-fn document(text: &str, shape: OutputShape, first: bool) -> String {
+/// Formats a text for an output that is not a terminal. Tables and YAML documents are separated
+/// from the text before them.
+fn with_separator(text: &str, shape: OutputShape, first: bool) -> String {
     match shape {
         OutputShape::Yaml => format!("---\n{text}"),
         OutputShape::Table | OutputShape::Wide if !first => format!("\n{text}"),
@@ -168,18 +174,20 @@ fn document(text: &str, shape: OutputShape, first: bool) -> String {
     }
 }
 
-/// Returns the text that scrolls the current lines out of the screen, so that the user can scroll
-/// back to them. Frames are drawn over the whole terminal. The alternate screen would also keep the
-/// lines, but the last frame would disappear at the end. kubectl's watches leave their output
-/// visible.
-fn away(height: usize) -> String {
+/// Returns the line feeds that scroll the current lines out of the screen. The frames then cover
+/// the whole screen, and the user can scroll back to the earlier lines.
+///
+/// The alternate screen is not used, because the last frame would disappear when the command ends.
+/// The watches of kubectl also leave their output visible.
+fn scroll_away(height: usize) -> String {
     "\n".repeat(height.saturating_sub(1))
 }
 
-/// Returns the text that draws `text` on a terminal of this size, as far as it fits.
+/// Returns the text that draws `text` and `note` on a terminal of this size. If there are too many
+/// lines, the last line shows how many are left out.
 fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // The cursor is on the last line of the terminal.
+    // The last line of the terminal is kept free for the cursor.
     let room = height
         .saturating_sub(1 + usize::from(note.is_some()))
         .max(1);
@@ -191,22 +199,22 @@ fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> S
     lines.extend(note);
     let mut frame = CURSOR_HOME.to_owned();
     for line in lines {
-        // Clear the line before writing it. After a full line, clearing would remove its last
-        // letter.
+        // The line is cleared before it is written. Clearing after a line that fills the terminal
+        // would remove its last letter.
         frame += CLEAR_LINE;
-        // A line that wraps would take two lines.
+        // A line that is too long would wrap and take two lines.
         frame += &cut_painted(&line, width);
         frame.push('\n');
     }
     frame + CLEAR_REST
 }
 
-/// Returns the columns and lines of the terminal.
+/// Returns the width and the height of the terminal, in columns and lines.
 fn size() -> (usize, usize) {
-    (screen().unwrap_or(usize::MAX), height())
+    (terminal_width().unwrap_or(usize::MAX), height())
 }
 
-/// Returns the lines of the terminal.
+/// Returns the number of lines of the terminal, or 24 if it is unknown.
 fn height() -> usize {
     terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0))
 }
@@ -242,9 +250,9 @@ mod tests {
 
     #[test]
     fn consecutive_outputs_are_separated() {
-        assert_eq!(document("a\n", OutputShape::Table, true), "a\n");
-        assert_eq!(document("a\n", OutputShape::Table, false), "\na\n");
-        assert_eq!(document("a\n", OutputShape::Yaml, true), "---\na\n");
-        assert_eq!(document("{}\n", OutputShape::Json, false), "{}\n");
+        assert_eq!(with_separator("a\n", OutputShape::Table, true), "a\n");
+        assert_eq!(with_separator("a\n", OutputShape::Table, false), "\na\n");
+        assert_eq!(with_separator("a\n", OutputShape::Yaml, true), "---\na\n");
+        assert_eq!(with_separator("{}\n", OutputShape::Json, false), "{}\n");
     }
 }

@@ -1,16 +1,18 @@
-//! Operations for tests.
+//! Builds operations for tests.
 
 use super::operation::{ListedOperation, ListedSubject};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// The current time in all tests.
+/// Returns the time that is the current time in these tests.
 pub(super) fn now() -> Timestamp {
-    "2026-01-01T12:00:00Z".parse().expect("it is a time")
+    "2026-01-01T12:00:00Z"
+        .parse()
+        .expect("the text is a valid time")
 }
 
-/// An active operation on a resource of a namespace (`""` for cluster-scoped). The UID is derived
-/// from kind, namespace and name.
+/// Creates an active operation on an object. `namespace` is empty for a cluster-scoped object. The
+/// UID of the object is derived from its kind, namespace and name.
 pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
     let mut it = ListedOperation {
         namespace: Some(if namespace.is_empty() {
@@ -31,7 +33,7 @@ pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> Li
     it
 }
 
-/// A resource without an operation.
+/// Creates the identity of an object without an operation.
 pub(super) fn subject(namespace: &str, kind: &str, name: &str) -> ListedSubject {
     ListedSubject {
         api_version: "example.io/v1".to_owned(),
@@ -48,7 +50,7 @@ fn uid(namespace: &str, kind: &str, name: &str) -> String {
 }
 
 impl ListedSubject {
-    /// Adds an owner in a namespace (`""` for cluster-scoped) to a resource.
+    /// Adds an owner. `namespace` is empty for a cluster-scoped owner.
     pub(super) fn owned_by(mut self, namespace: &str, kind: &str, name: &str) -> Self {
         self.owner_references.push(OwnerReference {
             api_version: "example.io/v1".to_owned(),
@@ -62,13 +64,13 @@ impl ListedSubject {
 }
 
 impl ListedOperation {
-    /// Adds an owner in its own namespace.
+    /// Adds an owner in the namespace of the subject.
     pub(super) fn owned_by(self, kind: &str, name: &str) -> Self {
         let namespace = self.subject.namespace.clone().unwrap_or_default();
         self.owned_in(&namespace, kind, name)
     }
 
-    /// Adds an owner.
+    /// Adds an owner in `namespace`, which is empty for a cluster-scoped owner.
     pub(super) fn owned_in(mut self, namespace: &str, kind: &str, name: &str) -> Self {
         self.subject = self.subject.owned_by(namespace, kind, name);
         self
@@ -82,7 +84,7 @@ impl ListedOperation {
         self
     }
 
-    /// Sets the correlation group.
+    /// Sets the labels for the correlation group and for the role in the group.
     pub(super) fn group(mut self, group: &str, role: &str) -> Self {
         for (suffix, value) in [("group", group), ("role", role)] {
             let key = format!("ifo.kubevirt.io/correlation-{suffix}");
@@ -100,7 +102,10 @@ impl ListedOperation {
     /// Sets the age in seconds.
     pub(super) fn since(mut self, seconds: i64) -> Self {
         let start = now().as_second() - seconds;
-        self.started = Some(Timestamp::from_second(start).expect("it is near now"));
+        self.started = Some(
+            Timestamp::from_second(start)
+                .expect("the time is near the current time, so it is in range"),
+        );
         self
     }
 

@@ -1,16 +1,18 @@
-//! Operations for the tests of several commands, and the comparison of printed text.
+//! Builds operations for the tests of several commands, and compares printed text with files.
 
 use super::operation::ListedOperation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The current time in the tests.
+/// Returns the time that is the current time in these tests.
 pub(super) fn now() -> Timestamp {
-    "2026-03-01T12:00:00Z".parse().expect("a time")
+    "2026-03-01T12:00:00Z"
+        .parse()
+        .expect("the text is a valid time")
 }
 
-/// An operation on `Kind/name` that began `seconds` ago. `namespace` is empty for a cluster-scoped
-/// subject. `more` is merged into the object.
+/// Creates an operation on `subject` (`Kind/name`) that began `seconds` ago. `namespace` is empty
+/// for a cluster-scoped subject. `more` is merged into the JSON of the operation.
 pub(super) fn operation(
     namespace: &str,
     subject: &str,
@@ -18,8 +20,11 @@ pub(super) fn operation(
     seconds: i64,
     more: Value,
 ) -> ListedOperation {
-    let (kind, subject_name) = subject.split_once('/').expect("Kind/name");
-    let started = Timestamp::from_second(now().as_second() - seconds).expect("a time");
+    let (kind, subject_name) = subject
+        .split_once('/')
+        .expect("the subject must be Kind/name");
+    let started =
+        Timestamp::from_second(now().as_second() - seconds).expect("the time is in range");
     let mut object = json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1",
         "kind": "InFlightOperation",
@@ -41,7 +46,7 @@ pub(super) fn operation(
         object["spec"]["subject"]["namespace"] = json!(namespace);
     }
     merge(&mut object, more);
-    ListedOperation::read(&object.to_string(), true).expect("an operation")
+    ListedOperation::read(&object.to_string(), true).expect("the JSON must be an operation")
 }
 
 fn merge(into: &mut Value, more: Value) {
@@ -55,7 +60,7 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// Operations in different states, on different subjects.
+/// Returns operations in different states, on different objects.
 pub(super) fn mixed() -> Vec<ListedOperation> {
     vec![
         operation(
@@ -93,14 +98,14 @@ pub(super) fn mixed() -> Vec<ListedOperation> {
     ]
 }
 
-/// Compares printed text with `tests/fixtures/cli/output/NAME.txt`. With `UPDATE_SNAPSHOTS=1` the
-/// file is written instead, and a developer must review it.
+/// Compares printed text with `tests/fixtures/cli/output/NAME.txt`. If `UPDATE_SNAPSHOTS` is set,
+/// the file is written instead, and a developer must review it.
 pub(super) fn snapshot(name: &str, printed: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/fixtures/cli/output")
         .join(format!("{name}.txt"));
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(&path, printed).expect("the folder is there");
+        std::fs::write(&path, printed).expect("the file must be writable");
         return;
     }
     let wanted = std::fs::read_to_string(&path)

@@ -1,7 +1,4 @@
-//! Sorts a list.
-//!
-//! Input: the value of `--sort-by`, which is a column or a JSONPath as in kubectl. Output: sorted
-//! operations.
+//! Sorts operations by the value of `--sort-by`, which is a column or a JSONPath as in kubectl.
 
 use super::columns::OperationColumn;
 use super::operation::ListedOperation;
@@ -9,14 +6,14 @@ use super::problem::Problem;
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// The order of a list.
+/// The order of the printed operations.
 #[derive(Clone, Debug)]
 pub(super) enum SortBy {
-    /// By a column.
+    /// Sorts by a column.
     Column(OperationColumn),
-    /// By the kind of the subject.
+    /// Sorts by the kind of the subject (the object that the operation is about).
     Kind,
-    /// By a field of the object.
+    /// Sorts by a field of the InFlightOperation.
     Path {
         /// The JSONPath as the user typed it.
         text: String,
@@ -25,7 +22,8 @@ pub(super) enum SortBy {
     },
 }
 
-/// By namespace, subject and operation. Rows keep their position when a list is printed again.
+/// The default order is by namespace, subject and operation. These values never change, so an
+/// operation keeps its place when the list is printed again.
 impl Default for SortBy {
     fn default() -> Self {
         Self::Column(OperationColumn::Subject)
@@ -45,7 +43,7 @@ impl SortBy {
                 })
                 .ok_or_else(|| {
                     format!(
-                        "unsupported JSONPath {text:?}; there are fields (.status.progress), keys \
+                        "unsupported JSONPath {text:?}; supported: fields (.status.progress), keys \
                          (.metadata.labels['a.b/c']) and indexes (.status.conditions[0].reason)"
                     )
                 });
@@ -55,7 +53,7 @@ impl SortBy {
             "phase" => Some(OperationColumn::State),
             header => OperationColumn::named(header),
         };
-        // Operations in flight have no end time.
+        // The column with the completion time is refused, because operations in flight have none.
         let column = column.filter(|it| *it != OperationColumn::Completed);
         column.map(Self::Column).ok_or_else(|| {
             format!(
@@ -66,13 +64,13 @@ impl SortBy {
         })
     }
 
-    /// Returns true if the objects themselves are needed.
+    /// Returns true if the JSON of the operations is needed.
     pub(super) fn needs_raw(&self) -> bool {
         matches!(self, Self::Path { .. })
     }
 
-    /// Returns an error if no object has the field. It is for a command that lists once, because a
-    /// later change can add or remove the field.
+    /// Returns an error if no operation has the field of the JSONPath. A command with `--watch`
+    /// does not call this method, because a later change can add the field.
     pub(super) fn check(&self, operations: &[ListedOperation]) -> Result<(), Problem> {
         if let Self::Path { text, pointer } = self
             && !operations.is_empty()
@@ -85,10 +83,10 @@ impl SortBy {
         Ok(())
     }
 
-    /// Sorts operations. Equal ones are sorted by subject and name. Operations without the field
-    /// come first.
+    /// Sorts operations. Equal operations are sorted by subject and name. Operations without the
+    /// field of the JSONPath come first.
     pub(super) fn sort(&self, operations: &mut [ListedOperation]) {
-        // The sort is stable.
+        // The second sort is stable, so equal operations keep this order.
         operations.sort_by(by_subject);
         match self {
             Self::Column(column) => operations.sort_by(|a, b| column.compare(a, b)),
@@ -100,7 +98,7 @@ impl SortBy {
     }
 }
 
-/// Compares by urgency.
+/// Returns the rank of an operation by urgency. The most urgent operations have the rank 0.
 pub(super) fn urgency(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
@@ -111,7 +109,8 @@ pub(super) fn urgency(operation: &ListedOperation) -> u8 {
     }
 }
 
-/// Compares namespace, kind, name, operation, item, and the name of the object.
+/// Compares two operations by the namespace, kind and name of the subject, and then by the
+/// operation, its item, and the name of the InFlightOperation.
 pub(super) fn by_subject(a: &ListedOperation, b: &ListedOperation) -> Ordering {
     subject_key(a).cmp(&subject_key(b))
 }
@@ -128,7 +127,7 @@ fn subject_key(it: &ListedOperation) -> [&str; 6] {
     ]
 }
 
-/// Converts a JSONPath with a single result to a JSON pointer. None for other paths.
+/// Converts a JSONPath to a JSON pointer. None if the path can have several results or is invalid.
 fn pointer(path: &str) -> Option<String> {
     let mut pointer = String::new();
     let mut add = |key: &str| {
@@ -181,7 +180,8 @@ fn field(operation: &ListedOperation, pointer: &str) -> Option<Value> {
     object.pointer_mut(pointer).map(Value::take)
 }
 
-/// Compares values as kubectl does: absent values first, numbers by size, others as text.
+/// The sort key of a field. The order is that of kubectl: absent values first, numbers by size,
+/// other values as text.
 #[derive(Debug, PartialEq)]
 struct FieldKey(Option<Value>);
 
@@ -216,7 +216,9 @@ mod tests {
 
     fn sorted(by: &str) -> Vec<String> {
         let mut operations = mixed();
-        SortBy::read(by).expect("a column").sort(&mut operations);
+        SortBy::read(by)
+            .expect("the order must be supported")
+            .sort(&mut operations);
         operations.into_iter().map(|it| it.subject.name).collect()
     }
 
@@ -244,7 +246,7 @@ mod tests {
     #[test]
     fn unknown_sort_keys_are_reported() {
         assert!(SortBy::read("size").is_err());
-        let nowhere = SortBy::read(".status.nothing").expect("a path");
+        let nowhere = SortBy::read(".status.nothing").expect("the path must be supported");
         assert!(nowhere.check(&mixed()).is_err());
         assert!(nowhere.check(&[]).is_ok());
     }

@@ -1,7 +1,7 @@
-//! Reads operations from a cluster: from the live API, or from custom resources if the live API is
-//! not served. It reads the whole cluster, or only the namespaces that the user may read.
+//! Reads operations from a cluster: lists them, and watches their changes.
 //!
-//! Input: a server and filters. Output: the matching operations, once or as they change.
+//! Operations come from the live API, or from custom resources if the cluster does not serve the
+//! live API. If the user may not list all namespaces, the namespaces are read one by one.
 
 mod completeness;
 mod follow;
@@ -26,13 +26,14 @@ use kube::core::PartialObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Objects per page: kubectl's chunk size. It limits the memory for a page.
+/// Largest number of objects in a page of a list, which is the chunk size of kubectl. It limits the
+/// memory for a page.
 const PAGE_OBJECTS: usize = 500;
 
-/// Number of concurrent requests for namespaces.
+/// Largest number of concurrent requests for namespaces.
 const CONCURRENCY: usize = 16;
 
-/// Largest number of namespaces that the note names.
+/// Largest number of namespaces that the note about missing rights names.
 const MAX_NAMED: usize = 5;
 
 /// The API that serves the operations.
@@ -45,7 +46,7 @@ pub(super) enum Served {
 }
 
 impl Served {
-    /// The API group.
+    /// Returns the API group.
     pub(super) fn group(self) -> &'static str {
         match self {
             Self::Live => LIVE_GROUP,
@@ -53,7 +54,7 @@ impl Served {
         }
     }
 
-    /// `plural.group`, as RBAC errors name the resource.
+    /// Returns `plural.group`, as RBAC errors name the resource.
     pub(super) fn resource(self) -> &'static str {
         match self {
             Self::Live => "inflightoperations.live.ifo.kubevirt.io",
@@ -61,8 +62,9 @@ impl Served {
         }
     }
 
-    /// Returns true if discovery of `server` has the API. All users may read discovery. The
-    /// kube-apiserver checks the rights for a request before it checks if the API exists.
+    /// Returns true if the discovery of the cluster contains the API. A refused list does not show
+    /// whether the API exists, because the kube-apiserver checks rights first. All users may read
+    /// discovery.
     pub(super) async fn is_on(self, server: &ApiClient) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
@@ -72,27 +74,29 @@ impl Served {
     }
 }
 
-/// The matching operations of a cluster.
+/// Reads the operations of a cluster that match the filters.
 pub(super) struct OperationSource {
-    /// The server.
+    /// The client for the cluster.
     pub(super) server: ApiClient,
-    /// The API that serves them.
+    /// The API that serves the operations.
     pub(super) served: Served,
-    /// The namespaces that are requested one by one. None for all namespaces, or for the one of
-    /// `-n`.
+    /// The namespaces that are requested one by one, because the user may not list all namespaces.
+    /// None if one request is enough: for all namespaces, or for the namespace of `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
     keep_raw: bool,
-    /// A note about the source for the user.
-    unusual: Option<String>,
-    /// The completeness of the list, as in the newest answer for each namespace.
+    /// A note for the user, if the operations come from custom resources or not from all
+    /// namespaces.
+    note: Option<String>,
+    /// Whether the list is complete, as the newest answer for each namespace states it. The
+    /// namespace is None for a request for all namespaces.
     completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
 }
 
 impl OperationSource {
-    /// Finds the API and the namespaces that the user may read, and lists the operations. A
-    /// note about unusual results is printed to standard error. `keep_raw` keeps the objects
-    /// as the server sent them.
+    /// Finds the API and the namespaces that the user may read, and lists the operations. Prints a
+    /// note to standard error if custom resources or only some namespaces were read. If `keep_raw`
+    /// is true, the JSON of the objects is kept.
     pub(super) async fn open(
         server: ApiClient,
         filters: Filters,
@@ -103,10 +107,10 @@ impl OperationSource {
         Ok((source, listed))
     }
 
-    /// Prints the note, if there is one.
+    /// Prints the note for the user to standard error, if there is one.
     pub(super) fn print_note(&self) {
-        if let Some(unusual) = &self.unusual {
-            complain("note", unusual);
+        if let Some(note) = &self.note {
+            complain("note", note);
         }
     }
 
@@ -122,21 +126,30 @@ impl OperationSource {
             namespaces: None,
             filters,
             keep_raw,
-            unusual: None,
+            note: None,
             completeness: Mutex::default(),
         };
-        let mut listed = source.list_what_is_served().await;
+        if let Some(offline) = &source.server.offline
+            && source.filters.namespace.is_none()
+        {
+            source.namespaces = offline.namespaces().map(<[String]>::to_vec);
+        }
+        let mut listed = source.list_readable().await;
         if let Err(Problem::NotFound(_)) = listed {
             source.served = Served::Crs;
-            listed = source.list_what_is_served().await;
+            listed = source.list_readable().await;
             match &listed {
                 Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
                 Err(_) => {}
                 Ok(_) => {
-                    source.unusual = Some(format!(
-                        "{LIVE_GROUP} is not served; showing the objects of {}",
-                        Served::Crs.resource()
-                    ));
+                    let why = match &source.server.offline {
+                        Some(offline) => {
+                            format!("{} contains no objects of {LIVE_GROUP}", offline.path())
+                        }
+                        None => format!("{LIVE_GROUP} is not served"),
+                    };
+                    let resource = Served::Crs.resource();
+                    source.note = Some(format!("{why}; showing the objects of {resource}"));
                 }
             }
         }
@@ -149,7 +162,7 @@ impl OperationSource {
         Ok((source, listed))
     }
 
-    /// Returns the source without filters.
+    /// Returns a source for all operations in any phase, with the same API and namespaces.
     pub(super) fn unfiltered(&self) -> Self {
         Self {
             keep_raw: false,
@@ -157,7 +170,7 @@ impl OperationSource {
         }
     }
 
-    /// Returns the source with other filters.
+    /// Returns a source with other filters, and with the same API and namespaces.
     pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             server: self.server.clone(),
@@ -165,12 +178,13 @@ impl OperationSource {
             namespaces: self.namespaces.clone(),
             filters,
             keep_raw: self.keep_raw,
-            unusual: None,
+            note: None,
             completeness: Mutex::default(),
         }
     }
 
-    /// The reason for which operations may be missing from the newest list or probe, as a sentence.
+    /// Returns the reason why operations may be missing from the newest list or probe. None if no
+    /// reason is known.
     pub(super) fn incomplete(&self) -> Option<Incomplete> {
         match self.completeness() {
             ListCompleteness::Incomplete(incomplete) => Some(incomplete),
@@ -178,18 +192,23 @@ impl OperationSource {
         }
     }
 
-    /// The same reason, as the server states it.
-    fn completeness(&self) -> ListCompleteness {
+    /// Returns whether the newest list or probe is complete. The answers for several namespaces are
+    /// combined.
+    pub(super) fn completeness(&self) -> ListCompleteness {
         let newest = self.completeness.lock();
         let newest = newest.unwrap_or_else(PoisonError::into_inner);
         let all = newest.values().cloned().reduce(combined);
         all.unwrap_or(ListCompleteness::NotStated)
     }
 
-    /// Asks the server why operations may be missing, without listing them. The answer covers only
-    /// rule sets that can detect an operation which the filters select.
+    /// Asks the server whether its lists are complete, without listing the operations. The answer
+    /// covers only rule sets that can detect operations with the labels, components and names in
+    /// the filters.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
-        let asked = self.places().into_iter().map(|place| self.probe_in(place));
+        let asked = self
+            .requested_namespaces()
+            .into_iter()
+            .map(|namespace| self.probe_in(namespace));
         let asked: Vec<BoxFuture<'_, Result<(), Problem>>> =
             asked.map(futures::FutureExt::boxed).collect();
         futures::stream::iter(asked)
@@ -205,11 +224,11 @@ impl OperationSource {
         let uri = format!("{}?{query}", self.path(namespace));
         let resource = self.served.resource();
         let answer = self.server.answer(&uri, resource, namespace).await?;
-        self.learn(namespace, answer.completeness);
+        self.record_completeness(namespace, answer.completeness);
         Ok(())
     }
 
-    fn learn(&self, namespace: Option<&str>, completeness: ListCompleteness) {
+    fn record_completeness(&self, namespace: Option<&str>, completeness: ListCompleteness) {
         let newest = self.completeness.lock();
         let mut newest = newest.unwrap_or_else(PoisonError::into_inner);
         newest.insert(namespace.map(str::to_owned), completeness);
@@ -217,16 +236,16 @@ impl OperationSource {
 
     /// Lists the matching operations in the selected phases.
     pub(super) async fn list(&self) -> Result<Vec<ListedOperation>, Problem> {
-        futures::stream::iter(self.places())
-            .map(|place| self.list_in(place))
+        futures::stream::iter(self.requested_namespaces())
+            .map(|namespace| self.list_in(namespace))
             .buffered(CONCURRENCY)
             .try_concat()
             .await
     }
 
-    /// Returns the namespaces that are requested one by one. None means all namespaces. Custom
-    /// resources are cluster-scoped, so they are always requested with None.
-    fn places(&self) -> Vec<Option<&str>> {
+    /// Returns the namespace of each request. None means all namespaces. Custom resources are
+    /// cluster-scoped, so they are always requested with None.
+    fn requested_namespaces(&self) -> Vec<Option<&str>> {
         let namespace = self.filters.namespace.as_deref();
         match &self.namespaces {
             Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
@@ -234,9 +253,10 @@ impl OperationSource {
         }
     }
 
-    /// Lists the namespaces that the user may read. Returns `NotFound` if the API is not served,
-    /// also if the user may not read it.
-    async fn list_what_is_served(&mut self) -> Result<Vec<ListedOperation>, Problem> {
+    /// Lists the operations. If the user may not list all namespaces, lists the operations in the
+    /// namespaces that the user may read. Returns `NotFound` if the cluster does not serve the API,
+    /// even if RBAC refuses the request.
+    async fn list_readable(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let listed = self.list().await;
         let Err(refused @ Problem::Forbidden { .. }) = listed else {
             return listed;
@@ -245,13 +265,13 @@ impl OperationSource {
             return Err(Problem::NotFound(refused.to_string()));
         }
         if self.served == Served::Live && self.filters.namespace.is_none() {
-            return self.list_where_allowed().await;
+            return self.list_one_by_one().await;
         }
         Err(refused)
     }
 
-    /// Lists namespace by namespace, and keeps those that the user may read.
-    async fn list_where_allowed(&mut self) -> Result<Vec<ListedOperation>, Problem> {
+    /// Lists the namespaces one by one, and records which of them the user may read.
+    async fn list_one_by_one(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let all = namespaces(&self.server).await;
         let lists: Vec<(&String, Result<Vec<ListedOperation>, Problem>)> =
             futures::stream::iter(&all)
@@ -281,24 +301,26 @@ impl OperationSource {
             });
         }
         let named = first_names(allowed.iter().map(String::as_str), MAX_NAMED);
-        self.unusual = Some(format!(
+        self.note = Some(format!(
             "you may not list operations in all namespaces; showing those in {named}"
         ));
         self.namespaces = Some(allowed);
         Ok(operations)
     }
 
-    /// Lists one namespace, or all namespaces.
+    /// Lists the operations in one namespace, or in all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
-        match self.pages(namespace, Some(PAGE_OBJECTS)).await {
-            // The continue token expired, because the server has dropped the old state.
-            Err(Problem::Expired) => self.pages(namespace, None).await,
+        match self.list_pages(namespace, Some(PAGE_OBJECTS)).await {
+            // The continue token expired, because the server no longer has the state of the first
+            // page. A list in one page needs no token.
+            Err(Problem::Expired) => self.list_pages(namespace, None).await,
             listed => listed,
         }
     }
 
-    /// Lists with at most this many objects per page. None lists all objects in one page.
-    async fn pages(
+    /// Lists the operations in pages of at most `limit` objects. If `limit` is None, all objects
+    /// are in one page.
+    async fn list_pages(
         &self,
         namespace: Option<&str>,
         limit: Option<usize>,
@@ -306,7 +328,7 @@ impl OperationSource {
         let options = ListOptions {
             limit,
             label_selector: self.filters.selector.as_deref().unwrap_or_default(),
-            field_selector: self.phase(),
+            field_selector: self.phase_selector(),
         };
         let mut operations = Vec::new();
         let take = |item: &str| {
@@ -317,13 +339,13 @@ impl OperationSource {
         let (path, resource) = (self.path(namespace), self.served.resource());
         let listed = self.server.list(&path, options, resource, namespace, take);
         let completeness = listed.await?;
-        self.learn(namespace, completeness);
+        self.record_completeness(namespace, completeness);
         Ok(operations)
     }
 
-    /// The field selector that excludes completed operations at the server. Custom resources of the
-    /// Go operator do not have the field.
-    fn phase(&self) -> &'static str {
+    /// Returns the field selector that excludes completed operations at the server. Empty for
+    /// custom resources, because those of the Go operator do not have the field.
+    fn phase_selector(&self) -> &'static str {
         if self.filters.all_phases || self.served == Served::Crs {
             ""
         } else {
@@ -338,8 +360,12 @@ impl OperationSource {
     }
 }
 
-/// Returns all namespaces that the user can find: all of the cluster, else the user's projects
-/// (`OpenShift`), else the namespace of the context.
+/// Returns the namespaces that the user can find. These are the first of the following lists that
+/// the user may read:
+///
+/// - all namespaces of the cluster
+/// - the projects of the user, in `OpenShift`
+/// - the namespace of the kubeconfig context
 pub(super) async fn namespaces(server: &ApiClient) -> Vec<String> {
     for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),
@@ -377,7 +403,7 @@ const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUME
     .remove(b'_')
     .remove(b'~');
 
-/// Escapes a path segment.
+/// Escapes a segment of a URL path.
 pub(super) fn escape(segment: &str) -> String {
     percent_encoding::utf8_percent_encode(segment, UNRESERVED).to_string()
 }

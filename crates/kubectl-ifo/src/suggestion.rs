@@ -1,7 +1,7 @@
 //! Suggests existing names for a misspelt name.
 
-/// Returns the nearest of `names`, without regard to case. Of two equally near names it is the
-/// first in alphabetical order. None if no name is near.
+/// Returns the name in `names` that is most similar to `name`, without regard to case. Of equally
+/// similar names, this is the first in alphabetical order. None if no name is similar enough.
 pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let lower = name.to_lowercase();
     names
@@ -10,7 +10,7 @@ pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) 
             let distance = strsim::damerau_levenshtein(&lower, &other.to_lowercase());
             (distance, other)
         })
-        // If more than half of the letters differ, it is a different word.
+        // If more than half of the letters differ, the user meant another word.
         .filter(|(distance, other)| *distance * 2 <= other.chars().count().max(2))
         .min()
         .map(|(_, other)| other)

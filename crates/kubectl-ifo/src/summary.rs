@@ -5,9 +5,9 @@ use super::columns::{self, Table};
 use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
-use super::list::{CommonArgs, tell_incomplete};
+use super::list::{CommonArgs, print_incomplete};
 use super::operation::{Field, ListedOperation, OperationData};
-use super::output::{OutputShape, TextStyle, print, table, text_of};
+use super::output::{OutputShape, TextStyle, encode, print, table};
 use super::plain_text::{self};
 use super::problem::Problem;
 use super::redraw::{self, RedrawContext, RedrawnText};
@@ -20,9 +20,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// The flags of the command.
+/// The flags of `summary`.
 #[derive(Debug, clap::Args)]
-// Completed operations are always counted.
+// The flag has no effect, because completed operations are always counted.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(mut_arg("shape", |it| it.value_parser(shapes())))]
 #[command(after_help = "\
@@ -34,14 +34,14 @@ pub(super) struct SummaryArgs {
     common: CommonArgs,
 }
 
-/// A summary has no names as output.
+/// Returns the parser of `--output`. A summary cannot be printed as names.
 fn shapes() -> impl TypedValueParser<Value = OutputShape> {
     PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
-        OutputShape::from_str(&text, true).expect("the possible values are those of the shapes")
+        OutputShape::from_str(&text, true).expect("the parser only accepts names of formats")
     })
 }
 
-/// Prints the counts once, or again after each change.
+/// Prints the counts once, or with `--watch` again after each change.
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (mut filters, shape) = args.common.chosen()?;
     filters.all_phases = true;
@@ -69,16 +69,16 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         sort.check(&operations)?;
     }
     print(&view.text(operations, &RedrawContext::now(&source)).await?)?;
-    tell_incomplete(&source);
+    print_incomplete(&source);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Format of the counts.
+/// The form of the output.
 struct SummaryView {
     shape: OutputShape,
     paint: Paint,
     filters: Filters,
-    /// Order of the named operations.
+    /// The order of the operations that need attention. None means by urgency.
     sort: Option<SortBy>,
 }
 
@@ -100,13 +100,13 @@ impl RedrawnText for SummaryView {
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
         match self.shape.data() {
-            Some(format) => text_of(&summary, format),
+            Some(format) => encode(&summary, format),
             None => Ok(summary.text(&operations, now, screen, self.paint)),
         }
     }
 }
 
-/// The counts of one group.
+/// The number of operations in a group, by phase.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct PhaseCounts {
     active: usize,
@@ -135,7 +135,7 @@ const FIELDS: &[Field] = &[
     Field::Message,
 ];
 
-/// All counts. They are also the JSON output.
+/// All counts, in the form of the JSON and YAML output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -148,7 +148,7 @@ struct Summary<'a> {
     oldest: Option<OperationData<'a>>,
     failing: Vec<OperationData<'a>>,
     blocked: Vec<OperationData<'a>>,
-    /// The reason for which operations may be missing. Absent if the counts are complete.
+    /// The reason why operations may be missing. None if the counts are complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteData>,
 }
@@ -217,7 +217,7 @@ impl<'a> Summary<'a> {
             ("KIND", &self.by_kind),
             ("OPERATION", &self.by_operation),
         ] {
-            text += &block(title, counts);
+            text += &counts_table(title, counts);
         }
         if !self.by_state.is_empty() {
             let rows: Vec<[String; 2]> = self
@@ -242,7 +242,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn block(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> String {
+fn counts_table(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> String {
     if counts.is_empty() {
         return String::new();
     }
@@ -292,7 +292,8 @@ mod tests {
             "summary-80",
             &summary.text(&operations, now(), Some(80), Paint { on: true }),
         );
-        let json = serde_json::to_string_pretty(&summary).expect("it is data");
+        let json =
+            serde_json::to_string_pretty(&summary).expect("a map with string keys can be encoded");
         snapshot("summary-json", &json);
         let empty = Summary::of(&[], now());
         snapshot(

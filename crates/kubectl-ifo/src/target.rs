@@ -1,7 +1,5 @@
-//! A resource in an argument.
-//!
-//! Input: `Kind/name` in any case, also with a plural, a short name or a group as in kubectl.
-//! Output: a decision for each resource.
+//! Parses an argument `Kind/name`, and decides which objects it names. The kind can also be a
+//! plural or a short name, in upper or lower case and with a group, as in kubectl.
 
 use super::filter::Filters;
 use super::filter_check;
@@ -12,14 +10,15 @@ use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
 
-/// One resource, or all resources of that name in several namespaces.
+/// The objects with a kind and a name, in any namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TargetName {
     /// The argument as the user typed it.
     text: String,
     kind: ChosenKind,
     name: String,
-    /// The item, which distinguishes operations of the same name.
+    /// The item in `Kind/name/item`, which distinguishes operations with the same name on one
+    /// object.
     pub(super) item: Option<String>,
 }
 
@@ -53,24 +52,25 @@ impl fmt::Display for TargetName {
 }
 
 impl TargetName {
-    /// Returns true if `who` is the resource.
+    /// Returns true if `who` has this kind and name.
     pub(super) fn is(&self, who: ResourceIdentity<'_>) -> bool {
         self.name == who.name && self.kind.is_of(who.kind, who.api_version)
     }
 
-    /// Returns true if a subject is the resource.
+    /// Returns true if the subject of an operation (the object that it is about) has this kind and
+    /// name.
     pub(super) fn is_subject(&self, subject: &ListedSubject) -> bool {
         self.is(ResourceIdentity::of(subject))
     }
 
-    /// Resolves the kind with discovery.
+    /// Looks up the kind in the discovery of the cluster.
     pub(super) async fn resolve(&mut self, kinds: &Kinds) {
         self.kind.resolve(kinds).await;
     }
 
-    /// Returns the reason for which the kind does not exist. None if it exists, or if this is
+    /// Returns an error message if the kind does not exist. None if it exists, or if this is
     /// unknown.
-    pub(super) async fn unknown(
+    pub(super) async fn unknown_kind_message(
         &self,
         source: &OperationSource,
         listed: &[ListedOperation],

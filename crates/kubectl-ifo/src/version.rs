@@ -9,7 +9,7 @@ use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
 
-/// The flags of the command.
+/// The flags of `version`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,12 +34,18 @@ struct Versions {
     server_version: Option<String>,
 }
 
-/// Prints the versions. If a version cannot be read, the error follows the other versions.
+/// Prints the versions. If the version of the server cannot be read, the error is printed after the
+/// version of the plugin.
 pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     let server = if args.client {
         Ok(None)
     } else {
-        async { of(&args.connect.open().await?).await.map(Some) }.await
+        async {
+            read_server_version(&args.connect.open().await?)
+                .await
+                .map(Some)
+        }
+        .await
     };
     let versions = Versions {
         client_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -64,9 +70,9 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     }
 }
 
-/// Reads the server's version from its OpenAPI document. kube-apiserver passes this document on,
-/// but answers `/version` itself.
-async fn of(server: &ApiClient) -> Result<String, Problem> {
+/// Reads the version of `ifo-apiserver` from its OpenAPI document. The kube-apiserver passes this
+/// document on, but answers a request for `/version` itself.
+pub(super) async fn read_server_version(server: &ApiClient) -> Result<String, Problem> {
     #[derive(Deserialize)]
     struct OpenApiDocument {
         info: Info,
@@ -81,14 +87,14 @@ async fn of(server: &ApiClient) -> Result<String, Problem> {
         .await
     {
         Ok(document) => Ok(document.info.version),
-        Err(Problem::NotFound(_)) => Err(unknown(server).await),
+        Err(Problem::NotFound(_)) => Err(missing_document_reason(server).await),
         Err(problem) => Err(problem),
     }
 }
 
-/// Returns the reason for a missing document: the API is not registered, or its server does not
-/// answer.
-async fn unknown(server: &ApiClient) -> Problem {
+/// Returns the reason why the document is missing: the API is not registered, or its server does
+/// not answer.
+async fn missing_document_reason(server: &ApiClient) -> Problem {
     for served in [Served::Live, Served::Crs] {
         let group = served.group();
         let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);

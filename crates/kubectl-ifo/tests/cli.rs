@@ -1,4 +1,4 @@
-//! Tests of the kubectl plugin as a binary: its output and its exit codes.
+//! Tests of the kubectl plugin as a program: its output and its exit codes.
 
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -16,6 +16,8 @@ mod completion;
 mod eval;
 #[path = "cli/filters.rs"]
 mod filters;
+#[path = "cli/from.rs"]
+mod from;
 #[path = "cli/habits.rs"]
 mod habits;
 #[path = "cli/replay.rs"]
@@ -24,6 +26,8 @@ mod replay;
 mod roles;
 #[path = "cli/screen.rs"]
 mod screen;
+#[path = "cli/support_bundle.rs"]
+mod support_bundle;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/test.rs"]
@@ -31,26 +35,30 @@ mod test;
 #[path = "cli/top.rs"]
 mod top;
 
-/// The output of a command.
-struct Said {
+/// The result of a command.
+struct CommandOutput {
+    /// The exit code.
     code: i32,
-    out: String,
-    err: String,
+    stdout: String,
+    stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
+    /// Parses standard output as JSON.
     fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
     }
 }
 
-/// Runs `kubectl ifo rules …` in the folder of the fixtures.
-fn rules(args: &[&str]) -> Said {
-    rules_with(args, "")
+/// Runs `kubectl ifo rules` with these arguments in the folder of the fixtures.
+fn run_rules(args: &[&str]) -> CommandOutput {
+    run_rules_with_input(args, "")
 }
 
-/// The same with standard input.
-fn rules_with(args: &[&str], input: &str) -> Said {
+/// Runs `kubectl ifo rules` with these arguments in the folder of the fixtures. `input` is its
+/// standard input.
+fn run_rules_with_input(args: &[&str], input: &str) -> CommandOutput {
     let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
         .arg("rules")
         .args(args)
@@ -63,20 +71,22 @@ fn rules_with(args: &[&str], input: &str) -> Said {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the plugin starts");
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    // A command that does not read its input can have ended already.
+        .expect("the plugin can be started");
+    let mut stdin = child.stdin.take().expect("the stream is piped");
+    // An error is ignored, because a command that does not read its input may have ended.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let Output {
         status,
         stdout,
         stderr,
-    } = child.wait_with_output().expect("the plugin ends");
-    Said {
-        code: status.code().expect("it was not killed"),
-        out: String::from_utf8(stdout).expect("text"),
-        err: String::from_utf8(stderr).expect("text"),
+    } = child
+        .wait_with_output()
+        .expect("the plugin can be waited for");
+    CommandOutput {
+        code: status.code().expect("no signal killed the plugin"),
+        stdout: String::from_utf8(stdout).expect("the output is UTF-8"),
+        stderr: String::from_utf8(stderr).expect("the output is UTF-8"),
     }
 }
 
@@ -88,9 +98,13 @@ fn unknown_arguments_are_reported_with_exit_code_2() {
         &["replay", "rules", "--stream", "x", "--debounce", "soon"],
         &["eval", "1", "--object", "-", "-O", "xml"],
     ] {
-        let said = rules(args);
-        assert_eq!(said.code, 2, "{args:?}: {}", said.err);
-        assert!(said.err.starts_with("error: "), "{args:?}: {}", said.err);
+        let output = run_rules(args);
+        assert_eq!(output.code, 2, "{args:?}: {}", output.stderr);
+        assert!(
+            output.stderr.starts_with("error: "),
+            "{args:?}: {}",
+            output.stderr
+        );
     }
 }
 
@@ -103,19 +117,19 @@ fn missing_files_are_named() {
         &["replay", "rules", "--stream", "none.yaml"],
         &["eval", "true", "--object", "none.yaml"],
     ] {
-        let said = rules(args);
-        assert_eq!(said.code, 1, "{args:?}: {}", said.err);
+        let output = run_rules(args);
+        assert_eq!(output.code, 1, "{args:?}: {}", output.stderr);
         assert!(
-            said.err.starts_with("error: none.yaml: No such file"),
+            output.stderr.starts_with("error: none.yaml: No such file"),
             "{args:?}: {}",
-            said.err
+            output.stderr
         );
     }
 }
 
-/// The values at `pointer` of each element.
-fn each(list: &Value, pointer: &str) -> Vec<Value> {
-    let list = list.as_array().expect("a list");
+/// Returns the value at the JSON pointer `pointer` in each element of a list.
+fn values_at(list: &Value, pointer: &str) -> Vec<Value> {
+    let list = list.as_array().expect("the value is a list");
     let values = list.iter().map(|element| element.pointer(pointer).cloned());
     values
         .map(|value| value.unwrap_or(json!("missing")))

@@ -1,5 +1,6 @@
-//! Replays recordings of real controllers with the shipped rules. Each must show exactly the
-//! operations in its truth table, once. `README.md` beside the streams describes their origin.
+//! Replays recorded watch streams of real controllers with the shipped rules. The operations that
+//! are detected in a stream must be exactly those in its truth table, a YAML file.
+//! `tests/fixtures/recorded/README.md` describes the streams and the tables.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,39 +12,41 @@ use std::process::Command;
 /// Tolerance for starts and ends in seconds, because objects have whole seconds.
 const TOLERANCE: f64 = 1.0;
 
+/// A truth table.
 #[derive(Deserialize)]
 struct Truth {
-    /// By kind and name of the subject.
-    operations: BTreeMap<String, Vec<Stretch>>,
+    /// The operations by kind and name of their subject.
+    operations: BTreeMap<String, Vec<Expected>>,
 }
 
 /// One operation of a truth table.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stretch {
+struct Expected {
     operation: String,
     /// Start in seconds of the stream.
     start: f64,
     /// Time of the last detection. None for an operation that is in flight at the end of the
     /// stream.
     end: Option<f64>,
-    /// The last state.
+    /// The state at the end.
     state: String,
-    // The other fields are compared only if the truth table has them.
-    /// The states of the active operation, without `Settling` and without repetitions.
+    // The following fields are compared only if the truth table has them.
+    /// The states of the operation while it was detected, without repetitions. `Settling`, the
+    /// state of an operation that is not detected, is left out.
     states: Option<Vec<String>>,
-    /// The shown percentages, without repetitions.
+    /// The values of the progress in percent, without repetitions.
     progress: Option<Vec<u64>>,
-    /// A part of a shown message.
+    /// A part of one of the messages.
     message: Option<String>,
-    /// Time at which the server shows the end.
+    /// Time at which the server would show the end, which is after the debounce period.
     until: Option<f64>,
 }
 
 /// An operation that the replay detects.
 #[derive(Clone, Debug)]
-struct Seen {
-    /// Kind and name.
+struct Replayed {
+    /// Kind and name of the subject.
     subject: String,
     operation: String,
     start: f64,
@@ -52,7 +55,7 @@ struct Seen {
     states: Vec<String>,
     progress: Vec<u64>,
     messages: Vec<String>,
-    /// Read only if the stream's truth table has an `until`.
+    /// Time at which the server would show the end. None if the truth table has no `until`.
     until: Option<f64>,
 }
 
@@ -60,12 +63,12 @@ fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The recorded streams, without their extension.
+/// Returns the paths of the recorded streams without their extension.
 fn streams() -> Vec<PathBuf> {
     let folder = repository().join("tests/fixtures/recorded");
     let mut streams: Vec<PathBuf> = fs::read_dir(&folder)
-        .expect("the folder of the streams")
-        .map(|entry| entry.expect("it can be read").path())
+        .expect("the folder of the streams can be read")
+        .map(|entry| entry.expect("the entry can be read").path())
         .filter(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "jsonl")
@@ -73,37 +76,43 @@ fn streams() -> Vec<PathBuf> {
         .map(|path| path.with_extension(""))
         .collect();
     streams.sort();
-    assert!(streams.len() > 20, "{streams:?}");
+    assert!(
+        streams.len() > 20,
+        "there must be more streams than {streams:?}"
+    );
     streams
 }
 
-fn truth(stream: &Path) -> Truth {
+/// Reads the truth table of a stream.
+fn read_truth(stream: &Path) -> Truth {
     let path = stream.with_extension("truth.yaml");
     let text =
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The operations that `kubectl ifo rules replay` detects in hindsight. With `live`, also the times
-/// at which the server shows each end.
-fn replay(stream: &Path, live: bool) -> Vec<Seen> {
-    let mut found = runs(stream, &["--hindsight"]);
-    if live {
-        let ends = runs(stream, &[]);
-        // Both list the operations sorted by start.
-        let names = |runs: &[Seen]| -> Vec<(String, String)> {
-            let name = |run: &Seen| (run.subject.clone(), run.operation.clone());
-            runs.iter().map(name).collect()
+/// Returns the operations that `kubectl ifo rules replay` detects in a stream. With `--hindsight`,
+/// an operation ends at its last detection. If `with_until` is true, the stream is replayed again
+/// without this flag, to set `until`.
+fn replay(stream: &Path, with_until: bool) -> Vec<Replayed> {
+    let mut operations = replay_with(stream, &["--hindsight"]);
+    if with_until {
+        let live = replay_with(stream, &[]);
+        // In both results, the operations are sorted by their start.
+        let names = |operations: &[Replayed]| -> Vec<(String, String)> {
+            let name = |it: &Replayed| (it.subject.clone(), it.operation.clone());
+            operations.iter().map(name).collect()
         };
-        assert_eq!(names(&found), names(&ends), "{}", stream.display());
-        for (run, live) in found.iter_mut().zip(ends) {
-            run.until = live.end;
+        assert_eq!(names(&operations), names(&live), "{}", stream.display());
+        for (operation, live) in operations.iter_mut().zip(live) {
+            operation.until = live.end;
         }
     }
-    found
+    operations
 }
 
-fn runs(stream: &Path, flags: &[&str]) -> Vec<Seen> {
+/// Runs `kubectl ifo rules replay` with the shipped rules on a stream.
+fn replay_with(stream: &Path, flags: &[&str]) -> Vec<Replayed> {
     let output = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
         .args(["rules", "replay", "rules", "-O", "json"])
         .args(flags)
@@ -111,36 +120,36 @@ fn runs(stream: &Path, flags: &[&str]) -> Vec<Seen> {
         .arg(stream.with_extension("jsonl"))
         .current_dir(repository())
         .output()
-        .expect("the plugin starts");
-    // Its messages on standard error: rules that fail, and invalid lines.
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{}: {complaints}",
-        stream.display()
-    );
-    assert_eq!(complaints, "", "{}", stream.display());
-    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let operations = found["operations"].as_array().expect("operations");
-    operations.iter().map(seen).collect()
+        .expect("the plugin can be started");
+    // Standard error has a message for each rule that fails and for each invalid line.
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", stream.display());
+    assert_eq!(stderr, "", "{}", stream.display());
+    let json: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+    let operations = json["operations"]
+        .as_array()
+        .expect("the output has a list of operations");
+    operations.iter().map(parse_operation).collect()
 }
 
-fn seen(run: &Value) -> Seen {
-    let text = |value: &Value| value.as_str().expect("a string").to_owned();
-    let subject = &run["subject"];
-    let timeline = run["timeline"].as_array().expect("a timeline");
+/// Converts one operation of the JSON output.
+fn parse_operation(json: &Value) -> Replayed {
+    let text = |value: &Value| value.as_str().expect("the value is a string").to_owned();
+    let subject = &json["subject"];
+    let timeline = json["timeline"].as_array();
+    let timeline = timeline.expect("an operation has a timeline");
     let mut states: Vec<String> = timeline.iter().map(|it| text(&it["state"])).collect();
     states.retain(|state| ["Progressing", "Blocked", "Failing"].contains(&state.as_str()));
     states.dedup();
     let progress = timeline.iter().filter_map(|it| it["progress"].as_u64());
     let mut progress: Vec<u64> = progress.collect();
     progress.dedup();
-    Seen {
+    Replayed {
         subject: format!("{} {}", text(&subject["kind"]), text(&subject["name"])),
-        operation: text(&run["operation"]),
-        start: run["started"].as_f64().expect("a start"),
-        end: run["completed"].as_f64(),
-        state: text(&run["state"]),
+        operation: text(&json["operation"]),
+        start: json["started"].as_f64().expect("an operation has a start"),
+        end: json["completed"].as_f64(),
+        state: text(&json["state"]),
         states,
         progress,
         messages: timeline.iter().map(|it| text(&it["message"])).collect(),
@@ -152,70 +161,80 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= TOLERANCE
 }
 
-fn is_same(expected: &Stretch, seen: &Seen) -> bool {
-    expected.operation == seen.operation
-        && expected.state == seen.state
-        && is_near(expected.start, seen.start)
-        && match (expected.end, seen.end) {
-            (Some(expected), Some(seen)) => is_near(expected, seen),
-            (expected, seen) => expected == seen,
+/// Returns true if an operation equals one of the truth table, apart from its subject.
+fn matches(expected: &Expected, actual: &Replayed) -> bool {
+    expected.operation == actual.operation
+        && expected.state == actual.state
+        && is_near(expected.start, actual.start)
+        && match (expected.end, actual.end) {
+            (Some(expected), Some(actual)) => is_near(expected, actual),
+            (expected, actual) => expected == actual,
         }
-        && expected.states.as_ref().is_none_or(|it| *it == seen.states)
+        && expected
+            .states
+            .as_ref()
+            .is_none_or(|it| *it == actual.states)
         && expected
             .progress
             .as_ref()
-            .is_none_or(|it| *it == seen.progress)
+            .is_none_or(|it| *it == actual.progress)
         && expected.message.as_ref().is_none_or(|part| {
-            let mut messages = seen.messages.iter();
+            let mut messages = actual.messages.iter();
             messages.any(|message| message.contains(part))
         })
         && expected
             .until
-            .is_none_or(|expected| seen.until.is_some_and(|seen| is_near(expected, seen)))
+            .is_none_or(|expected| actual.until.is_some_and(|until| is_near(expected, until)))
 }
 
-/// The missing and the unexpected operations.
-fn differences(truth: Truth, mut seen: Vec<Seen>) -> Vec<String> {
+/// Returns a line for each operation that is only in the truth table or only in the replay.
+fn differences(truth: Truth, mut replayed: Vec<Replayed>) -> Vec<String> {
     let mut differences = Vec::new();
     for (subject, operations) in truth.operations {
         for expected in operations {
-            let found = seen
+            let found = replayed
                 .iter()
-                .position(|seen| seen.subject == subject && is_same(&expected, seen));
+                .position(|actual| actual.subject == subject && matches(&expected, actual));
             match found {
-                // Each entry matches one operation.
-                Some(at) => drop(seen.remove(at)),
-                None => differences.push(format!("not seen: {subject} {expected:?}")),
+                // A replayed operation is removed, so that it matches only one entry.
+                Some(at) => drop(replayed.remove(at)),
+                None => differences.push(format!("not detected: {subject} {expected:?}")),
             }
         }
     }
-    differences.extend(seen.iter().map(|seen| format!("not true: {seen:?}")));
+    let unexpected = replayed.iter();
+    differences.extend(unexpected.map(|actual| format!("not in the truth table: {actual:?}")));
     differences
 }
 
 #[test]
-fn a_recording_yields_exactly_the_operations_of_its_truth_table() {
+fn the_operations_in_a_recording_are_exactly_those_of_its_truth_table() {
     let mut wrong = Vec::new();
     for stream in streams() {
-        let name = stream.file_name().expect("a name").display().to_string();
-        let truth = truth(&stream);
+        let name = stream
+            .file_name()
+            .expect("the path has a name")
+            .display()
+            .to_string();
+        let truth = read_truth(&stream);
         let mut expected = truth.operations.values().flatten();
-        let live = expected.any(|operation| operation.until.is_some());
-        let differences = differences(truth, replay(&stream, live));
+        let with_until = expected.any(|operation| operation.until.is_some());
+        let differences = differences(truth, replay(&stream, with_until));
         wrong.extend(differences.iter().map(|what| format!("{name}: {what}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A truth table with one subject.
-fn table(operations: &[Stretch]) -> Truth {
+/// Returns a truth table with one subject.
+fn truth_table(operations: &[Expected]) -> Truth {
     Truth {
         operations: BTreeMap::from([("VirtualMachine a".to_owned(), operations.to_vec())]),
     }
 }
 
-fn expected(start: f64) -> Stretch {
-    Stretch {
+/// Returns an operation of a truth table.
+fn expected(start: f64) -> Expected {
+    Expected {
         operation: "Migrating".to_owned(),
         start,
         end: None,
@@ -227,8 +246,9 @@ fn expected(start: f64) -> Stretch {
     }
 }
 
-fn found(start: f64) -> Seen {
-    Seen {
+/// Returns a replayed operation that equals `expected(start)`.
+fn replayed(start: f64) -> Replayed {
+    Replayed {
         subject: "VirtualMachine a".to_owned(),
         operation: "Migrating".to_owned(),
         start,
@@ -243,9 +263,10 @@ fn found(start: f64) -> Seen {
 
 #[test]
 fn missing_late_or_extra_operations_are_differences() {
-    let differences = |truth: &[f64], seen: &[f64]| {
-        let truth: Vec<Stretch> = truth.iter().copied().map(expected).collect();
-        differences(table(&truth), seen.iter().copied().map(found).collect()).len()
+    let differences = |truth: &[f64], starts: &[f64]| {
+        let truth: Vec<Expected> = truth.iter().copied().map(expected).collect();
+        let replayed = starts.iter().copied().map(replayed).collect();
+        differences(truth_table(&truth), replayed).len()
     };
     assert_eq!(differences(&[1.0, 9.0], &[9.5, 0.5]), 0);
     assert_eq!(differences(&[1.0], &[]), 1);
@@ -255,12 +276,12 @@ fn missing_late_or_extra_operations_are_differences() {
 
 #[test]
 fn a_wrong_value_of_an_optional_field_is_a_difference() {
-    let is_true = |fields: &str| {
+    let matches = |fields: &str| {
         let text = format!("{{operation: Migrating, start: 1, state: Blocked, {fields}}}");
-        let expected: Stretch = serde_saphyr::from_str(&text).expect("an operation");
-        let mut seen = found(1.0);
-        seen.until = Some(31.0);
-        differences(table(&[expected]), vec![seen]).is_empty()
+        let expected: Expected = serde_saphyr::from_str(&text).expect("the fields are valid");
+        let mut replayed = replayed(1.0);
+        replayed.until = Some(31.0);
+        differences(truth_table(&[expected]), vec![replayed]).is_empty()
     };
     for fields in [
         "states: [Progressing, Blocked]",
@@ -268,7 +289,7 @@ fn a_wrong_value_of_an_optional_field_is_a_difference() {
         "message: for a",
         "until: 30.5",
     ] {
-        assert!(is_true(fields), "{fields}");
+        assert!(matches(fields), "{fields} must match");
     }
     for fields in [
         "states: [Blocked]",
@@ -277,12 +298,13 @@ fn a_wrong_value_of_an_optional_field_is_a_difference() {
         "message: for the",
         "until: 29.5",
     ] {
-        assert!(!is_true(fields), "{fields}");
+        assert!(!matches(fields), "{fields} must not match");
     }
-    // The stream ends before the server shows the end.
-    let expected = Stretch {
+    // In the replay, the stream ends before the server shows the end.
+    let expected = Expected {
         until: Some(31.0),
         ..expected(1.0)
     };
-    assert_eq!(differences(table(&[expected]), vec![found(1.0)]).len(), 2);
+    let differences = differences(truth_table(&[expected]), vec![replayed(1.0)]);
+    assert_eq!(differences.len(), 2, "{differences:?}");
 }

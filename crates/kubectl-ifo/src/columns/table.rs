@@ -1,7 +1,5 @@
-//! Formats operations as a table.
-//!
-//! Input: operations, and the width of the terminal. Output: aligned lines. If they do not fit,
-//! cells are cut, the message first.
+//! Formats operations as a table. On a terminal, a table that is too wide is narrowed: cells are
+//! cut and columns are left out, the message first. A watch can add rows to a table later.
 
 #[cfg(test)]
 mod tests;
@@ -15,20 +13,24 @@ use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Number of blanks between two columns on a narrow screen, as in `top`.
+/// Number of blanks between two columns if the table does not fit on the terminal otherwise. `top`
+/// has the same gap.
 const NARROW_GAP: usize = 2;
 
-/// Smallest useful widths of a name, a namespace and an operation. Second, the widths on a screen
-/// that is unusually narrow.
+/// Smallest useful widths of the subject, the namespace and the operation, in terminal columns.
 const MIN_SUBJECT: usize = 24;
 const MIN_NAMESPACE: usize = 12;
 const MIN_OPERATION: usize = 12;
+/// Smallest width of the subject, the namespace and the operation on an unusually narrow terminal,
+/// in terminal columns.
 const MIN_ON_NARROW_SCREEN: usize = 8;
 
-/// Smallest useful width of a message. With less, the column is left out.
+/// Smallest useful width of the message in terminal columns. If there is less space, the message is
+/// left out.
 const MIN_MESSAGE: usize = 10;
 
-/// Usual widths for a table whose later rows are unknown. `Progressing` and `2d10h` fit completely.
+/// Widths for a table to which a watch adds rows later. Usual texts such as `Progressing` and
+/// `2d10h` fit into these widths.
 const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
     (State, 11),
     (Age, 5),
@@ -37,34 +39,46 @@ const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
     (Namespace, 10),
 ];
 
-/// A table that grows. Its widths come from the first rows and from [`Table::grow`].
+/// The columns of a table with their widths. [`Table::grow`] formats further rows and can widen the
+/// columns.
 pub(crate) struct Table {
     columns: Vec<OperationColumn>,
     widths: Vec<usize>,
-    /// True if unknown rows follow.
-    open: bool,
+    /// True if rows are added later.
+    has_later_rows: bool,
     gap: usize,
-    /// True if kinds are shortened to their initials.
+    /// True if kinds are replaced by their initials, such as `VM` for `VirtualMachine`.
     short: bool,
     paint: Paint,
+    /// Width of the terminal. None for no limit.
     screen: Option<usize>,
 }
 
 impl Table {
-    /// Formats the whole table of these operations. It is as wide as necessary, and at most as wide
-    /// as the screen.
+    /// Formats a table with a row for each operation. The table is as wide as necessary, but not
+    /// wider than the terminal.
     pub(crate) fn text(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> String {
-        let table = Self::begun(operations, now, style, false);
+        let table = Self::new(operations, now, style, false);
         let rows = operations.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
 
-    /// Creates a table that continues with [`Table::grow`], with the usual widths.
-    pub(crate) fn open(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> Self {
-        Self::begun(operations, now, style, true)
+    /// Creates a table to which [`Table::grow`] adds the rows. The columns are wide enough for
+    /// `operations` and for usual texts.
+    pub(crate) fn growing(
+        operations: &[ListedOperation],
+        now: Timestamp,
+        style: TextStyle,
+    ) -> Self {
+        Self::new(operations, now, style, true)
     }
 
-    fn begun(operations: &[ListedOperation], now: Timestamp, style: TextStyle, open: bool) -> Self {
+    fn new(
+        operations: &[ListedOperation],
+        now: Timestamp,
+        style: TextStyle,
+        has_later_rows: bool,
+    ) -> Self {
         let (screen, paint) = (style.width(), style.paint);
         let columns = if style.wide {
             ALL_COLUMNS
@@ -74,7 +88,7 @@ impl Table {
         let mut table = Self {
             columns: columns.to_vec(),
             widths: Vec::new(),
-            open,
+            has_later_rows,
             gap: COLUMN_GAP,
             short: false,
             paint,
@@ -84,30 +98,31 @@ impl Table {
         table.widths = columns.iter().map(width).collect();
         if let Some(screen) = screen {
             table.fit(operations, now, screen);
-            if open {
-                table.make_room(screen);
+            if has_later_rows {
+                table.reserve_usual_widths(screen);
             }
         }
         table
     }
 
-    /// Widens columns to their usual width, as far as the message leaves space.
-    fn make_room(&mut self, screen: usize) {
-        if let Some(place) = self.place(Message) {
-            let least = self.widths[place].clamp(MIN_MESSAGE, 2 * MIN_MESSAGE);
-            self.widths[place] = least;
+    /// Reserves 10 to 20 terminal columns for the message, and widens the other columns to their
+    /// usual widths in the space that remains.
+    fn reserve_usual_widths(&mut self, screen: usize) {
+        if let Some(index) = self.index_of(Message) {
+            let least = self.widths[index].clamp(MIN_MESSAGE, 2 * MIN_MESSAGE);
+            self.widths[index] = least;
         }
         for (column, typical) in USUAL_WIDTHS {
-            let Some(place) = self.place(column) else {
+            let Some(index) = self.index_of(column) else {
                 continue;
             };
             let gaps = self.gap * self.widths.len().saturating_sub(1);
             let room = screen.saturating_sub(self.widths.iter().sum::<usize>() + gaps);
-            self.widths[place] += room.min(typical.saturating_sub(self.widths[place]));
+            self.widths[index] += room.min(typical.saturating_sub(self.widths[index]));
         }
     }
 
-    /// Returns the width that a column needs for all its cells.
+    /// Returns the width at which no cell of a column is cut.
     fn needed(
         &self,
         column: OperationColumn,
@@ -118,8 +133,8 @@ impl Table {
             .iter()
             .map(|it| self.cell(column, it, now).width());
         let mut least = column.header().width();
-        // The later rows are unknown.
-        if self.open && operations.is_empty() {
+        // If no row is known yet, the usual widths apply.
+        if self.has_later_rows && operations.is_empty() {
             let typical = USUAL_WIDTHS.iter().find(|(it, _)| *it == column);
             least = typical.map_or(least, |(_, width)| least.max(*width));
             if self.short && column == Subject {
@@ -141,66 +156,66 @@ impl Table {
         }
     }
 
-    /// Shrinks the table step by step until it fits the screen, least important columns first. The
-    /// age always stays, because users need it to recognize new and hanging operations.
+    /// Narrows the table step by step until it fits on the terminal, the less important columns
+    /// first. The age always stays, because it shows which operations are new and which hang.
     fn fit(&mut self, operations: &[ListedOperation], now: Timestamp, screen: usize) {
         self.narrow(Message, MIN_MESSAGE, screen);
-        self.give_up(Message, screen);
+        self.remove_if_too_wide(Message, screen);
         if self.excess(screen) > 0 {
             self.short = true;
             let needed = self.needed(Subject, operations, now);
-            self.set(Subject, needed);
+            self.set_width(Subject, needed);
         }
         if self.excess(screen) > 0 {
             self.gap = NARROW_GAP;
         }
         if !operations.is_empty() && operations.iter().all(|it| it.progress.is_none()) {
-            self.give_up(Progress, screen);
+            self.remove_if_too_wide(Progress, screen);
         }
         self.narrow(Subject, MIN_SUBJECT, screen);
         self.narrow(Namespace, MIN_NAMESPACE, screen);
         self.narrow(Operation, MIN_OPERATION, screen);
-        self.give_up(Progress, screen);
+        self.remove_if_too_wide(Progress, screen);
         for column in [Namespace, Operation, Subject] {
             self.narrow(column, MIN_ON_NARROW_SCREEN, screen);
         }
-        self.give_up(Namespace, screen);
-        self.give_up(State, screen);
-        self.give_up(Operation, screen);
+        self.remove_if_too_wide(Namespace, screen);
+        self.remove_if_too_wide(State, screen);
+        self.remove_if_too_wide(Operation, screen);
         self.narrow(Subject, 1, screen);
     }
 
-    /// Returns the number of columns that the table exceeds the screen.
+    /// Returns by how many terminal columns the table is too wide.
     fn excess(&self, screen: usize) -> usize {
         let gaps = self.gap * self.widths.len().saturating_sub(1);
         (self.widths.iter().sum::<usize>() + gaps).saturating_sub(screen)
     }
 
-    fn place(&self, column: OperationColumn) -> Option<usize> {
+    fn index_of(&self, column: OperationColumn) -> Option<usize> {
         self.columns.iter().position(|it| *it == column)
     }
 
-    fn set(&mut self, column: OperationColumn, width: usize) {
-        if let Some(place) = self.place(column) {
-            self.widths[place] = width;
+    fn set_width(&mut self, column: OperationColumn, width: usize) {
+        if let Some(index) = self.index_of(column) {
+            self.widths[index] = width;
         }
     }
 
-    /// Narrows a column if necessary, but not below `least`.
+    /// Narrows a column until the table fits on the terminal, but not below `least`.
     fn narrow(&mut self, column: OperationColumn, least: usize, screen: usize) {
-        if let Some(place) = self.place(column) {
-            let most = self.widths[place].saturating_sub(least);
-            self.widths[place] -= self.excess(screen).min(most);
+        if let Some(index) = self.index_of(column) {
+            let most = self.widths[index].saturating_sub(least);
+            self.widths[index] -= self.excess(screen).min(most);
         }
     }
 
-    /// Removes a column if the table does not fit.
-    fn give_up(&mut self, column: OperationColumn, screen: usize) {
+    /// Removes a column if the table does not fit on the terminal.
+    fn remove_if_too_wide(&mut self, column: OperationColumn, screen: usize) {
         if self.excess(screen) > 0
-            && let Some(place) = self.place(column)
+            && let Some(index) = self.index_of(column)
         {
-            self.columns.remove(place);
-            self.widths.remove(place);
+            self.columns.remove(index);
+            self.widths.remove(index);
         }
     }
 
@@ -218,9 +233,9 @@ impl Table {
         self.painted(operation, cells.collect(), &self.widths)
     }
 
-    /// Formats the row of an operation that is new in the table. If its cells are wider than their
-    /// columns and the screen has space, the columns grow for all later rows. They do not grow if
-    /// the messages would lose all their space.
+    /// Formats a further row. If a cell is wider than its column and the terminal has space, the
+    /// column becomes wider for this row and all later rows. If later messages would then have no
+    /// space, only this row is wider.
     pub(crate) fn grow(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
         let mut cells: Vec<String> = self
             .columns
@@ -236,11 +251,11 @@ impl Table {
             self.widths.clone_from(&widths);
             return self.painted(operation, cells, &widths);
         };
-        if let Some(place) = self.place(Subject)
-            && self.left(&widths, screen).is_none()
+        if let Some(index) = self.index_of(Subject)
+            && self.space_for_message(&widths, screen).is_none()
         {
-            cells[place] = one_line(&operation.short_subject_name());
-            widths[place] = cells[place].width().max(self.widths[place]);
+            cells[index] = one_line(&operation.short_subject_name());
+            widths[index] = cells[index].width().max(self.widths[index]);
         }
         for (column, least) in [
             (Subject, MIN_SUBJECT),
@@ -253,14 +268,14 @@ impl Table {
             (Progress, 0),
             (Age, 0),
         ] {
-            if let Some(place) = self.place(column) {
-                let excess = self.taken(&widths).saturating_sub(screen);
-                let least = self.widths[place].max(least);
-                widths[place] -= excess.min(widths[place].saturating_sub(least));
+            if let Some(index) = self.index_of(column) {
+                let excess = self.width_without_message(&widths).saturating_sub(screen);
+                let least = self.widths[index].max(least);
+                widths[index] -= excess.min(widths[index].saturating_sub(least));
             }
         }
         let has_message = |widths: &[usize]| {
-            let left = self.left(widths, screen).unwrap_or_default();
+            let left = self.space_for_message(widths, screen).unwrap_or_default();
             left >= MIN_MESSAGE + self.gap
         };
         if has_message(&widths) || !has_message(&self.widths) {
@@ -269,8 +284,8 @@ impl Table {
         self.painted(operation, cells, &widths)
     }
 
-    /// Returns the width of all columns except the message, which takes the rest.
-    fn taken(&self, widths: &[usize]) -> usize {
+    /// Returns the width of all columns except the message, with the gaps between these columns.
+    fn width_without_message(&self, widths: &[usize]) -> usize {
         let columns = self.columns.iter().zip(widths);
         let others = columns.filter(|(column, _)| **column != Message);
         others
@@ -279,9 +294,10 @@ impl Table {
             .saturating_sub(self.gap)
     }
 
-    /// Returns the width that remains for the message. None if the columns do not fit.
-    fn left(&self, widths: &[usize], screen: usize) -> Option<usize> {
-        screen.checked_sub(self.taken(widths))
+    /// Returns the width that remains for the message and the gap before it. None if the other
+    /// columns do not fit on the terminal.
+    fn space_for_message(&self, widths: &[usize], screen: usize) -> Option<usize> {
+        screen.checked_sub(self.width_without_message(widths))
     }
 
     fn painted(&self, operation: &ListedOperation, cells: Vec<String>, widths: &[usize]) -> String {
@@ -298,11 +314,11 @@ impl Table {
         paint: impl Fn(OperationColumn, &str) -> String,
     ) -> String {
         let mut line = String::new();
-        // Blanks are written only before a later text.
+        // Blanks are written only if a text follows, so that no line ends with blanks.
         let mut blanks = 0;
         let mut room = self.screen.unwrap_or(usize::MAX);
         for ((cell, width), column) in cells.into_iter().zip(widths).zip(&self.columns) {
-            // The message is the last column.
+            // The message is the last column, and takes all space that remains.
             let most = if self.screen.is_some() && *column != Message {
                 (*width).min(room)
             } else {
@@ -326,8 +342,8 @@ impl Table {
     }
 }
 
-/// Returns the columns of the terminal of standard output. None if it is not a terminal.
-pub(crate) fn screen() -> Option<usize> {
+/// Returns the width of the terminal in columns. None if standard output is not a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
     use std::io::IsTerminal as _;
     if !std::io::stdout().is_terminal() {
         return None;

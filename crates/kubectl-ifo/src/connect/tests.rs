@@ -1,4 +1,4 @@
-//! Tests of flags combined with a kubeconfig.
+//! Tests of connection flags that override values of a kubeconfig.
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn credentials_are_sent_over_tls_only() {
         users: [{name: a, user: {token: secret}}],
         contexts: [{name: a, context: {cluster: a, user: a}}]}";
     std::fs::write(&path, kubeconfig).unwrap();
-    for (server, token, is_told) in [
+    for (server, token, is_sent) in [
         (None, None, true),
         (None, Some("given"), true),
         (Some("https://192.0.2.2"), Some("given"), true),
@@ -27,7 +27,7 @@ async fn credentials_are_sent_over_tls_only() {
             ..Connect::default()
         };
         let config = connect.config().await.unwrap();
-        assert_eq!(config.auth_info.token.is_some(), is_told, "{server:?}");
+        assert_eq!(config.auth_info.token.is_some(), is_sent, "{server:?}");
         assert_eq!(config.auth_info.impersonate.as_deref(), Some("jane"));
     }
 }

@@ -1,4 +1,4 @@
-//! The recent Events of a subject.
+//! Reads and formats the Kubernetes Events of a subject (the object that an operation is about).
 
 use crate::api_client::ApiClient;
 use crate::operation::ListedSubject;
@@ -7,15 +7,19 @@ use crate::source::{escape, query};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 
-/// The namespace of Events of cluster-scoped objects.
+/// The namespace that contains the Events of cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Largest number of Events that are read: kubectl's chunk size. An object seldom has more than a
-/// few Events, which are kept for an hour.
+/// Largest number of Events that are read, which is the chunk size of kubectl. An object seldom has
+/// more than a few Events, because the kube-apiserver deletes Events after an hour.
 const MAX_EVENTS_READ: &str = "500";
 
-/// Reads the Events of a subject, the newest last. The error says why they could not be read.
-pub(super) async fn of(server: &ApiClient, subject: &ListedSubject) -> Result<Vec<Event>, String> {
+/// Reads the Events of a subject and sorts them, the newest last. If the Events cannot be read,
+/// returns the reason.
+pub(super) async fn read(
+    server: &ApiClient,
+    subject: &ListedSubject,
+) -> Result<Vec<Event>, String> {
     let namespace = subject.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let mut selector = vec![
         format!("involvedObject.kind={}", subject.kind),
@@ -34,19 +38,19 @@ pub(super) async fn of(server: &ApiClient, subject: &ListedSubject) -> Result<Ve
         .await
         .map_err(|problem| problem.to_string())?;
     let mut events = list.items;
-    events.sort_by_key(last);
+    events.sort_by_key(last_time);
     Ok(events)
 }
 
-fn last(event: &Event) -> Option<Timestamp> {
+fn last_time(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref();
     let observed = series.and_then(|it| it.last_observed_time.as_ref());
     let observed = observed.map(|it| it.0);
     let last = event.last_timestamp.as_ref().map(|it| it.0);
-    observed.or(last).or(time(event))
+    observed.or(last).or(event_time(event))
 }
 
-fn time(event: &Event) -> Option<Timestamp> {
+fn event_time(event: &Event) -> Option<Timestamp> {
     event.event_time.as_ref().map(|it| it.0)
 }
 
@@ -59,14 +63,14 @@ pub(super) fn age(event: &Event, now: Timestamp) -> String {
     let series = event.series.as_ref();
     match series.map_or(event.count, |it| it.count) {
         Some(count @ 2..) => {
-            let first = ago(first.or(time(event)));
-            format!("{} (x{count} over {first})", ago(last(event)))
+            let first = ago(first.or(event_time(event)));
+            format!("{} (x{count} over {first})", ago(last_time(event)))
         }
-        _ => ago(last(event)),
+        _ => ago(last_time(event)),
     }
 }
 
-/// Returns the component that reported it.
+/// Returns the name of the component that reported the Event.
 pub(super) fn reporter(event: &Event) -> &str {
     let source = event.source.as_ref().and_then(|it| it.component.as_deref());
     let component = source.filter(|it| !it.is_empty());

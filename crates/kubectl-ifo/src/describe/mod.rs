@@ -1,8 +1,9 @@
-//! `kubectl ifo describe`: shows all facts about an operation, or about all operations of a
-//! resource.
+//! `kubectl ifo describe`: shows all facts about an operation, or about all operations on an
+//! object.
 //!
-//! These are its fields, the rule that detects it, related operations, and recent Events of the
-//! subject. If the user may not read one of them, its section says so, and the command succeeds.
+//! A description contains the fields of the operation, the rule that detects it, related
+//! operations, and the Events of the subject (the object that the operation is about). If the user
+//! may not read the rule or the Events, the output states the reason, and the command succeeds.
 
 mod events;
 mod related;
@@ -33,7 +34,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-/// Largest number of owners that are looked up for related operations, because each is a request.
+/// Largest number of owners that are looked up to find related operations. Each owner needs a
+/// request.
 const MAX_OWNERS: usize = 200;
 
 /// The arguments of `describe`.
@@ -69,7 +71,7 @@ pub(super) struct DescribeArgs {
     connect: Connect,
 }
 
-/// Prints the descriptions.
+/// Prints the descriptions of the operations that the arguments name.
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
@@ -108,18 +110,19 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         }
         OutputShape::Table | OutputShape::Wide => {
             let mut lookup = Lookup::new(server.clone(), kinds, MAX_OWNERS);
-            // At most `MAX_OWNERS` owners are read. So the owners of the described operations come
-            // first.
+            // At most `MAX_OWNERS` owners are looked up, so the owners of the described operations
+            // are looked up first.
             let first: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
             lookup.owners(&first).await;
             lookup.owners(&operations).await;
-            let accounts = describe_all(&server, &operations, &chosen, &lookup).await;
+            let descriptions = describe_all(&server, &operations, &chosen, &lookup).await;
             let paint = args.colors.paint();
-            print(&text::text(&accounts, clock::now(), paint))?;
+            print(&text::text(&descriptions, clock::now(), paint))?;
         }
     }
-    // The error follows the found operations, as in kubectl.
+    // As in kubectl, errors about missing operations are printed after the operations that were
+    // found.
     let mut missing = missing.into_iter();
     let Some(first) = missing.next() else {
         return Ok(ExitCode::SUCCESS);
@@ -130,14 +133,14 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     Err(first)
 }
 
-/// Finds the operations for a name, completed ones last.
+/// Returns the indexes of the operations that an argument names, completed operations last.
 async fn find(
     name: &str,
     operations: &[ListedOperation],
     kinds: &Kinds,
     source: &OperationSource,
 ) -> Result<Vec<usize>, Problem> {
-    let numbers = |fits: &dyn Fn(&ListedOperation) -> bool| {
+    let indexes_where = |fits: &dyn Fn(&ListedOperation) -> bool| {
         let fitting = operations.iter().enumerate().filter(|(_, it)| fits(it));
         let mut found: Vec<usize> = fitting.map(|(number, _)| number).collect();
         found.sort_by_key(|number| {
@@ -147,7 +150,7 @@ async fn find(
         found
     };
     if let Some(name) = operation_name_in(name) {
-        let found = numbers(&|it| it.name == name);
+        let found = indexes_where(&|it| it.name == name);
         if found.is_empty() {
             return Err(Problem::NotFound(format!(
                 "there is no operation {name:?}; see: kubectl ifo list -A -O name, or name a \
@@ -158,13 +161,13 @@ async fn find(
     }
     let mut target: TargetName = name.parse().map_err(Problem::Usage)?;
     target.resolve(kinds).await;
-    let found = numbers(&|it| {
+    let found = indexes_where(&|it| {
         let item_fits = target.item.is_none() || target.item == it.item;
         item_fits && target.is_subject(&it.subject)
     });
     if found.is_empty() {
         let why = target
-            .unknown(source, operations)
+            .unknown_kind_message(source, operations)
             .await
             .map(|it| format!(" ({it})"));
         return Err(Problem::NotFound(format!(
@@ -175,16 +178,16 @@ async fn find(
     Ok(found)
 }
 
-/// The description of one operation.
+/// The facts about one operation.
 struct OperationDescription<'a> {
     operation: &'a ListedOperation,
-    /// The object as the server returned it.
+    /// The InFlightOperation as the server returned it.
     object: Value,
-    /// The rule that detects it, or the reason for which the rule is not shown.
+    /// The rule that detects the operation, or the reason why no rule is shown.
     rule: Result<DescribedRule, String>,
     related: Vec<Related<'a>>,
-    /// The Events of the subject, or the reason for which they are not shown. If the next
-    /// description is about the same subject, only that one has the Events.
+    /// The Events of the subject, or the reason why no Events are shown. None if the next
+    /// description is about the same subject, because that description then has the Events.
     events: Option<Result<Vec<Event>, String>>,
 }
 
@@ -196,22 +199,22 @@ async fn describe_all<'a>(
 ) -> Vec<OperationDescription<'a>> {
     let ownership = Ownership::of(operations, &lookup.known);
     let mut rule_sets = BTreeMap::new();
-    let mut accounts: Vec<OperationDescription<'a>> = Vec::new();
-    for (place, number) in chosen.iter().enumerate() {
+    let mut descriptions: Vec<OperationDescription<'a>> = Vec::new();
+    for (position, number) in chosen.iter().enumerate() {
         let operation = &operations[*number];
         let name = &operation.rule_set;
         if !rule_sets.contains_key(name) {
-            rule_sets.insert(name, rule::rule_set(server, name).await);
+            rule_sets.insert(name, rule::read_rule_set(server, name).await);
         }
-        let next = chosen.get(place + 1).map(|it| &operations[*it].subject);
-        let last = next != Some(&operation.subject);
-        let events = if last {
-            Some(events::of(server, &operation.subject).await)
+        let next = chosen.get(position + 1).map(|it| &operations[*it].subject);
+        let is_last_of_subject = next != Some(&operation.subject);
+        let events = if is_last_of_subject {
+            Some(events::read(server, &operation.subject).await)
         } else {
             None
         };
         let raw = operation.raw.as_ref();
-        accounts.push(OperationDescription {
+        descriptions.push(OperationDescription {
             operation,
             object: raw
                 .and_then(|raw| serde_json::from_str(raw.get()).ok())
@@ -224,5 +227,5 @@ async fn describe_all<'a>(
             events,
         });
     }
-    accounts
+    descriptions
 }

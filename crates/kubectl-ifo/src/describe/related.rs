@@ -1,10 +1,12 @@
-//! Finds the operations that are related to an operation.
+//! Finds the operations that are related to an operation. They are on the same object, on an owner
+//! or dependent of it, or in the same correlation group (rule sets mark connected operations with
+//! the label of a group).
 
 use crate::operation::ListedOperation;
 use crate::ownership::{Ownership, OwnershipNode};
 use std::collections::BTreeSet;
 
-/// A related operation.
+/// A related operation, and its relation to the described operation.
 #[derive(Debug)]
 pub(super) struct Related<'a> {
     /// The relation in words.
@@ -20,21 +22,23 @@ const SAME_GROUP: &str = "Same group";
 /// Returns all operations that are related to `operation`, active ones first.
 pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> Vec<Related<'a>> {
     let is_it = |it: &&ListedOperation| it.key() == operation.key();
-    let Some(place) = ownership.of_operation(operation) else {
+    let Some(own_index) = ownership.of_operation(operation) else {
         return Vec::new();
     };
-    let own = &ownership.nodes[place];
-    let (owners, owned) = (ownership.owners(place), ownership.owned(place));
+    let own = &ownership.nodes[own_index];
+    let (owners, owned) = (ownership.owners(own_index), ownership.owned(own_index));
     let groups = groups(own);
     let mut related = Vec::new();
     for (number, node) in ownership.nodes.iter().enumerate() {
-        let how = if number == place {
+        let how = if number == own_index {
             SAME_SUBJECT
         } else if owners.contains(&number) {
             OWNER
         } else if owned.contains(&number) {
             OWNED
-        } else if near(own, node) && self::groups(node).intersection(&groups).next().is_some() {
+        } else if can_share_group(own, node)
+            && self::groups(node).intersection(&groups).next().is_some()
+        {
             SAME_GROUP
         } else {
             continue;
@@ -46,8 +50,9 @@ pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> 
     related
 }
 
-// Groups are per namespace. Cluster-scoped subjects have their own groups.
-fn near(a: &OwnershipNode<'_>, b: &OwnershipNode<'_>) -> bool {
+/// Returns true if operations on the two objects can be in the same group: if both are in the same
+/// namespace, or if one is cluster-scoped.
+fn can_share_group(a: &OwnershipNode<'_>, b: &OwnershipNode<'_>) -> bool {
     let (a, b) = (a.who.namespace, b.who.namespace);
     a == b || a.is_none() || b.is_none()
 }

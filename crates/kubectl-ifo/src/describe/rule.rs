@@ -1,4 +1,5 @@
-//! The rule that detects an operation, as its rule set has it now.
+//! Reads the rule that detects an operation from its OperationRuleSet in the cluster, for the
+//! command `describe`.
 
 use crate::api_client::ApiClient;
 use crate::problem::{Problem, grant};
@@ -6,7 +7,7 @@ use crate::source::escape;
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
 
-/// The fields of a rule in the order of the output, with their titles.
+/// The name and the printed title of each field of a rule, in the order of the output.
 const FIELDS: [(&str, &str); 15] = [
     ("expression", "Expression"),
     ("continueWhile", "Continues"),
@@ -25,21 +26,21 @@ const FIELDS: [(&str, &str); 15] = [
     ("stateAfter", "State After"),
 ];
 
-/// A rule.
+/// A rule in the form in which `describe` prints it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DescribedRule {
-    /// `group/version/resource` of the target.
+    /// The target of the rule set (the resource that it watches), as `group/version/resource`.
     pub(super) target: String,
-    /// The status of the rule set in words.
+    /// Reason and message of the condition `Ready`. None if the rule set is ready.
     pub(super) not_ready: Option<String>,
     /// Title and text of each field that is set.
     pub(super) fields: Vec<(&'static str, String)>,
-    /// Name and expression of each variable that the rule reads.
+    /// Name and expression of each variable that the rule uses.
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// A rule set. The error says why it could not be read.
-pub(super) async fn rule_set(server: &ApiClient, name: &str) -> Result<Value, String> {
+/// Reads a rule set. If it cannot be read, returns the reason.
+pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Value, String> {
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
     let resource = format!("{plural}.{GROUP}");
@@ -55,7 +56,8 @@ pub(super) async fn rule_set(server: &ApiClient, name: &str) -> Result<Value, St
 }
 
 impl DescribedRule {
-    /// Finds the rule of `operation` in a rule set. The error says that there is none.
+    /// Finds the rule that detects `operation` in a rule set. If there is no such rule, returns an
+    /// error message.
     pub(super) fn of(rule_set: &Value, operation: &str) -> Result<Self, String> {
         let text = |pointer: &str| rule_set.pointer(pointer).and_then(Value::as_str);
         let rules = rule_set.pointer("/spec/rules").and_then(Value::as_array);
@@ -66,7 +68,7 @@ impl DescribedRule {
             .ok_or_else(|| format!("the rule set has no rule for {operation} any more"))?;
         let fields: Vec<(&'static str, String)> = FIELDS
             .iter()
-            .filter_map(|(field, title)| Some((*title, shown(&rule[*field])?)))
+            .filter_map(|(field, title)| Some((*title, field_text(&rule[*field])?)))
             .collect();
         let target = ["group", "version", "resource"]
             .iter()
@@ -81,8 +83,8 @@ impl DescribedRule {
     }
 }
 
-/// Returns a field as text, if it is not empty.
-fn shown(field: &Value) -> Option<String> {
+/// Returns the text of a field. None if the field is empty or absent.
+fn field_text(field: &Value) -> Option<String> {
     let text = match field {
         Value::String(text) => text.trim().to_owned(),
         Value::Array(items) => {
@@ -104,21 +106,22 @@ fn not_ready(rule_set: &Value) -> Option<String> {
     Some(format!("{}: {}", text("reason"), text("message")))
 }
 
-/// Returns the variables that the expressions read, directly or through others, in the order of the
-/// rule set. A variable can read only earlier variables.
+/// Returns the variables that the expressions use, in the order of the rule set. An expression can
+/// use a variable directly, or through other variables. The loop runs backwards, because a variable
+/// can only use earlier variables.
 fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String)> {
     let all = rule_set
         .pointer("/spec/variables")
         .and_then(Value::as_array);
-    let mut read: Vec<String> = fields.iter().map(|(_, text)| text.clone()).collect();
+    let mut expressions: Vec<String> = fields.iter().map(|(_, text)| text.clone()).collect();
     let mut found = Vec::new();
     for variable in all.into_iter().flatten().rev() {
         if let (Some(name), Some(expression)) = (
             variable["name"].as_str(),
             variable["expression"].as_str().map(str::trim),
-        ) && read.iter().any(|text| reads(text, name))
+        ) && expressions.iter().any(|text| uses(text, name))
         {
-            read.push(expression.to_owned());
+            expressions.push(expression.to_owned());
             found.push((name.to_owned(), expression.to_owned()));
         }
     }
@@ -127,7 +130,7 @@ fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String
 }
 
 /// Returns true if the expression contains `variables.name`.
-fn reads(expression: &str, name: &str) -> bool {
+fn uses(expression: &str, name: &str) -> bool {
     expression.split("variables.").skip(1).any(|rest| {
         rest.strip_prefix(name)
             .is_some_and(|after| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_'))

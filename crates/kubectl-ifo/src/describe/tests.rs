@@ -1,3 +1,5 @@
+//! Tests of the text that `kubectl ifo describe` prints.
+
 use super::rule::DescribedRule;
 use super::{OperationDescription, related, text};
 use crate::colors::Paint;
@@ -89,8 +91,8 @@ fn events() -> Vec<Event> {
     .unwrap()
 }
 
-fn told(accounts: &[OperationDescription<'_>]) -> String {
-    text::text(accounts, now(), Paint::default())
+fn described(descriptions: &[OperationDescription<'_>]) -> String {
+    text::text(descriptions, now(), Paint::default())
 }
 
 #[test]
@@ -118,21 +120,21 @@ fn describe_shows_all_details() {
     resizing.operation = "Resizing".to_owned();
     operations.push(resizing);
     let ownership = Ownership::of(&operations, &[]);
-    let account = OperationDescription {
+    let description = OperationDescription {
         operation: &operations[0],
         object,
         rule: DescribedRule::of(&rule_set(), "Migrating"),
         related: related::to(&operations[0], &ownership),
         events: Some(Ok(events())),
     };
-    let text = told(&[account]);
+    let text = described(&[description]);
     assert_eq!(text, include_str!("tests/all.txt"), "\n{text}");
 }
 
 #[test]
 fn missing_information_is_stated_in_its_section() {
     let operation = on("", "Node", "n", "Draining").item("disk");
-    let account = || OperationDescription {
+    let description = || OperationDescription {
         operation: &operation,
         object: Value::Null,
         rule: Err("you may not get operationrulesets".to_owned()),
@@ -141,15 +143,15 @@ fn missing_information_is_stated_in_its_section() {
     };
     let without_events = OperationDescription {
         events: None,
-        ..account()
+        ..description()
     };
-    let text = told(&[without_events, account()]);
+    let text = described(&[without_events, description()]);
     assert_eq!(text, include_str!("tests/little.txt"), "\n{text}");
     let none = OperationDescription {
         events: Some(Ok(Vec::new())),
-        ..account()
+        ..description()
     };
-    assert!(told(&[none]).ends_with("\nEvents:          <none>\n"));
+    assert!(described(&[none]).ends_with("\nEvents:          <none>\n"));
 }
 
 #[test]
@@ -163,14 +165,14 @@ fn of_many_relatives_the_closest_are_shown() {
     let event = |number: usize| -> Event {
         serde_json::from_value(json!({"reason": format!("Event{number:03}")})).unwrap()
     };
-    let account = OperationDescription {
+    let description = OperationDescription {
         operation: &operation,
         object: Value::Null,
         rule: Err(String::new()),
         related: related::to(&operation, &ownership),
         events: Some(Ok((0..300).map(event).collect())),
     };
-    let text = told(&[account]);
+    let text = described(&[description]);
     assert!(
         text.contains("… and 250 more; see: kubectl ifo tree"),
         "{text}"

@@ -1,4 +1,4 @@
-//! Formats a description as text, like kubectl describe.
+//! Formats descriptions of operations as text, in the form of `kubectl describe`.
 
 use super::OperationDescription;
 use super::events;
@@ -13,18 +13,22 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
-/// Width of the titles. The longest is `Last Detected:`.
+/// Width of the column with the titles. The longest title is `Last Detected:`.
 const TITLE_WIDTH: usize = 17;
 
-/// Largest number of rows of a section.
+/// Largest number of rows in the sections `Related` and `Events`.
 const MAX_RELATED: usize = 50;
 const MAX_EVENTS: usize = 50;
 
-/// Formats all accounts.
-pub(super) fn text(accounts: &[OperationDescription<'_>], now: Timestamp, paint: Paint) -> String {
-    let texts: Vec<String> = accounts
+/// Formats all descriptions, with blank lines between them.
+pub(super) fn text(
+    descriptions: &[OperationDescription<'_>],
+    now: Timestamp,
+    paint: Paint,
+) -> String {
+    let texts: Vec<String> = descriptions
         .iter()
-        .map(|account| DescriptionWriter::default().account(account, now, paint))
+        .map(|description| DescriptionWriter::default().write(description, now, paint))
         .collect();
     texts.join("\n\n")
 }
@@ -35,9 +39,9 @@ struct DescriptionWriter {
 }
 
 impl DescriptionWriter {
-    fn account(
+    fn write(
         mut self,
-        account: &OperationDescription<'_>,
+        description: &OperationDescription<'_>,
         now: Timestamp,
         paint: Paint,
     ) -> String {
@@ -47,7 +51,7 @@ impl DescriptionWriter {
             rule,
             related,
             events,
-        } = account;
+        } = description;
         let field = |pointer: &str| match object.pointer(pointer) {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Array(items)) => {
@@ -62,7 +66,7 @@ impl DescriptionWriter {
         self.line(0, "Name", &operation.name);
         self.line(0, "Namespace", &optional(&operation.namespace));
         self.line(0, "UID", &field("/metadata/uid"));
-        let labels = labels(account);
+        let labels = labels(description);
         self.lines(0, "Labels", labels.iter().map(String::as_str));
         self.line(0, "Operation", &operation.operation);
         self.line(0, "Item", &optional(&operation.item));
@@ -89,7 +93,7 @@ impl DescriptionWriter {
         let detected = field("/status/lastDetected").parse().ok();
         self.line(2, "Last Detected", &time(detected, now, ""));
         self.line(2, "Completed", &time(operation.completed, now, ""));
-        self.conditions(account, now);
+        self.conditions(description, now);
         self.rule(rule);
         self.related(related, now);
         if let Some(events) = events {
@@ -103,7 +107,7 @@ impl DescriptionWriter {
         self.text.push('\n');
     }
 
-    /// Formats a title and its text. An empty text is left out.
+    /// Adds a line with a title and a text. An empty text adds no line.
     fn line(&mut self, indent: usize, title: &str, text: &str) {
         self.painted(indent, title, &one_line(text));
     }
@@ -119,13 +123,13 @@ impl DescriptionWriter {
         self.row(&format!("{title}:"));
     }
 
-    /// Formats the heading of an empty section.
-    fn none(&mut self, title: &str, why: &str) {
+    /// Adds a section that contains only the reason why it is empty.
+    fn empty_section(&mut self, title: &str, why: &str) {
         let why = one_line(why);
         self.row(&format!("{}{why}", pad(&format!("{title}:"), TITLE_WIDTH)));
     }
 
-    /// Formats a table below its heading, with dashes below its header as in kubectl.
+    /// Adds a table with a line of dashes below its header, as in kubectl.
     fn rows<const N: usize>(&mut self, header: [&str; N], mut rows: Vec<[String; N]>) {
         rows.insert(0, header.map(|title| "-".repeat(title.len())));
         for line in table(header, &rows).lines() {
@@ -133,7 +137,7 @@ impl DescriptionWriter {
         }
     }
 
-    /// Formats a title with one line per text.
+    /// Adds a line for each text. The first line begins with the title.
     fn lines<'t>(&mut self, indent: usize, title: &str, texts: impl IntoIterator<Item = &'t str>) {
         let mut title = format!("{title}:");
         for text in texts {
@@ -143,10 +147,10 @@ impl DescriptionWriter {
         }
     }
 
-    fn conditions(&mut self, account: &OperationDescription<'_>, now: Timestamp) {
-        let conditions = &account.operation.conditions;
+    fn conditions(&mut self, description: &OperationDescription<'_>, now: Timestamp) {
+        let conditions = &description.operation.conditions;
         if conditions.is_empty() {
-            self.none("Conditions", "<none>");
+            self.empty_section("Conditions", "<none>");
             return;
         }
         self.heading("Conditions");
@@ -169,7 +173,7 @@ impl DescriptionWriter {
     fn rule(&mut self, rule: &Result<DescribedRule, String>) {
         let rule = match rule {
             Ok(rule) => rule,
-            Err(why) => return self.none("Rule", &format!("<not shown: {why}>")),
+            Err(why) => return self.empty_section("Rule", &format!("<not shown: {why}>")),
         };
         self.heading("Rule");
         self.line(2, "Target", &rule.target);
@@ -185,7 +189,7 @@ impl DescriptionWriter {
             self.row("  Variables:");
         }
         for (name, text) in &rule.variables {
-            // A long name gets its own line.
+            // A name that is too long gets its own line.
             if name.len() + 1 < TITLE_WIDTH - 4 {
                 self.lines(4, name, text.lines());
             } else {
@@ -200,7 +204,7 @@ impl DescriptionWriter {
 
     fn related(&mut self, related: &[Related<'_>], now: Timestamp) {
         if related.is_empty() {
-            return self.none("Related", "<none>");
+            return self.empty_section("Related", "<none>");
         }
         self.heading("Related");
         let rows = related.iter().take(MAX_RELATED).map(|it| {
@@ -226,9 +230,9 @@ impl DescriptionWriter {
 
     fn events(&mut self, all: &Result<Vec<Event>, String>, now: Timestamp) {
         let all = match all {
-            Ok(all) if all.is_empty() => return self.none("Events", "<none>"),
+            Ok(all) if all.is_empty() => return self.empty_section("Events", "<none>"),
             Ok(all) => all,
-            Err(why) => return self.none("Events", &format!("<not shown: {why}>")),
+            Err(why) => return self.empty_section("Events", &format!("<not shown: {why}>")),
         };
         self.heading("Events");
         let earlier = all.len().saturating_sub(MAX_EVENTS);
@@ -248,8 +252,8 @@ impl DescriptionWriter {
     }
 }
 
-fn labels(account: &OperationDescription<'_>) -> Vec<String> {
-    let labels = account.operation.labels.iter();
+fn labels(description: &OperationDescription<'_>) -> Vec<String> {
+    let labels = description.operation.labels.iter();
     labels
         .map(|(key, value)| format!("{key}={value}"))
         .collect()
@@ -266,7 +270,7 @@ fn owners(references: &[OwnerReference]) -> String {
     owners.collect::<Vec<_>>().join(", ")
 }
 
-/// Formats a time with its age and further facts.
+/// Formats a time with its age, and with `note` if it is not empty.
 fn time(time: Option<Timestamp>, now: Timestamp, note: &str) -> String {
     let Some(time) = time else {
         return String::new();

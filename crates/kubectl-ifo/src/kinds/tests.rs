@@ -1,3 +1,5 @@
+//! Tests of the kinds that a typed name matches.
+
 use super::*;
 use ifo_client::kinds::plural;
 
@@ -30,8 +32,8 @@ fn target(group: &str, resource: &str) -> Gvr {
 
 fn chosen(text: &str, served: &[ServedResource]) -> ChosenKind {
     let mut kind: ChosenKind = text.parse().unwrap();
-    kind.certain = !served.is_empty();
-    let matching = served.iter().filter(|it| it.goes_by(&kind.name));
+    kind.is_certain = !served.is_empty();
+    let matching = served.iter().filter(|it| it.has_name(&kind.name));
     kind.resources = matching.cloned().collect();
     kind
 }
@@ -76,7 +78,7 @@ fn without_discovery_names_are_compared() {
 #[test]
 fn initials_are_resolved_from_the_listed_kinds() {
     let uploads = target("velero.io", "datauploads");
-    let there = [subject("v1", "Pod"), subject("velero.io/v1", "DataUpload")];
+    let listed = [subject("v1", "Pod"), subject("velero.io/v1", "DataUpload")];
     for (text, expected) in [
         ("DU", true),
         ("du.velero.io", true),
@@ -84,8 +86,8 @@ fn initials_are_resolved_from_the_listed_kinds() {
         ("dv", false),
     ] {
         let mut kind = chosen(text, &[]);
-        assert!(kind.is_vague() && !kind.is_target(&uploads), "{text}");
-        kind.learn(there.iter());
+        assert!(kind.is_unresolved() && !kind.is_target(&uploads), "{text}");
+        kind.learn_initials(listed.iter());
         assert_eq!(kind.is_target(&uploads), expected, "{text}");
         assert!(!kind.is_target(&target("", "pods")), "{text}");
     }
@@ -93,7 +95,7 @@ fn initials_are_resolved_from_the_listed_kinds() {
 
 #[test]
 fn the_short_names_of_common_kinds_are_known_where_the_cluster_does_not_list_them() {
-    // Like the demo, which serves namespaces and none of the other kinds.
+    // The demo server serves namespaces, but no other kind.
     let served = [resource("", "Namespace", "ns")];
     for text in [
         "deploy",

@@ -1,11 +1,12 @@
-//! Encodes an operation as JSON or YAML. Each command chooses the fields and their order.
+//! Encodes the fields of an operation as JSON or YAML. Each command chooses the fields and their
+//! order.
 
 use super::ListedOperation;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// A field that commands print.
+/// A field of an operation that commands print.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Field {
     /// Name of the InFlightOperation.
@@ -17,9 +18,9 @@ pub(crate) enum Field {
     Item,
     Component,
     RuleSet,
-    /// The subject as an object.
+    /// The subject (the object that the operation is about), as a JSON object.
     Subject,
-    /// The subject as text `Kind/name`, with the item.
+    /// The subject as the text `Kind/name` or `Kind/name/item`.
     SubjectName,
     /// Namespace of the subject, printed as `namespace`.
     SubjectNamespace,
@@ -30,43 +31,44 @@ pub(crate) enum Field {
     Progress,
     Started,
     Completed,
-    /// Seconds since the start, if [`OperationData::at`] has set the current time.
+    /// Seconds since the start. [`OperationData::at`] must have set the current time.
     AgeSeconds,
     Labels,
 }
 
-/// The chosen fields of an operation.
+/// The fields of an operation that a command has chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationData<'a> {
     operation: &'a ListedOperation,
     fields: &'static [Field],
-    /// True if a field without a value is printed, too.
-    whole: bool,
+    /// True if a field without a value is also printed.
+    includes_empty: bool,
     now: Option<Timestamp>,
 }
 
 impl ListedOperation {
-    /// Prints these fields, without those that have no value.
+    /// Chooses the fields that are printed. A field without a value is left out.
     pub(crate) fn data(&self, fields: &'static [Field]) -> OperationData<'_> {
         OperationData {
             operation: self,
             fields,
-            whole: false,
+            includes_empty: false,
             now: None,
         }
     }
 
-    /// Prints these fields. A field without a value is `null` or the empty text.
+    /// Chooses the fields that are printed. A field without a value is printed as `null` or as the
+    /// empty text.
     pub(crate) fn whole_data(&self, fields: &'static [Field]) -> OperationData<'_> {
         OperationData {
-            whole: true,
+            includes_empty: true,
             ..self.data(fields)
         }
     }
 }
 
 impl OperationData<'_> {
-    /// Sets the current time for the age.
+    /// Sets the current time, from which the age is computed.
     pub(crate) fn at(self, now: Timestamp) -> Self {
         Self {
             now: Some(now),
@@ -74,22 +76,22 @@ impl OperationData<'_> {
         }
     }
 
-    /// Prints a field that can be absent.
+    /// Adds a field that can be absent.
     fn optional<M: SerializeMap>(
         &self,
         map: &mut M,
         key: &str,
         value: Option<&impl Serialize>,
     ) -> Result<(), M::Error> {
-        if value.is_some() || self.whole {
+        if value.is_some() || self.includes_empty {
             map.serialize_entry(key, &value)?;
         }
         Ok(())
     }
 
-    /// Prints a text that can be empty.
+    /// Adds a text that can be empty.
     fn text<M: SerializeMap>(&self, map: &mut M, key: &str, text: &str) -> Result<(), M::Error> {
-        if !text.is_empty() || self.whole {
+        if !text.is_empty() || self.includes_empty {
             map.serialize_entry(key, text)?;
         }
         Ok(())
@@ -141,16 +143,18 @@ mod tests {
     use serde_json::to_string;
 
     #[test]
-    fn fields_are_printed_in_declaration_order() {
+    fn fields_are_printed_in_the_chosen_order() {
         let operation = ListedOperation {
             name: "a-moving".to_owned(),
             state: "Failing".to_owned(),
             ..ListedOperation::default()
         };
         let fields = &[Field::State, Field::Item, Field::Message, Field::Name];
-        let json = to_string(&operation.data(fields)).expect("it is data");
+        let json =
+            to_string(&operation.data(fields)).expect("a map with string keys can be encoded");
         assert_eq!(json, r#"{"state":"Failing","name":"a-moving"}"#);
-        let json = to_string(&operation.whole_data(fields)).expect("it is data");
+        let json = to_string(&operation.whole_data(fields))
+            .expect("a map with string keys can be encoded");
         assert_eq!(
             json,
             r#"{"state":"Failing","item":null,"message":"","name":"a-moving"}"#

@@ -1,5 +1,6 @@
-//! `kubectl ifo rules check`: reports the errors that the server would report for rule sets. With
-//! schemas, it also reports fields that no object has, which the server cannot check.
+//! `kubectl ifo rules check`: compiles rule sets, and reports the errors that the server would
+//! report. With the schemas of the watched resources, the command also reports fields in
+//! expressions that no object can have. The server cannot check such fields.
 
 use super::input::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
@@ -14,19 +15,22 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The flags of the command.
+/// The arguments of `rules check`.
 #[derive(Debug, clap::Args)]
-// All arguments after the flag belong to it, so the other files come first.
+// `--schema` takes all arguments that follow it, so the rule sets come before it.
 #[command(override_usage = "kubectl ifo rules check [OPTIONS] <FILE|DIR>... [--schema <FILE>...]")]
 #[command(after_help = "\
 Examples:
   kubectl ifo rules check my-rules.yaml
   kubectl ifo rules check rules/ --schema crds.yaml
   kubectl ifo rules check my-rules.yaml --cluster --context production")]
-// `--cluster` has another meaning here than in kubectl, and a namespace has none.
+// In this command, `--cluster` reads schemas from the current cluster, and `--kubeconfig-cluster`
+// is the flag that kubectl calls `--cluster`. The flags for namespaces have no effect, so they are
+// hidden.
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
 #[command(mut_arg("all_namespaces", |it| it.hide(true)))]
+#[command(mut_arg("from", |it| it.hide(true)))]
 pub(crate) struct RulesCheckArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
     /// kustomization.yaml), - for standard input; other kinds are ignored
@@ -43,54 +47,57 @@ pub(crate) struct RulesCheckArgs {
     connect: Connect,
 }
 
-/// Prints one line for each correct rule set, and each error of the others. Returns true if there
-/// are no errors.
+/// Prints a line for each correct rule set, and all errors in the other rule sets. Returns true if
+/// there are no errors.
 pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.files);
     let loaded = rule_sets::load(&mut input);
     let (mut schemas, faults) = Schemas::read(&args.schema);
-    let mut well = faults.is_empty();
+    let mut is_correct = faults.is_empty();
     for fault in &faults {
         complain("error", fault);
     }
     if args.cluster {
         let targets: BTreeSet<Gvr> = loaded.iter().map(Loaded::target).collect();
-        if let Err(why) = schemas.ask(&targets, &args.connect) {
+        if let Err(why) = schemas.read_from_cluster(&targets, &args.connect) {
             complain("error", format!("the cluster: {why}"));
-            well = false;
+            is_correct = false;
         }
     }
-    well &= input.report();
-    for problem in unknown_fields(&input) {
-        well = false;
+    is_correct &= input.report();
+    for problem in unknown_rule_set_fields(&input) {
+        is_correct = false;
         complain("error", problem);
     }
     for rule_set in &loaded {
-        let at = format!("{}: {}", rule_set.source, rule_set.name);
+        let location = format!("{}: {}", rule_set.source, rule_set.name);
         let target = rule_set.target();
         let root = schemas.find(&target);
         if root.is_none() && (args.cluster || !args.schema.is_empty()) {
             complain(
                 "note",
-                format!("{at}: no schema of {target}; the fields it reads are not checked"),
+                format!(
+                    "{location}: no schema of {target}, so the fields in its expressions are not checked"
+                ),
             );
         }
         let problems = root
-            .map(|root| misspelt(rule_set, &root))
+            .map(|root| nonexistent_fields(rule_set, &root))
             .unwrap_or_default();
         if problems.is_empty() {
-            print(&format!("{at}: ok\n"))?;
+            print(&format!("{location}: ok\n"))?;
         }
         for problem in problems {
-            well = false;
-            complain("error", format!("{at}: {problem}"));
+            is_correct = false;
+            complain("error", format!("{location}: {problem}"));
         }
     }
-    Ok(well)
+    Ok(is_correct)
 }
 
-/// Returns the fields that the expressions of `rule_set` read and that no object has.
-fn misspelt(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<String> {
+/// Returns an error for each field that an expression in `rule_set` reads, but that no object can
+/// have according to the schema.
+fn nonexistent_fields(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<String> {
     let mut checker = Checker {
         root: *root,
         problems: Vec::new(),
@@ -119,21 +126,25 @@ fn misspelt(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<String> {
     checker.problems
 }
 
-/// Checks expressions against one schema.
+/// Checks the expressions of a rule set against the schema of its target (the resource that it
+/// watches).
 struct Checker<'s> {
     root: SchemaRoot<'s>,
     problems: Vec<String>,
 }
 
 impl Checker<'_> {
-    /// Checks the expression in `field`. Also returns the schema of its value.
+    /// Checks the expression in a field of the rule set. Returns the places in the object from
+    /// which the value of the expression can come.
     fn check(&mut self, field: &str, source: &str, origins: &NameOrigins) -> ValueOrigins {
-        // It was compiled before, so it can be parsed.
+        // The rule set was compiled before, so its expressions can be parsed.
         let Ok(read) = fields(source, origins) else {
             return ValueOrigins::default();
         };
         for named in &read.named {
-            // An error before the last step is reported where that step is defined.
+            // `fields` returns an entry for each step of a path. So only the last step is checked
+            // here, and an unknown earlier step is reported for its own entry. That entry is in
+            // this expression, or in the variable or list through which the object is read.
             if let Some(unknown) = self.root.check(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {
@@ -148,8 +159,9 @@ impl Checker<'_> {
     }
 }
 
-/// Returns unknown fields of the rule sets themselves, which the server would drop.
-fn unknown_fields(input: &Input) -> Vec<String> {
+/// Returns an error for each field of an OperationRuleSet in the files that its schema does not
+/// contain. The kube-apiserver would drop such a field.
+fn unknown_rule_set_fields(input: &Input) -> Vec<String> {
     let Ok(crd) = serde_json::to_value(schema::operation_rule_sets()) else {
         return Vec::new();
     };

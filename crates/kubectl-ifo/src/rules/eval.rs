@@ -1,8 +1,8 @@
 //! `kubectl ifo rules eval`: evaluates one expression on one object, and prints the value with its
 //! CEL type, or the error.
 //!
-//! There are no rule sets, so `variables` and `item` do not exist. The expression has the whole
-//! evaluation budget of an object. A missing field is an error.
+//! The expression does not belong to a rule set, so `variables` and `item` do not exist. The
+//! expression can use the whole evaluation budget of an object. A missing field is an error.
 
 use super::input;
 use crate::clock;
@@ -16,7 +16,7 @@ use ifo_cel::{
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// The flags of the command.
+/// The arguments of `rules eval`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ enum EvalFormat {
     Yaml,
 }
 
-/// The evaluation failed.
+/// The reason why there is no value.
 #[derive(Debug, thiserror::Error)]
 enum NoValue {
     #[error("{0}")]
@@ -55,7 +55,7 @@ enum NoValue {
     Evaluate(EvaluationFault),
 }
 
-/// Prints the value or the error. Returns true for a value.
+/// Evaluates the expression, and prints the value or the error. Returns true if there is a value.
 pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     let object = match read(&args.object) {
         Ok(object) => object,
@@ -66,14 +66,14 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     };
     let json = object.to_string();
     let outcome = evaluate(&args.expression, json.as_bytes());
-    let well = outcome.is_ok();
+    let has_value = outcome.is_ok();
     let format = match args.output {
         EvalFormat::Text => {
             match outcome {
                 Ok((type_name, value)) => print(&format!("{type_name} {value}\n"))?,
                 Err(why) => complain("error", why),
             }
-            return Ok(well);
+            return Ok(has_value);
         }
         EvalFormat::Json => Format::Json,
         EvalFormat::Yaml => Format::Yaml,
@@ -92,10 +92,10 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
         }}),
     };
     print_value(&document, format)?;
-    Ok(well)
+    Ok(has_value)
 }
 
-/// Reads the object in `path`. It can be any document.
+/// Reads the only object in the file `path`. It need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
     let text = input::text_in(path).map_err(|error| error.to_string())?;
     let mut documents = input::documents(&text, false)?;

@@ -1,13 +1,16 @@
-//! The annotation of an object with the expected operations.
+//! Reads the annotation with the operations that the rules are expected to detect on an object.
+//! `rules test --expect` compares the annotation with the detected operations.
 
 use crate::operation::ListedOperation;
 use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 
-/// Names of operations, separated by commas. An item follows a slash. Empty for no operation.
+/// The annotation. Its value has the names of operations, separated by commas. An item follows a
+/// slash, as in `Importing/disk-0`. An empty value means that no operation is expected.
 const ANNOTATION: &str = "ifo.kubevirt.io/expect";
 
-/// Returns the operations that `object` expects. None without the annotation.
+/// Returns the operations in the annotation of `object`. None if the object does not have the
+/// annotation.
 pub(super) fn expected(object: &Object) -> Option<BTreeSet<String>> {
     let annotations = object.json.get("metadata")?.get("annotations")?;
     Some(names(annotations.get(ANNOTATION)?.as_str()?))
@@ -21,7 +24,7 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Formats the name of an operation as in the annotation.
+/// Formats an operation as in the annotation.
 pub(super) fn name(operation: &ListedOperation) -> String {
     match &operation.item {
         Some(item) => format!("{}/{item}", operation.operation),
@@ -29,7 +32,7 @@ pub(super) fn name(operation: &ListedOperation) -> String {
     }
 }
 
-/// Formats names for messages.
+/// Formats the names of operations for a message.
 pub(super) fn list(names: &BTreeSet<String>) -> String {
     if names.is_empty() {
         return "nothing".to_owned();

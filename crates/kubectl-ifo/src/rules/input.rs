@@ -1,9 +1,9 @@
-//! Reads objects from files: manifests, lists, kustomizations, a folder of `must-gather`, or
-//! standard input.
+//! Reads Kubernetes objects from files: manifests, lists, kustomizations, folders such as a
+//! `must-gather`, or standard input.
 //!
-//! A file that cannot be read is reported with its name, and the other files are still read.
-//! Documents that are no Kubernetes objects are skipped in a folder. In a file that the user named,
-//! they are an error.
+//! If a file cannot be read, an error with its name is reported, and the other files are still
+//! read. A document that is not a Kubernetes object is skipped in a folder. In a file that the user
+//! has named, such a document is an error.
 
 use crate::output::complain;
 use ifo_client::manifest::{self, Object};
@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Largest nesting of folders and kustomizations. A deeper nesting is a cycle.
+/// Largest nesting of folders and kustomizations. A deeper nesting is an error, because it is
+/// probably a cycle.
 const MAX_DEPTH: usize = 32;
 
-/// The names of a kustomization file.
+/// The possible names of a kustomization file.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// Fields of a kustomization that would change its resources. The resources are read without these
@@ -37,41 +38,41 @@ const CHANGING_FIELDS: [&str; 14] = [
     "transformers",
 ];
 
-/// An object and the file it is from.
+/// An object, and the file that contains it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FoundObject {
-    /// The path as the user named it, or as it was found in a named folder. `-` is standard input.
+    /// The path of the file. `-` is standard input.
     pub(super) source: String,
     /// The object.
     pub(super) object: Object,
 }
 
-/// The content of files.
+/// The objects in files, and the errors of reading them.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    /// The objects, in the order of the files and in them.
+    /// The objects, in the order of the files and of the documents in each file.
     pub(super) objects: Vec<FoundObject>,
     /// Errors, as `file: reason`.
     pub(super) faults: Vec<String>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
-    /// Files in folders that contain a document that is no Kubernetes object.
-    foreign: BTreeSet<String>,
+    /// Files in folders from which a document was skipped, because it is not a Kubernetes object.
+    files_with_skipped_documents: BTreeSet<String>,
 }
 
 impl Input {
-    /// Reads the `paths`: files, folders, `-`.
+    /// Reads all `paths`. Each is a file, a folder or `-`.
     pub(super) fn read(paths: &[PathBuf]) -> Self {
         let mut input = Self::default();
         for path in paths {
             if path.is_dir() && path.as_os_str() != "-" {
-                input.folder(path);
+                input.read_folder(path);
             } else {
-                input.file(path, true);
+                input.read_file(path, true);
             }
         }
-        if let Some(first) = input.foreign.first() {
-            let more = match input.foreign.len() {
+        if let Some(first) = input.files_with_skipped_documents.first() {
+            let more = match input.files_with_skipped_documents.len() {
                 1 => String::new(),
                 files => format!(" and {} more", files - 1),
             };
@@ -82,7 +83,7 @@ impl Input {
         input
     }
 
-    /// Prints the errors to standard error. Returns true if there are none.
+    /// Prints the notes and the errors to standard error. Returns true if there are no errors.
     pub(super) fn report(&self) -> bool {
         self.notes.iter().for_each(|note| complain("note", note));
         self.faults
@@ -91,30 +92,30 @@ impl Input {
         self.faults.is_empty()
     }
 
-    fn fault(&mut self, source: &str, why: impl std::fmt::Display) {
+    fn add_fault(&mut self, source: &str, why: impl std::fmt::Display) {
         self.faults.push(format!("{source}: {why}"));
     }
 
-    fn folder(&mut self, folder: &Path) {
+    fn read_folder(&mut self, folder: &Path) {
         let kustomization = KUSTOMIZATIONS.map(|name| folder.join(name));
         match kustomization.iter().find(|path| path.is_file()) {
-            Some(path) => self.kustomization(path, 0),
-            None => self.search(folder, 0),
+            Some(path) => self.read_kustomization(path, 0),
+            None => self.read_manifests_below(folder, 0),
         }
     }
 
-    /// Returns every manifest below `folder`, sorted by name.
-    fn search(&mut self, folder: &Path, depth: usize) {
+    /// Reads every manifest below `folder`, sorted by path.
+    fn read_manifests_below(&mut self, folder: &Path, depth: usize) {
         let name = folder.display().to_string();
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
-            Err(error) => return self.fault(&name, error),
+            Err(error) => return self.add_fault(&name, error),
         };
         let mut paths = Vec::new();
         for entry in entries {
             match entry {
                 Ok(entry) => paths.push(entry.path()),
-                Err(error) => self.fault(&name, error),
+                Err(error) => self.add_fault(&name, error),
             }
         }
         paths.sort();
@@ -125,27 +126,31 @@ impl Input {
             };
             if path.is_dir() {
                 if depth < MAX_DEPTH {
-                    self.search(&path, depth + 1);
+                    self.read_manifests_below(&path, depth + 1);
                 } else {
-                    self.fault(&path.display().to_string(), "too deep");
+                    self.add_fault(
+                        &path.display().to_string(),
+                        "the folder is nested too deeply",
+                    );
                 }
             } else if is(&["yaml", "yml", "json"])
                 && !KUSTOMIZATIONS.iter().any(|name| path.ends_with(name))
             {
-                self.file(&path, false);
+                self.read_file(&path, false);
             }
         }
     }
 
-    /// Returns the resources that `kubectl apply -k` would read, without its changes to them.
-    fn kustomization(&mut self, path: &Path, depth: usize) {
+    /// Reads the files that a kustomization lists. The objects are not changed as `kubectl apply
+    /// -k` would change them.
+    fn read_kustomization(&mut self, path: &Path, depth: usize) {
         let source = path.display().to_string();
         let documents = fs::read_to_string(path)
             .map_err(|error| error.to_string())
             .and_then(|text| manifest::documents(&text, false));
         let kustomization = match documents {
             Ok(documents) => documents.into_iter().next().unwrap_or_default(),
-            Err(why) => return self.fault(&source, why),
+            Err(why) => return self.add_fault(&source, why),
         };
         let transforms: Vec<&str> = CHANGING_FIELDS
             .into_iter()
@@ -163,49 +168,49 @@ impl Input {
             .flatten();
         for entry in listed {
             let Some(entry) = entry.as_str() else {
-                self.fault(&source, "a resource is not a string");
+                self.add_fault(&source, "a resource is not a string");
                 continue;
             };
             if entry.contains("://") || entry.starts_with("github.com/") {
-                self.fault(&source, format!("{entry} is remote, and not read"));
+                self.add_fault(&source, format!("{entry} is remote, so it is not read"));
                 continue;
             }
             let path = folder.join(entry);
             if !path.is_dir() {
-                self.file(&path, true);
+                self.read_file(&path, true);
                 continue;
             }
             let inner = KUSTOMIZATIONS.map(|name| path.join(name));
             match inner.iter().find(|path| path.is_file()) {
-                Some(_) if depth >= MAX_DEPTH => self.fault(&source, "too deep, or a cycle"),
-                Some(inner) => self.kustomization(inner, depth + 1),
-                None => self.fault(&source, format!("{entry} has no kustomization.yaml")),
+                Some(_) if depth >= MAX_DEPTH => self.add_fault(&source, "too deep, or a cycle"),
+                Some(inner) => self.read_kustomization(inner, depth + 1),
+                None => self.add_fault(&source, format!("{entry} has no kustomization.yaml")),
             }
         }
     }
 
-    fn file(&mut self, path: &Path, named: bool) {
+    fn read_file(&mut self, path: &Path, named: bool) {
         let source = path.display().to_string();
         match text_in(path) {
             Ok(text) => {
                 let json = path
                     .extension()
                     .is_some_and(|extension| extension == "json");
-                self.text(&source, &text, json, named);
+                self.read_text(&source, &text, json, named);
             }
-            Err(error) => self.fault(&source, error),
+            Err(error) => self.add_fault(&source, error),
         }
     }
 
-    fn text(&mut self, source: &str, text: &str, json: bool, named: bool) {
+    fn read_text(&mut self, source: &str, text: &str, json: bool, named: bool) {
         let documents = match documents(text, json) {
             Ok(documents) => documents,
-            Err(why) => return self.fault(source, why),
+            Err(why) => return self.add_fault(source, why),
         };
         let several = documents.len() > 1;
         for (n, document) in documents.into_iter().enumerate() {
             if !named && !is_object(&document) {
-                self.foreign.insert(source.to_owned());
+                self.files_with_skipped_documents.insert(source.to_owned());
                 continue;
             }
             let mut objects = Vec::new();
@@ -215,7 +220,7 @@ impl Input {
                 } else {
                     String::new()
                 };
-                self.fault(source, format!("{place}{why}"));
+                self.add_fault(source, format!("{place}{why}"));
             }
             self.objects
                 .extend(objects.into_iter().map(|object| FoundObject {
@@ -226,7 +231,7 @@ impl Input {
     }
 }
 
-/// Reads a file. `-` is standard input.
+/// Returns the text of a file. `-` is standard input.
 pub(super) fn text_in(path: &Path) -> io::Result<String> {
     if path.as_os_str() == "-" {
         io::read_to_string(io::stdin())
@@ -235,11 +240,11 @@ pub(super) fn text_in(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Splits a text into documents. A text that looks like JSON is parsed as JSON, because it can have
-/// tabs, or several documents without a separator, which YAML does not allow.
+/// Parses all documents in a text. A text that begins with `{` is parsed as JSON first, because
+/// JSON allows tabs and documents without a separator, and YAML does not.
 pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
-    let looks = text.trim_start().starts_with('{');
-    if json || looks {
+    let looks_like_json = text.trim_start().starts_with('{');
+    if json || looks_like_json {
         let documents = manifest::documents(text, true);
         if json || documents.is_ok() {
             return documents;
@@ -260,11 +265,12 @@ mod tests {
     use super::*;
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder can be created");
         for (name, text) in files {
             let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().expect("it is in the folder")).expect("made");
-            fs::write(path, text).expect("written");
+            fs::create_dir_all(path.parent().expect("the path is in the folder"))
+                .expect("a folder can be created");
+            fs::write(path, text).expect("a file can be written");
         }
         folder
     }
@@ -307,8 +313,9 @@ mod tests {
     fn a_kustomization_that_lists_itself_terminates() {
         let folder = folder(&[("kustomization.yaml", "resources: [../.]\n")]);
         let inner = folder.path().join("x");
-        fs::create_dir(&inner).expect("made");
-        fs::write(inner.join("kustomization.yaml"), "resources: [../x]\n").expect("written");
+        fs::create_dir(&inner).expect("a folder can be created");
+        fs::write(inner.join("kustomization.yaml"), "resources: [../x]\n")
+            .expect("a file can be written");
         let input = Input::read(&[inner]);
         assert!(input.faults[0].ends_with("too deep, or a cycle"));
     }

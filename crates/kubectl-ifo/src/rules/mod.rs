@@ -1,9 +1,9 @@
-//! The tools for rule authors: `kubectl ifo rules …`.
+//! `kubectl ifo rules …`: the tools for authors of rule sets.
 //!
-//! Input: files with rule sets, objects and recorded watches. Output: errors in the rule sets, and
-//! the detected operations. The differences to the server are listed in each file. No server is
-//! needed. Only `check --cluster` needs a cluster, for its schemas. A command that prints a failure
-//! exits with 1.
+//! The tools read rule sets, objects and recorded watches from files. They print errors in the rule
+//! sets, or the operations that the rules detect. They evaluate rules with the same code as the
+//! server, and the description of each tool lists what differs. Only `check --cluster` needs a
+//! cluster, from which it reads schemas. If a tool prints an error, its exit code is 1.
 //!
 //! ```text
 //! files ─▶ input ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check
@@ -23,7 +23,7 @@ mod test;
 
 use super::problem::Problem;
 
-/// The subcommands.
+/// The subcommands of `kubectl ifo rules`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum RulesCommand {
     /// Compiles rule sets, and checks the fields they read against a schema
@@ -38,7 +38,7 @@ pub(super) enum RulesCommand {
     Roles(roles::RulesRolesArgs),
 }
 
-/// Runs a subcommand. Returns true if it found no failure.
+/// Runs a subcommand. Returns true if it has found no error.
 pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
     match command {
         RulesCommand::Check(args) => check::run(args),

@@ -1,19 +1,22 @@
 //! `kubectl ifo rules replay`: evaluates rules on a recorded watch stream, in virtual time.
 //!
-//! Input: rule sets and events. Output: the detected operations, from start to end.
+//! The output has the start, the end and the changes of each operation, at the times at which the
+//! server would show them. With `--hindsight`, an operation ends at its last detection instead of
+//! the end of its debounce period. This includes operations whose debounce period is not over at
+//! the end of the stream.
 //!
-//! Changes have the time at which the server would show them. With `--hindsight`, an operation ends
-//! at its last detection. Operations that are settling at the end of the stream then end, too.
+//! [`Replay`] detects and tracks the operations. It runs the same code as the watches of the
+//! server, and a test of the server compares the results. A recording does not contain all facts
+//! that the server knows, so these differences remain:
 //!
-//! The engine's [`Replay`] detects and tracks the operations. It runs the same code as the server's
-//! feed tasks, and a test of the server compares the two. A recording lacks the following facts:
-//!
-//! - The server lists a target first, and again after a broken watch. In a replay every object that
-//!   appears is new, also for `stateAfter`, and the stream has no gap.
-//! - A watch with a label selector reports objects that no longer match as deleted. The server then
-//!   asks the cluster if the object exists. In a replay, it exists if a later event contains it.
-//! - Rules that read `now` are evaluated at an interval that begins with the watch. In a replay, it
-//!   begins with the stream.
+//! - The server lists a target (a watched resource) first, and again after an interruption of the
+//!   watch. In a replay, each object is new when it first appears, also for `stateAfter`, and the
+//!   watch is never interrupted.
+//! - A watch with a label selector reports an object as deleted if the object no longer matches.
+//!   The server then reads the object, to find out whether it still exists. In a replay, the object
+//!   exists if a later event contains it.
+//! - The server evaluates rules that use `now` at an interval that begins with the watch. In a
+//!   replay, the interval begins with the stream.
 //! - A replay does not restore, retain or persist operations.
 
 mod history;
@@ -39,12 +42,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use time_scale::TimeScale;
 
-/// Interval at which the server evaluates rules that read `now` (default of `K8S_INFORMER_RESYNC`).
+/// Interval at which the server evaluates rules that use `now`. This is the default of
+/// `K8S_INFORMER_RESYNC`.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// The flags of the command.
+/// The arguments of `rules replay`.
 #[derive(Debug, clap::Args)]
-// All arguments after the flag belong to it, so the other files come first.
+// `--stream` takes all arguments that follow it, so the rule sets come before it.
 #[command(override_usage = "kubectl ifo rules replay [OPTIONS] <RULES>... --stream <FILE>...")]
 #[command(after_help = "\
 Differences from the server:
@@ -87,7 +91,8 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// The longest accepted debounce period. It is longer than any stream and cannot overflow.
+/// The longest accepted debounce period: a year. It is longer than any recording, and times cannot
+/// overflow.
 const MAX_DEBOUNCE: Duration = Duration::from_hours(365 * 24);
 
 fn debounce(text: &str) -> Result<Duration, String> {
@@ -96,17 +101,18 @@ fn debounce(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not a duration such as 30s, 5m or 1h30m".to_owned())
 }
 
+/// The output as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct Runs {
     operations: Vec<Run>,
 }
 
-/// Prints the operations. Returns true if all files could be read and no rule failed. A failed rule
-/// is part of the result, so the operations are printed anyway.
+/// Replays the stream and prints the operations. Returns true if all files could be read and no
+/// expression failed. The operations are printed even if an expression failed.
 pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
-    let mut well = rules.report();
+    let mut is_valid = rules.report();
     if loaded.is_empty() {
         return Ok(false);
     }
@@ -115,8 +121,8 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let kinds = KnownKinds::of(objects).with_targets(targets.keys());
     let mut events = Vec::new();
     for path in &args.stream {
-        let read = text(path).map(|text| recording::read(&text, &kinds));
-        let faults = match read {
+        let parsed = read_stream(path).map(|text| recording::read(&text, &kinds));
+        let faults = match parsed {
             Ok((more, faults)) => {
                 events.extend(more);
                 faults
@@ -125,7 +131,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
         };
         for fault in faults {
             complain("error", format!("{}: {fault}", path.display()));
-            well = false;
+            is_valid = false;
         }
     }
     events.sort_by(|a, b| a.t.total_cmp(&b.t));
@@ -139,16 +145,16 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     for (failure, subject) in &failures {
         let (name, field, error) = (&failure.rule_set, &failure.field, &failure.error);
         complain("error", format!("{name}: {field}: {subject}: {error}"));
-        well = false;
+        is_valid = false;
     }
     match args.output {
         Format::Table => print_table(&operations)?,
         format => print_value(&Runs { operations }, format)?,
     }
-    Ok(well)
+    Ok(is_valid)
 }
 
-fn text(path: &Path) -> std::io::Result<String> {
+fn read_stream(path: &Path) -> std::io::Result<String> {
     if path.extension().is_some_and(|extension| extension == "gz") {
         let hint = "it is compressed: gunzip it, or pipe `gunzip -c` into --stream -";
         return Err(std::io::Error::other(hint));
@@ -156,15 +162,15 @@ fn text(path: &Path) -> std::io::Result<String> {
     text_in(path)
 }
 
-/// The failures, each with the first object on which it happened.
+/// A failed expression, with the first object on which it failed.
 type Failed = (FieldFailure, String);
 
-/// Largest number of different failures. A repeated failure is reported once, but messages can
-/// differ.
+/// Largest number of failures that are reported. A failure that is repeated with the same message
+/// is reported once.
 const MAX_FAILURES: usize = 100;
 
-/// Replays `events`, which are sorted by time. With `hindsight`, operations that are settling at
-/// the end of the stream end at their last detection.
+/// Replays `events`, which are sorted by time, and returns the operations and the failures. With
+/// `hindsight`, operations that are settling at the end of the stream end at their last detection.
 fn replay(
     targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
     events: &[RecordedEvent],
@@ -185,16 +191,16 @@ fn replay(
     };
     let mut replay = Replay::new(settings, RESYNC, scale.first(), recorder);
     for (target, rule_sets) in targets {
-        let mut about = events.iter().filter(|event| event.resource == *target);
-        if let Some(first) = about.next() {
+        let mut events_of_target = events.iter().filter(|event| event.resource == *target);
+        if let Some(first) = events_of_target.next() {
             let namespaced = first.object.namespace.is_some();
             let kind = &first.object.kind;
             let book = rule_sets::book(target.clone(), kind, namespaced, rule_sets);
             replay.add_book(&book);
         }
     }
-    let last_shown = last_shown(events);
-    for (place, event) in events.iter().enumerate() {
+    let last_applied = last_applied(events);
+    for (index, event) in events.iter().enumerate() {
         replay.advance_to(scale.at(event.t));
         if !targets.contains_key(&event.resource) {
             continue;
@@ -211,13 +217,13 @@ fn replay(
             RecordedChange::Applied => replay.applied(object),
             RecordedChange::Deleted => {
                 let uid = event.object.uid();
-                let shown = uid.and_then(|uid| last_shown.get(uid));
-                replay.deleted(object, shown.is_some_and(|last| *last > place));
+                let applied = uid.and_then(|uid| last_applied.get(uid));
+                replay.deleted(object, applied.is_some_and(|last| *last > index));
             }
         }
         let recorder = &mut replay.observer;
         let detected = std::mem::take(&mut recorder.detected);
-        recorder.history.heard(&event.object, event.t, detected);
+        recorder.history.add_event(&event.object, event.t, detected);
     }
     if hindsight {
         replay.observer.history.close();
@@ -229,12 +235,13 @@ fn replay(
     )
 }
 
-/// Returns the index of the last event for each object, by UID.
-fn last_shown(events: &[RecordedEvent]) -> HashMap<&str, usize> {
-    let places = events.iter().enumerate();
-    let shown = places.filter(|(_, event)| event.change == RecordedChange::Applied);
-    shown
-        .filter_map(|(place, event)| Some((event.object.uid()?, place)))
+/// Returns the index of the last event that contains an object, for each object by UID. Deletions
+/// do not count.
+fn last_applied(events: &[RecordedEvent]) -> HashMap<&str, usize> {
+    let indexed = events.iter().enumerate();
+    let applied = indexed.filter(|(_, event)| event.change == RecordedChange::Applied);
+    applied
+        .filter_map(|(index, event)| Some((event.object.uid()?, index)))
         .collect()
 }
 
@@ -243,7 +250,7 @@ struct Recorder {
     history: History,
     scale: TimeScale,
     failures: Vec<Failed>,
-    /// The operations that rules have detected since the last reset.
+    /// The names of the operations that rules have detected on the object of the current event.
     detected: Vec<Arc<str>>,
 }
 
@@ -251,7 +258,10 @@ impl ReplayObserver for Recorder {
     fn evaluated(&mut self, evaluation: &Evaluation) {
         for failure in &evaluation.failures {
             if self.failures.len() < MAX_FAILURES
-                && self.failures.iter().all(|(told, _)| told != failure)
+                && self
+                    .failures
+                    .iter()
+                    .all(|(reported, _)| reported != failure)
             {
                 let subject = evaluation.subject.path();
                 self.failures.push((failure.clone(), subject));

@@ -1,4 +1,5 @@
-//! `kubectl ifo rules roles`: prints the RBAC rights that rule sets need.
+//! `kubectl ifo rules roles`: prints a ClusterRole with the rights that the server needs for rule
+//! sets.
 
 use super::input::Input;
 use super::rule_sets;
@@ -8,13 +9,14 @@ use clap::ValueEnum as _;
 use ifo_engine::rules::roles::cluster_role;
 use std::path::PathBuf;
 
-/// The flags of the command.
+/// The arguments of `rules roles`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   kubectl ifo rules roles my-rules.yaml | kubectl apply -f -")]
 pub(crate) struct RulesRolesArgs {
-    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
+    /// kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
     /// Name of the role [default: ifo-rule-set-NAME, with the first rule set in alphabetical order]
@@ -25,28 +27,29 @@ pub(crate) struct RulesRolesArgs {
     output: Format,
 }
 
-/// A manifest has no table format.
+/// Returns the parser of `--output`. The output is a manifest, so the format cannot be a table.
 fn manifest_format() -> impl clap::builder::TypedValueParser<Value = Format> {
     use clap::builder::TypedValueParser as _;
     clap::builder::PossibleValuesParser::new(["yaml", "json"]).map(|text| {
-        Format::from_str(&text, false).expect("the possible values are those of the formats")
+        Format::from_str(&text, false).expect("the parser only accepts names of formats")
     })
 }
 
-/// Prints the role. Returns true if all rule sets could be read.
+/// Prints the ClusterRole. Returns true if all rule sets could be read.
 pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut input);
-    let well = input.report();
+    let is_valid = input.report();
     if loaded.is_empty() {
         return Ok(false);
     }
-    // The component would be a bad name: the role of a rule pack has it and would be replaced.
+    // The default name does not contain the component. The ClusterRole of a rule pack is named
+    // after its component, and applying the output would replace that role.
     let first = loaded.iter().map(|rule_set| rule_set.name.as_str()).min();
     let named = args.name.clone();
     let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));
     let targets = loaded.iter().map(|rule_set| &rule_set.spec.target);
     let role = cluster_role(&name, targets);
     print_value(&role, args.output)?;
-    Ok(well)
+    Ok(is_valid)
 }

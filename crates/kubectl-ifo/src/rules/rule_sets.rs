@@ -1,6 +1,6 @@
-//! Reads rule sets from objects.
-//!
-//! Input: objects. Output: the compiled rule sets among them, and all errors of the others.
+//! Finds the OperationRuleSets among the objects of the input files, and compiles them as the
+//! server does. If a rule set is invalid, its errors are recorded, and the other rule sets are
+//! still compiled.
 
 use super::input::{FoundObject, Input};
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
@@ -9,27 +9,27 @@ use ifo_engine::rules::{RuleBook, RuleSet, compile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A valid rule set.
+/// A rule set that compiles.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    /// The file that contains it.
+    /// The path of the file that contains the rule set.
     pub(super) source: String,
-    /// Its name.
+    /// The name of the rule set.
     pub(super) name: String,
-    /// The rule set as written.
+    /// The spec of the rule set, as in the file.
     pub(super) spec: OperationRuleSetSpec,
-    /// The compiled rule set, as in the server.
+    /// The compiled rule set, as the server uses it.
     pub(super) compiled: Arc<RuleSet>,
 }
 
 impl Loaded {
-    /// Returns its target.
+    /// Returns the target of the rule set (the resource that it watches).
     pub(super) fn target(&self) -> Gvr {
         self.spec.target.gvr()
     }
 }
 
-/// Returns the rule sets among `input`'s objects. Errors are added to the errors of `input`.
+/// Compiles the rule sets among the objects of `input`. Errors are added to the errors of `input`.
 pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
@@ -41,7 +41,7 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
         let name = &object.name;
         let mut fault = |what: String| faults.push(format!("{source}: {name}: {what}"));
         if let Some(first) = seen.insert(name.clone(), source.clone()) {
-            fault(format!("is there twice, first in {first}"));
+            fault(format!("is defined twice, first in {first}"));
             continue;
         }
         let rule_set: OperationRuleSet = match serde_json::from_value(object.json.clone()) {
@@ -68,7 +68,8 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     loaded
 }
 
-/// Groups the rule sets by target, because the server evaluates them together.
+/// Groups the rule sets by target, because the server evaluates all rule sets of one target
+/// together.
 pub(super) fn by_target(loaded: &[Loaded]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
     for rule_set in loaded {
@@ -80,7 +81,7 @@ pub(super) fn by_target(loaded: &[Loaded]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     targets
 }
 
-/// Creates the rule book of one target.
+/// Creates the rule book of a target, which contains all its compiled rule sets.
 pub(super) fn book(
     target: Gvr,
     kind: &str,

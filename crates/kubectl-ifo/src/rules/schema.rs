@@ -1,7 +1,5 @@
-//! Schemas of resources.
-//!
-//! Input: CRDs, `OpenAPI` documents, or a cluster. Output: for a field, if objects can have it, and
-//! the nearest existing name otherwise.
+//! Reads the schemas of resources from CRDs, from `OpenAPI` documents or from a cluster, and finds
+//! the schema of a resource. The expressions of rule sets are then checked against it.
 
 mod root;
 
@@ -15,12 +13,12 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// All given schemas.
+/// The schemas that were read.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
-    /// The schema of each version of a resource, from CRDs.
+    /// The schemas in CRDs, by version of the resource.
     declared: BTreeMap<Gvr, Value>,
-    /// `OpenAPI` documents.
+    /// The `OpenAPI` documents.
     documents: Vec<Value>,
 }
 
@@ -38,37 +36,37 @@ impl Schemas {
                     .objects
                     .iter()
                     .for_each(|found| schemas.declare(&found.object.json));
-            } else if let Err(why) = schemas.file(path) {
+            } else if let Err(why) = schemas.read_file(path) {
                 faults.push(format!("{}: {why}", path.display()));
             }
         }
         (schemas, faults)
     }
 
-    fn file(&mut self, path: &Path) -> Result<(), String> {
+    fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let mut some = false;
+        let mut has_schema = false;
         for document in input::documents(&text, false)? {
             if document.get("openapi").is_some() || document.get("swagger").is_some() {
-                some = true;
+                has_schema = true;
                 self.documents.push(document);
                 continue;
             }
             let mut objects = Vec::new();
             manifest::append_objects(document, &mut objects)?;
             for object in objects {
-                some |= object.kind == "CustomResourceDefinition";
+                has_schema |= object.kind == "CustomResourceDefinition";
                 self.declare(&object.json);
             }
         }
-        if some {
+        if has_schema {
             Ok(())
         } else {
             Err("neither a CustomResourceDefinition nor an OpenAPI document".to_owned())
         }
     }
 
-    /// Adds the schemas of an object, if it is a CRD.
+    /// Adds the schemas in a CRD. Other objects are ignored.
     pub(super) fn declare(&mut self, object: &Value) {
         if object["kind"] != "CustomResourceDefinition" {
             return;
@@ -84,24 +82,32 @@ impl Schemas {
                 continue;
             };
             let own = &version["schema"]["openAPIV3Schema"];
-            // v1beta1 has one schema for all versions.
+            // A CRD of the version v1beta1 has one schema for all its versions.
             let schema = match own {
                 Value::Null => &spec["validation"]["openAPIV3Schema"],
                 own => own,
             };
-            let open = spec["preserveUnknownFields"] == true || schema.is_null();
+            let allows_any_field = spec["preserveUnknownFields"] == true || schema.is_null();
             let gvr = Gvr {
                 group: group.clone(),
                 version: name,
                 resource: resource.clone(),
             };
-            let schema = if open { json!({}) } else { schema.clone() };
+            let schema = if allows_any_field {
+                json!({})
+            } else {
+                schema.clone()
+            };
             self.declared.insert(gvr, schema);
         }
     }
 
     /// Reads the `OpenAPI` v3 documents for `targets` from a cluster.
-    pub(super) fn ask(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
+    pub(super) fn read_from_cluster(
+        &mut self,
+        targets: &BTreeSet<Gvr>,
+        cluster: &Connect,
+    ) -> Result<(), String> {
         let runtime = crate::runtime().map_err(|error| error.to_string())?;
         runtime.block_on(self.fetch(targets, cluster))
     }
@@ -132,7 +138,8 @@ impl Schemas {
         Ok(())
     }
 
-    /// Returns the schema of `target`'s objects, and the document to which its references point.
+    /// Returns the schema of the objects of `target`, with the document to which references in the
+    /// schema point. None if no schema of the resource was read.
     pub(super) fn find(&self, target: &Gvr) -> Option<SchemaRoot<'_>> {
         if let Some(schema) = self.declared.get(target) {
             return Some(SchemaRoot {
@@ -142,12 +149,13 @@ impl Schemas {
         }
         self.documents
             .iter()
-            .find_map(|document| in_document(document, target))
+            .find_map(|document| find_in_document(document, target))
     }
 }
 
-fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
-    // A path names the kind of the resource, and the schema of that kind is marked with it.
+fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
+    // The path of the resource contains its kind, as `x-kubernetes-group-version-kind`. The schema
+    // of this kind has the same mark.
     let prefix = match target.group.as_str() {
         "" => format!("/api/{}/", target.version),
         _ => format!("/apis/{}/", target.api_version()),
@@ -163,15 +171,16 @@ fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> 
         })?;
     let schemas = document.pointer("/components/schemas");
     let schemas = schemas.or_else(|| document.get("definitions"))?;
-    let is = |marked: &Value| {
+    let is_target = |marked: &Value| {
         marked["group"] == target.group.as_str()
             && marked["version"] == target.version.as_str()
             && marked["kind"] == kind
     };
     let schema = schemas.as_object()?.values().find(|schema| {
         let marks = schema["x-kubernetes-group-version-kind"].as_array();
-        // The schemas of options and watch events are marked with all kinds.
-        marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is))
+        // The schemas of options and of watch events are marked with many kinds, so they are left
+        // out.
+        marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is_target))
     })?;
     Some(SchemaRoot { document, schema })
 }

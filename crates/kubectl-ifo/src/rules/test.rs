@@ -1,13 +1,13 @@
-//! `kubectl ifo rules test`: shows the operations that the rules detect on objects.
+//! `kubectl ifo rules test`: shows the operations that the rules detect on objects. With
+//! `--expect`, the operations are compared with an annotation of each object.
 //!
-//! Input: rule sets and objects. Output: one result for each object, and a comparison with the
-//! expectation of the object.
+//! The rules are evaluated as in the server, with these differences:
 //!
-//! The rules are evaluated as in the server, with two differences. `now` is the time at which the
-//! command runs. Each object has the whole evaluation budget, so no rule set is throttled.
-//!
-//! Nothing is tracked. So superseded operations and operations within their `appearAfter` are also
-//! shown. The start is known only if the rule yields it, and `stateAfter` has no effect.
+//! - `now` is the time at which the command runs.
+//! - Each object has the whole evaluation budget, so no rule set is throttled.
+//! - Operations are not tracked. So operations are shown even if another operation supersedes them,
+//!   or if their `appearAfter` is not over. The start is known only if the rule yields it, and
+//!   `stateAfter` has no effect.
 
 use super::expect;
 use super::input::{FoundObject, Input};
@@ -29,9 +29,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The flags of the command.
+/// The arguments of `rules test`.
 #[derive(Debug, clap::Args)]
-// All arguments after the flag belong to it, so the other files come first.
+// `--objects` takes all arguments that follow it, so the rule sets come before it.
 #[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
 #[command(after_help = "\
 Each object is evaluated separately at the current time, with the whole evaluation
@@ -45,7 +45,8 @@ Examples:
   kubectl ifo rules test my-rules.yaml --objects machines.yaml
   kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
 pub(crate) struct RulesTestArgs {
-    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
+    /// kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
     /// Objects: manifests, lists, folders such as a must-gather, - for standard input
@@ -74,10 +75,12 @@ struct ObjectResult {
     #[serde(serialize_with = "data")]
     operations: Vec<ListedOperation>,
     failures: Vec<RuleFailure>,
-    /// Set only with `--expect`, for objects with an expectation.
+    /// The operations in the annotation. None without `--expect`, or if the object does not have
+    /// the annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<BTreeSet<String>>,
     #[serde(skip)]
+    /// True if a rule set watches the resource of the object.
     targeted: bool,
 }
 
@@ -124,13 +127,13 @@ impl fmt::Display for RuleFailure {
     }
 }
 
-/// Prints the results. Returns true if all files could be read, no expression failed and all
-/// expectations are met.
+/// Evaluates the rules on all objects, and prints the results. Returns true if all files could be
+/// read, no expression failed, and all expectations are met.
 pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
     let objects = Input::read(&args.objects);
-    let well = rules.report() & objects.report();
+    let is_readable = rules.report() & objects.report();
     if loaded.is_empty() {
         return Ok(false);
     }
@@ -153,26 +156,26 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
             result(found, book.map(Arc::as_ref), args.expect, now)
         })
         .collect();
-    other_versions(&objects, &kinds, &books);
+    report_other_versions(&objects, &kinds, &books);
     let as_expected = !args.expect || compare(&results);
     let failed: Vec<&ObjectResult> = results
         .iter()
         .filter(|it| !it.failures.is_empty())
         .collect();
     let none_failed = failed.is_empty();
-    // The expectations name the other objects.
-    let unnamed = failed.iter().filter(|it| it.expected.is_none()).count();
-    if unnamed > 0 {
+    // `compare` has printed the failures on objects with an expectation.
+    let unreported = failed.iter().filter(|it| it.expected.is_none()).count();
+    if unreported > 0 {
         complain(
             "error",
-            format!("objects on which an expression failed: {unnamed}"),
+            format!("objects on which an expression failed: {unreported}"),
         );
     }
     match args.output {
         Format::Table => print_table(&results)?,
         format => print_value(&Results { results }, format)?,
     }
-    Ok(well && none_failed && as_expected)
+    Ok(is_readable && none_failed && as_expected)
 }
 
 fn result(
@@ -195,7 +198,7 @@ fn result(
         .map_err(|error| error.to_string())
         .and_then(|doc| evaluate(book, &doc, now, &()).map_err(|error| error.to_string()));
     match evaluated {
-        Ok(evaluation) => fill(&mut result, evaluation),
+        Ok(evaluation) => add_evaluation(&mut result, evaluation),
         Err(message) => result.failures.push(RuleFailure {
             rule_set: String::new(),
             operation: String::new(),
@@ -206,15 +209,15 @@ fn result(
     result
 }
 
-/// Adds the values of the rule.
-fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
+/// Adds the detected operations and the failed expressions to a result.
+fn add_evaluation(result: &mut ObjectResult, evaluation: Evaluation) {
     let found = evaluation.findings.into_iter();
     let found = found.filter_map(|finding| operation(finding, &result.subject));
     result.operations.extend(found);
     result
         .failures
         .extend(evaluation.failures.into_iter().map(|failure| {
-            // The operation is printed beside it.
+            // The operation is printed before the field, so the field does not repeat it.
             let rule = format!("rules[{}].", failure.operation);
             let field = failure.field.strip_prefix(&rule);
             RuleFailure {
@@ -226,9 +229,11 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
         }));
 }
 
-/// Returns the operation that a rule detects on `subject`. None if the rule failed, which is
-/// reported separately. None also for a rule that only continues an operation, because one object
-/// does not show if the operation is in flight.
+/// Returns the operation that a rule detects on `subject`. None if the rule failed, because
+/// failures are reported separately.
+///
+/// None also if only `continueWhile` is true. Such a rule continues an operation in flight, and one
+/// object does not show whether the operation is in flight.
 fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperation> {
     let says = finding.says.filter(|says| !says.continues)?;
     let name = finding.operation.to_string();
@@ -253,18 +258,23 @@ fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperatio
     })
 }
 
-/// Reports objects that no rule set watches only because of their API version. In a cluster, the
-/// server would get them converted to the watched version.
-fn other_versions(objects: &Input, kinds: &KnownKinds, books: &BTreeMap<Gvr, Arc<RuleBook>>) {
-    let mut passed_over: BTreeMap<Gvr, usize> = BTreeMap::new();
+/// Prints a note about objects that are not evaluated because the rule sets watch another version
+/// of their resource. In a cluster, the server would receive these objects in the watched version.
+fn report_other_versions(
+    objects: &Input,
+    kinds: &KnownKinds,
+    books: &BTreeMap<Gvr, Arc<RuleBook>>,
+) {
+    let mut counts: BTreeMap<Gvr, usize> = BTreeMap::new();
     for found in &objects.objects {
         let own = kinds.resource(&found.object.api_version, &found.object.kind);
-        let ruled = |target: &&Gvr| target.group == own.group && target.resource == own.resource;
-        if !books.contains_key(&own) && books.keys().any(|target| ruled(&target)) {
-            *passed_over.entry(own).or_default() += 1;
+        let is_other_version =
+            |target: &&Gvr| target.group == own.group && target.resource == own.resource;
+        if !books.contains_key(&own) && books.keys().any(|target| is_other_version(&target)) {
+            *counts.entry(own).or_default() += 1;
         }
     }
-    for (own, count) in passed_over {
+    for (own, count) in counts {
         complain(
             "note",
             format!("{count} of {own} passed over: the rules are about another version"),
@@ -272,10 +282,11 @@ fn other_versions(objects: &Input, kinds: &KnownKinds, books: &BTreeMap<Gvr, Arc
     }
 }
 
-/// Compares the result with the expectation, and prints each difference.
+/// Compares the results with the expectations, and prints each difference. Returns true if there is
+/// an expectation and all expectations are met.
 fn compare(results: &[ObjectResult]) -> bool {
     let mut compared = 0;
-    let mut well = true;
+    let mut is_as_expected = true;
     for result in results {
         let Some(expected) = &result.expected else {
             continue;
@@ -284,12 +295,12 @@ fn compare(results: &[ObjectResult]) -> bool {
         let found: BTreeSet<String> = result.operations.iter().map(expect::name).collect();
         let at = format!("{}: {}", result.source, result.subject.path());
         if found != *expected {
-            well = false;
+            is_as_expected = false;
             let (expected, found) = (expect::list(expected), expect::list(&found));
             complain("error", format!("{at}: expected {expected}; found {found}"));
         }
         for failure in &result.failures {
-            well = false;
+            is_as_expected = false;
             complain("error", format!("{at}: {failure}"));
         }
     }
@@ -299,7 +310,7 @@ fn compare(results: &[ObjectResult]) -> bool {
             "--expect: no object has the annotation ifo.kubevirt.io/expect, so nothing was compared",
         );
     }
-    well && compared > 0
+    is_as_expected && compared > 0
 }
 
 fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {

@@ -1,14 +1,14 @@
-//! Combines the reasons for which operations may be missing from a list.
+//! Combines the answers of several requests about whether a list of operations is complete.
 //!
-//! A list of several namespaces is read with one request for each namespace. Each answer has a
-//! header about its completeness. Input: the completeness of each answer. Output: the completeness
-//! of the whole list, and its form in JSON and YAML.
+//! A list of several namespaces is read with one request for each namespace. The headers of each
+//! answer state whether operations may be missing, and why. This module also defines the form of
+//! the result in JSON and YAML.
 
 use crate::api_client::ListCompleteness;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use serde::Serialize;
 
-/// The reason for which operations may be missing, in JSON and YAML.
+/// The reason why operations may be missing, as it is printed in JSON and YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IncompleteData {
@@ -28,7 +28,10 @@ impl IncompleteData {
     pub(crate) fn of(incomplete: &Incomplete) -> Self {
         let sets = match incomplete {
             Incomplete::NotWorking(sets) => Some(sets),
-            Incomplete::NoRuleSets | Incomplete::NotRead | Incomplete::NotCurrent => None,
+            Incomplete::NoRuleSets
+            | Incomplete::NotRead
+            | Incomplete::NotCurrent
+            | Incomplete::NotRecorded => None,
         };
         Self {
             message: incomplete.to_string(),
@@ -55,7 +58,7 @@ pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCo
         (MayMiss(BrokenRuleSets(one)), MayMiss(BrokenRuleSets(other))) => {
             MayMiss(BrokenRuleSets(merged(one, other)))
         }
-        // `other_reason` can be a reason that affects all rule sets, so it comes first.
+        // If `other_reason` affects all rule sets, it takes precedence over the broken rule sets.
         (MayMiss(BrokenRuleSets(_)) | Complete | NotStated, MayMiss(other_reason))
         | (MayMiss(other_reason), _) => MayMiss(other_reason),
         (Complete, Complete) => Complete,

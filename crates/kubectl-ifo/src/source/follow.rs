@@ -1,7 +1,7 @@
-//! Follows operations as they change.
+//! Watches operations and returns their changes, with one watch for each requested namespace.
 //!
-//! Input: events of kube's watches, one watch for each namespace. Output: changes. They continue
-//! after broken connections and restarts of the server.
+//! A watch starts again after a broken connection or a restart of the server. The differences
+//! between the new list and the known operations are then returned as changes.
 
 use super::OperationSource;
 use crate::api_client::ApiClient;
@@ -16,54 +16,56 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, core::GroupVersionKind};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Largest number of namespaces that are watched separately, because each is a request.
+/// Largest number of namespaces that are watched one by one. Each namespace needs a request.
 const MAX_WATCHED_NAMESPACES: usize = 100;
 
-/// A change.
+/// A change of an operation or of the watches.
 #[derive(Debug)]
 pub(crate) enum OperationChange {
     /// An operation was added or has changed.
     Applied(Box<ListedOperation>),
     /// An operation was deleted.
     Deleted {
-        /// Its last known state.
+        /// The operation in its last known state.
         operation: Box<ListedOperation>,
-        /// True if it was active in the last change that was returned.
+        /// True if the operation was active in the last state that was returned.
         was_active: bool,
     },
-    /// The whole state has been returned.
+    /// The state of all operations has been returned, and all watches work.
     Synced,
-    /// The watch failed. It is retried, and `Synced` follows when it works again.
+    /// A watch failed. It is retried, and `Synced` follows when all watches work again.
     Lost(Problem),
 }
 
 impl OperationSource {
-    /// Watches the operations that match the filters, in any phase: the end of an operation is
-    /// returned also without `--all-phases`. An operation in `listed` is returned when it
-    /// changes. A completed operation that is not in `listed` is not returned. If `listed` is
-    /// None, all operations are returned.
+    /// Watches the operations that match the filters. The phase is not filtered, so the completion
+    /// of an operation is returned even without `--all-phases`.
+    ///
+    /// `listed` are the operations that the caller already knows. They are returned only when they
+    /// change. Without `--all-phases`, operations that had completed before are not returned
+    /// either. If `listed` is None, all operations are returned.
     pub(crate) fn follow(
         &self,
         listed: Option<Vec<ListedOperation>>,
     ) -> Result<OperationFollower, Problem> {
-        let namespaces = self.places();
+        let namespaces = self.requested_namespaces();
         if namespaces.len() > MAX_WATCHED_NAMESPACES {
             return Err(Problem::Usage(format!(
                 "{} namespaces are too many to watch one by one; name one with -n",
                 namespaces.len()
             )));
         }
-        let mut places: Vec<FollowedNamespace> = namespaces
+        let mut namespace_states: Vec<FollowedNamespace> = namespaces
             .iter()
             .map(|_| FollowedNamespace {
-                skips_ended: listed.is_some() && !self.filters.all_phases,
+                skips_completed: listed.is_some() && !self.filters.all_phases,
                 ..FollowedNamespace::default()
             })
             .collect();
         for operation in listed.into_iter().flatten() {
             let mut own = namespaces.iter();
-            let place = own.position(|it| *it == operation.namespace.as_deref());
-            let known = &mut places[place.unwrap_or_default()].known;
+            let index = own.position(|it| *it == operation.namespace.as_deref());
+            let known = &mut namespace_states[index.unwrap_or_default()].known;
             known.insert(operation.key(), operation);
         }
         let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
@@ -78,14 +80,14 @@ impl OperationSource {
                 Some(namespace) => Api::namespaced_with(client, namespace, &resource),
                 None => Api::all_with(client, &resource),
             };
-            watched(api, config.clone())
+            watch_with_relist(api, config.clone())
                 .default_backoff()
                 .map(move |event| (number, event))
                 .boxed()
         });
         Ok(OperationFollower {
             streams: streams.collect(),
-            places,
+            namespace_states,
             pending: VecDeque::new(),
             server: self.server.clone(),
             resource: self.served.resource(),
@@ -97,23 +99,27 @@ impl OperationSource {
 
 type WatchEvent = Result<watcher::Event<DynamicObject>, watcher::Error>;
 
-/// A watch that lists again after each error. kube's own watch resumes and reports nothing until an
-/// object changes. In a quiet cluster, the caller could not see that the watch works again.
-fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item = WatchEvent> {
+/// Returns a watch that starts again with a list after each error. The watch of the kube crate
+/// would resume without a list and return nothing until an object changes. Until then, the caller
+/// could not see that the watch works again.
+fn watch_with_relist(
+    api: Api<DynamicObject>,
+    config: watcher::Config,
+) -> impl Stream<Item = WatchEvent> {
     futures::stream::unfold(None::<BoxStream<'static, WatchEvent>>, move |watch| {
         let mut watch = watch.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
         async move {
             let event = watch.next().await?;
-            let whole = event.is_ok();
-            Some((event, whole.then_some(watch)))
+            let is_usable = event.is_ok();
+            Some((event, is_usable.then_some(watch)))
         }
     })
 }
 
-/// Follows operations over broken connections and restarts of the server.
+/// Returns the changes of operations, also after broken connections and restarts of the server.
 pub(crate) struct OperationFollower {
     streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
-    places: Vec<FollowedNamespace>,
+    namespace_states: Vec<FollowedNamespace>,
     pending: VecDeque<OperationChange>,
     server: ApiClient,
     resource: &'static str,
@@ -121,18 +127,22 @@ pub(crate) struct OperationFollower {
     keep_raw: bool,
 }
 
-/// The known operations of one namespace, or of all namespaces.
+/// The state of one watch, which covers one namespace or all namespaces.
 #[derive(Default)]
 struct FollowedNamespace {
+    /// The operations in their last known state.
     known: BTreeMap<OperationKey, ListedOperation>,
-    /// The operations of a list that is being received.
+    /// The operations of a new list that is not complete yet.
     relist: Option<BTreeMap<OperationKey, ListedOperation>>,
-    whole: bool,
-    /// True if an unknown completed operation must have been completed before the first list.
-    skips_ended: bool,
+    /// True if `known` is complete and the watch works.
+    is_synced: bool,
+    /// True if the next list leaves out unknown completed operations, because they had completed
+    /// before the watch began.
+    skips_completed: bool,
 }
 
 impl FollowedNamespace {
+    /// Processes an event, and returns the resulting changes.
     fn take(&mut self, event: watcher::Event<ListedOperation>) -> Vec<OperationChange> {
         match event {
             watcher::Event::Init => self.relist = Some(BTreeMap::new()),
@@ -141,8 +151,8 @@ impl FollowedNamespace {
                 relist.insert(operation.key(), operation);
             }
             watcher::Event::InitDone => {
-                self.whole = true;
-                return self.relisted();
+                self.is_synced = true;
+                return self.finish_relist();
             }
             watcher::Event::Apply(operation) => {
                 self.known.insert(operation.key(), operation.clone());
@@ -157,22 +167,22 @@ impl FollowedNamespace {
         Vec::new()
     }
 
-    /// Returns the differences between the new list and the known operations.
-    fn relisted(&mut self) -> Vec<OperationChange> {
+    /// Replaces the known operations with the new list, and returns the differences as changes.
+    fn finish_relist(&mut self) -> Vec<OperationChange> {
         let fresh = self.relist.take().unwrap_or_default();
         let before = std::mem::replace(&mut self.known, fresh);
-        let skips_ended = std::mem::take(&mut self.skips_ended);
+        let skips_completed = std::mem::take(&mut self.skips_completed);
         let gone = before.iter().filter(|it| !self.known.contains_key(it.0));
         let gone = gone.map(|(_, it)| deleted(it.clone(), it));
-        let news = self
+        let changed = self
             .known
             .iter()
             .filter(|(key, operation)| match before.get(*key) {
                 Some(before) => before.version != operation.version,
-                None => operation.active || !skips_ended,
+                None => operation.active || !skips_completed,
             });
-        let news = news.map(|(_, it)| OperationChange::Applied(Box::new(it.clone())));
-        gone.chain(news).collect()
+        let changed = changed.map(|(_, it)| OperationChange::Applied(Box::new(it.clone())));
+        gone.chain(changed).collect()
     }
 }
 
@@ -198,11 +208,11 @@ impl OperationFollower {
                 Some(change) => return Ok(change),
                 None => {}
             }
-            let Some((place, event)) = self.streams.next().await else {
+            let Some((number, event)) = self.streams.next().await else {
                 std::future::pending::<()>().await;
                 continue;
             };
-            self.take(place, event);
+            self.take(number, event);
         }
     }
 
@@ -210,24 +220,30 @@ impl OperationFollower {
         match event {
             Ok(event) => {
                 let synced = matches!(event, watcher::Event::InitDone);
-                if let Some(event) = self.meant(event) {
-                    self.pending.extend(self.places[number].take(event));
+                if let Some(event) = self.decoded(event) {
+                    self.pending
+                        .extend(self.namespace_states[number].take(event));
                 }
-                if synced && self.places.iter().all(|place| place.whole) {
+                if synced
+                    && self
+                        .namespace_states
+                        .iter()
+                        .all(|namespace| namespace.is_synced)
+                {
                     self.pending.push_back(OperationChange::Synced);
                 }
             }
             Err(error) => {
-                self.places[number].whole = false;
+                self.namespace_states[number].is_synced = false;
                 let problem = self.problem(&error);
                 self.pending.push_back(OperationChange::Lost(problem));
             }
         }
     }
 
-    /// Returns the event with its operation. None if the filters exclude it, or it cannot be
-    /// decoded.
-    fn meant(
+    /// Decodes the operation of an event. None if the operation cannot be decoded, or if the
+    /// filters exclude it.
+    fn decoded(
         &self,
         event: watcher::Event<DynamicObject>,
     ) -> Option<watcher::Event<ListedOperation>> {

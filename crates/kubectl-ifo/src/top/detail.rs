@@ -1,6 +1,4 @@
-//! The page with the details of one operation.
-//!
-//! Input: the operation and its relatives. Output: lines that fit the width of the screen.
+//! Formats the page of `top` with the details of one operation, in lines that fit on the terminal.
 
 use super::family::RelatedSubject;
 use super::model::Detail;
@@ -14,16 +12,17 @@ use jiff::Timestamp;
 use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Width of the field names.
+/// Width of the column with the names of fields, in terminal columns.
 const NAME_WIDTH: usize = 13;
 
-/// Width of the progress bar.
+/// Largest width of the progress bar, in terminal columns.
 const BAR_WIDTH: usize = 30;
 
-/// If a text has less width than this beside its name, it is not broken at words.
+/// Smallest width for a text to the right of its name, in terminal columns. If there is less space,
+/// the text is below the name.
 const MIN_TEXT_WIDTH: usize = 8;
 
-/// Returns all lines, from the top.
+/// Returns all lines of the page, from top to bottom.
 pub(super) fn lines(
     detail: &Detail,
     now: Timestamp,
@@ -70,7 +69,7 @@ pub(super) fn lines(
     if !operation.labels.is_empty() {
         page.heading("Labels");
     }
-    // Labels of the server repeat earlier lines, so they come last.
+    // Labels come last, because those that the server sets repeat values of the lines above.
     for (key, value) in &operation.labels {
         page.text(&format!("{key}={value}"));
     }
@@ -102,7 +101,7 @@ impl PageLines {
         };
         let state = format!("{}, {}", operation.operation, operation.state);
         let state = one_line(&state);
-        // A long name gets its own lines.
+        // If name and state do not fit on one line, each begins on its own line.
         let (strong, color) = (self.theme.strong(), self.theme.state(&operation.state));
         if name.width() + 2 + state.width() <= self.width {
             self.lines.push(Line::from_iter([
@@ -140,7 +139,7 @@ impl PageLines {
         }
     }
 
-    /// Formats a name and its text, in as many lines as necessary.
+    /// Adds the name and the text of a field, on as many lines as necessary.
     fn field(&mut self, name: &str, text: &str) {
         let text = one_line(text);
         let room = self.width.saturating_sub(NAME_WIDTH);
@@ -151,12 +150,13 @@ impl PageLines {
         }
     }
 
-    /// Formats a text without a name, in as many lines as necessary.
+    /// Adds a text without a name, on as many lines as necessary.
     fn text(&mut self, text: &str) {
         self.push(0, "", self.theme.dim(), &one_line(text));
     }
 
-    /// Formats a text that is indented by `indent`, with a name before its first line.
+    /// Adds a text that is indented by `indent` columns. The name is in the indentation of the
+    /// first line. If `indent` is 0, the name has its own line.
     fn push(&mut self, indent: usize, name: &str, style: ratatui::style::Style, text: &str) {
         if indent == 0 && !name.is_empty() {
             self.lines.push(Line::styled(cut(name, self.width), style));
@@ -192,7 +192,8 @@ impl PageLines {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),
         };
-        // At a deep level, names start at the middle of the screen at the latest.
+        // The indentation of a deep level takes at most half of the line, so that the name is
+        // visible.
         let deep = indent.width().saturating_sub(self.width / 2);
         let indent: String = indent.chars().skip(deep).collect();
         let mut room = self.width.saturating_sub(indent.width());
@@ -227,7 +228,8 @@ impl PageLines {
     }
 }
 
-/// Returns a bar of `width` columns that is filled to `percent`, in steps of an eighth of a column.
+/// Returns a progress bar of `width` terminal columns that is filled to `percent`. Its resolution
+/// is an eighth of a column.
 pub(super) fn bar(percent: u8, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = usize::from(percent.min(100)) * width * 8 / 100;
@@ -237,7 +239,7 @@ pub(super) fn bar(percent: u8, width: usize) -> String {
     format!("{full}{rest}{}", "░".repeat(empty))
 }
 
-/// Breaks `text` into lines of at most `width` columns, between words if possible.
+/// Breaks `text` into lines of at most `width` terminal columns, between words if possible.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     if width == 0 {
         return Vec::new();
@@ -253,7 +255,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         for c in word.chars() {
             let wide = c.width().unwrap_or_default();
             if used + wide > width {
-                // If a word just fits, the blank after it can be dropped.
+                // If a word ends at the last column, the blank after it is dropped.
                 if c == ' ' {
                     continue;
                 }

@@ -1,7 +1,8 @@
-//! The relatives of an operation.
+//! Finds the owners and the descendants of the object that an operation is about (its subject), for
+//! the detail page of `top`.
 //!
-//! Input: one operation and all others. Output: its subject among its owners and descendants, as
-//! far as owners and groups in operations show them.
+//! The owners and descendants come from the owner references and the correlation groups of the
+//! operations in `top`. No request is sent.
 
 use super::row::TopRow;
 use crate::operation::OperationKey;
@@ -10,24 +11,24 @@ use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Largest number of subjects that are shown. It also limits long chains of owners.
+/// Largest number of objects that are shown. It also limits long chains of owners.
 const MAX_SUBJECTS: usize = 500;
 
-/// A subject among its relatives.
+/// An object on the page: the subject of the operation, or an owner or a descendant of the subject.
 #[derive(Debug)]
 pub(super) struct RelatedSubject {
-    /// Number of levels below the first owner.
+    /// Number of levels below the most distant owner.
     pub(super) depth: usize,
     /// Kind and name.
     pub(super) name: String,
-    /// Its operations. Empty for an owner that is known only by name.
+    /// The operations on the object. Empty for an owner that is only known from an owner reference.
     pub(super) rows: Vec<Arc<TopRow>>,
-    /// True if this is the requested subject.
+    /// True for the subject of the operation.
     pub(super) own: bool,
 }
 
-/// Returns the subject of `of`, with its owners above it and its descendants below it, as in the
-/// tree of all operations. The most distant owner comes first.
+/// Returns the subject of the operation `of`, with its owners before it and its descendants after
+/// it. The most distant owner comes first. The parents are the same as in `kubectl ifo tree`.
 pub(super) fn family<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,
@@ -78,7 +79,8 @@ pub(super) fn family<'a>(
             children.entry(parent).or_default().push(number);
         }
     }
-    // Depth first with an explicit stack, because a chain can be long.
+    // The descendants are visited depth first. A stack replaces recursion, because a chain of
+    // owners can be long.
     let mut stack = vec![(own, above.len())];
     while relatives.len() < MAX_SUBJECTS
         && let Some((number, depth)) = stack.pop()
@@ -90,7 +92,7 @@ pub(super) fn family<'a>(
             relatives.push(relative(number, depth));
         }
         let mut below = children.remove(&number).unwrap_or_default();
-        // In the order of the operations, so that the first one is on top of the stack.
+        // The children are pushed in reverse order, so that the first child is on top of the stack.
         below.sort_unstable_by(|a, b| b.cmp(a));
         stack.extend(below.into_iter().map(|number| (number, depth + 1)));
     }
@@ -103,7 +105,7 @@ mod tests {
     use crate::operation::ListedOperation;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-    /// An operation on a subject whose UID equals its name.
+    /// Creates an operation on a subject whose UID equals its name.
     fn row(name: &str, owner: &str) -> Arc<TopRow> {
         let mut operation = ListedOperation {
             name: name.to_owned(),

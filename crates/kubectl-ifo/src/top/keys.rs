@@ -1,10 +1,11 @@
-//! Handles the keys.
+//! Changes the model of `top` when the user presses a key.
 
 use super::model::{LoopAction, Model, TopPage};
 use super::view::ScreenAreas;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// Longest filter in characters. It is longer than a line and limits the memory.
+/// Largest length of the typed filter in characters. It is longer than a line, and limits the
+/// memory for pasted text.
 const LONGEST_FILTER: usize = 200;
 
 /// The keys and their descriptions for the help.
@@ -15,21 +16,21 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("Enter", "details of the operation; Esc returns"),
     (
         "/",
-        "filter as you type: words in any order, all must be there",
+        "filter as you type: rows must contain all words, in any order",
     ),
-    ("", "Enter keeps the filter, Esc drops it"),
+    ("", "Enter keeps the filter, Esc clears it"),
     (
         "s ← →",
         "order: age, progress, state, subject; r reverses it",
     ),
-    ("c", "completed operations, too"),
+    ("c", "show or hide completed operations"),
     ("Ctrl-L", "redraw the screen"),
-    ("?", "this"),
+    ("?", "show this help"),
     ("q Ctrl-C", "quit"),
 ];
 
 impl Model {
-    /// Handles a key.
+    /// Changes the model for a key, and returns the action of the main loop.
     pub(super) fn key(&mut self, key: KeyEvent) -> LoopAction {
         // Windows also reports the release of a key.
         if key.kind == KeyEventKind::Release {
@@ -62,7 +63,7 @@ impl Model {
     }
 
     fn list_key(&mut self, key: KeyEvent) {
-        if let Some(row) = moved(key.code, self.cursor, self.page_rows()) {
+        if let Some(row) = row_after_key(key.code, self.cursor, self.page_rows()) {
             self.move_to(row);
             return;
         }
@@ -77,7 +78,7 @@ impl Model {
             KeyCode::Char('c' | 'a') => self.completed = !self.completed,
             _ => return,
         }
-        self.touch();
+        self.mark_stale();
     }
 
     fn type_key(&mut self, key: KeyEvent) {
@@ -104,18 +105,19 @@ impl Model {
             {
                 self.insert(c.encode_utf8(&mut [0; 4]));
             }
-            // While the filter is edited, characters are text.
+            // While the filter is typed, letters such as `j` are text. So only these keys move the
+            // cursor.
             KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
-                if let Some(row) = moved(key.code, self.cursor, self.page_rows()) {
+                if let Some(row) = row_after_key(key.code, self.cursor, self.page_rows()) {
                     self.move_to(row);
                 }
             }
             _ => {}
         }
-        self.touch();
+        self.mark_stale();
     }
 
-    /// Appends a text to the filter, up to its longest length.
+    /// Appends a text to the filter, up to the largest length.
     pub(super) fn insert(&mut self, text: &str) {
         let room = LONGEST_FILTER.saturating_sub(self.filter.chars().count());
         self.filter.extend(text.chars().take(room));
@@ -126,7 +128,7 @@ impl Model {
         let TopPage::Detail(detail) = &self.page else {
             return;
         };
-        if let Some(line) = moved(code, detail.scroll, rows) {
+        if let Some(line) = row_after_key(code, detail.scroll, rows) {
             self.scroll_to(line);
         } else if matches!(code, KeyCode::Esc | KeyCode::Backspace | KeyCode::Left) {
             self.page = TopPage::List;
@@ -134,8 +136,9 @@ impl Model {
     }
 }
 
-/// Returns the row to which a key moves the cursor from `from`. None if the key does not move it.
-fn moved(code: KeyCode, from: usize, page: usize) -> Option<usize> {
+/// Returns the row to which a key moves the cursor from the row `from`. None if the key does not
+/// move the cursor.
+fn row_after_key(code: KeyCode, from: usize, page: usize) -> Option<usize> {
     // A page overlaps the previous page by one row.
     let page = page.saturating_sub(1).max(1);
     Some(match code {

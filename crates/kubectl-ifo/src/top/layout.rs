@@ -1,15 +1,13 @@
-//! Chooses the columns that fit on the screen.
-//!
-//! Input: the width of the terminal, and the widths of the texts. Output: columns with their
-//! widths. The least important column is dropped first.
+//! Chooses the columns of the table in `top` and their widths, so that the table fits on the
+//! terminal. The least important column is dropped first.
 
 use super::row::CellWidths;
 use crate::columns::OperationColumn;
 
 use OperationColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
 
-/// The columns from left to right, with the smallest useful width. At that width, the state shows
-/// four letters, and the progress has no bar.
+/// The columns from left to right, each with its smallest useful width. At this width, the state
+/// has four letters, and the progress has no bar.
 const COLUMNS: [(OperationColumn, usize); 6] = [
     (Namespace, 8),
     (Subject, 12),
@@ -22,13 +20,15 @@ const COLUMNS: [(OperationColumn, usize); 6] = [
 /// The columns in the order in which they are dropped. The subject always stays.
 const DROP_ORDER: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
-/// Smallest width of a message. If there is less space, the column is dropped.
+/// Smallest width of a message in terminal columns. If there is less space, the message is left
+/// out.
 const MIN_MESSAGE_WIDTH: usize = 12;
 
-/// From this terminal width on, there are two blanks between columns. Below it, there is one.
+/// Terminals of this width or more have two blanks between the columns of the table. Narrower
+/// terminals have one.
 const WIDE_TERMINAL: usize = 60;
 
-/// The columns of a screen.
+/// The columns of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopLayout {
     /// The columns from left to right, with their widths.
@@ -38,11 +38,13 @@ pub(super) struct TopLayout {
 }
 
 impl TopLayout {
-    /// Chooses the columns for texts of these widths on a screen of `width` columns.
+    /// Chooses the columns for a terminal of `width` columns. `widths` are the largest widths of
+    /// the texts.
     pub(super) fn new(widths: CellWidths, width: usize) -> Self {
         let widest = |at: usize, least, most| widths[at].clamp(least, most);
-        // The columns in the order in which they get additional width.
-        let wanted = [
+        // The steps in which columns get additional width: the column, and its largest width in
+        // this step.
+        let steps = [
             (State, widest(3, 5, 11)),
             (Operation, widest(2, 9, 12)),
             (Subject, widest(0, 12, 20)),
@@ -68,12 +70,13 @@ impl TopLayout {
             columns[0].1 = width;
             left = 0;
         }
-        for (wanted, most) in wanted {
+        for (wanted, most) in steps {
             let Some((_, width)) = columns.iter_mut().find(|(column, _)| *column == wanted) else {
                 continue;
             };
             let more = most.saturating_sub(*width);
-            // Part of a state is not clearer than its first four letters.
+            // A state is shown completely or with its first four letters. A width between the two
+            // would not make it clearer.
             if wanted == State && more > left {
                 continue;
             }
@@ -96,7 +99,8 @@ fn total(columns: &[(OperationColumn, usize)], gap: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// The columns for `VirtualMachine/database-0` in `shop`, Migrating and Progressing.
+    /// The widths of the texts for an operation `Migrating` in the state `Progressing` on
+    /// `VirtualMachine/database-0` in `shop`.
     const WIDTHS: CellWidths = [25, 4, 9, 11];
 
     fn shown(width: usize) -> Vec<OperationColumn> {

@@ -1,13 +1,13 @@
 //! `kubectl ifo top`: shows the operations on the whole screen and updates them.
 //!
-//! Input: flags, keys and changes. Output: the screen, and the terminal in its earlier state after
-//! the end.
+//! The main loop in this file updates the model when the user presses a key, when an operation
+//! changes, and every second. It then draws the model. At the end, the terminal is restored.
 //!
 //! ```text
 //! keys, changes, the clock ─▶ model (row · family) ─▶ view (layout · detail · theme) ─▶ screen
 //! ```
 //!
-//! The model and the view do no I/O. Only this file and `screen` do.
+//! Only this file and `screen` do I/O.
 
 mod detail;
 mod family;
@@ -30,7 +30,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
-use super::list::{incomplete_line, tell_incomplete};
+use super::list::{incomplete_line, print_incomplete};
 use super::problem::Problem;
 use super::redraw::PROBE_INTERVAL;
 use super::source::{OperationFollower, OperationSource, Served};
@@ -47,16 +47,16 @@ use theme::Theme;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// Smallest time between two frames. It limits the work if there are many changes.
+/// Smallest time between two frames. It limits the work when there are many changes.
 const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval at which the ages are updated.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Number of changes that are processed before keys are checked again.
+/// Largest number of changes that are processed before keys are checked again.
 const MAX_CHANGES: usize = 1000;
 
-/// The hint if there is no terminal.
+/// The advice in the error message if there is no terminal.
 const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
@@ -89,7 +89,7 @@ pub(super) struct TopArgs {
     connect: Connect,
 }
 
-/// Runs until the user ends it.
+/// Shows the operations until the user quits.
 pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.with_namespace(args.connect.namespace());
     filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
@@ -100,22 +100,24 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let paint = args.colors.paint();
     // crossterm also reads NO_COLOR, but it does not know --color.
     crossterm::style::force_color_output(paint.on);
-    // This comes before the screen is used, because an authentication plugin may prompt the user.
+    // The connection is opened before the screen is used, because a credential plugin can prompt
+    // the user.
     let server = args.connect.open().await?;
     let address = server.address.clone();
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
-    // The screen covers messages of this phase. They are printed again when the command ends.
+    // The alternate screen hides these warnings. They are visible again when the command ends.
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow(None)?;
-    let model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
+    let mut model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
+    model.reads_files = args.connect.reads_files();
     let ended = show(model, follower, &source, paint.into()).await;
-    tell_incomplete(&source);
+    print_incomplete(&source);
     ended
 }
 
-/// Describes the server and the filters.
+/// Describes the filters and the API in one line.
 fn about(filters: &Filters, source: &OperationSource) -> String {
     let mut parts = vec![match (&filters.namespace, &source.namespaces) {
         (Some(namespace), _) => format!("namespace {namespace}"),
@@ -143,28 +145,30 @@ async fn show(
     source: &OperationSource,
     theme: Theme,
 ) -> Result<ExitCode, Problem> {
-    let mut signals = end_signals().map_err(|error| broken(&error))?;
+    let mut signals = end_signals().map_err(|error| terminal_error(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
         Problem::Usage(format!(
             "top cannot use this terminal: {error}; {PIPE_HINT}"
         ))
     })?;
     let mut keys = EventStream::new();
-    let (width, height) = screen.size().map_err(|error| broken(&error))?;
+    let (width, height) = screen.size().map_err(|error| terminal_error(&error))?;
     model.update(TopEvent::Resize(width, height));
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut gaps = gaps(source);
-    let mut due = Instant::now();
+    let mut incomplete_reasons = incomplete_reasons(source);
+    let mut next_frame = Instant::now();
     let mut changed = true;
     loop {
-        if changed && Instant::now() >= due {
-            model.settle();
-            screen.draw(&model, theme).map_err(|error| broken(&error))?;
+        if changed && Instant::now() >= next_frame {
+            model.refresh_rows();
+            screen
+                .draw(&model, theme)
+                .map_err(|error| terminal_error(&error))?;
             changed = false;
-            due = Instant::now() + FRAME_INTERVAL;
+            next_frame = Instant::now() + FRAME_INTERVAL;
         }
-        let flow = tokio::select! {
+        let action = tokio::select! {
             input = keys.next() => match input {
                 Some(Ok(Input::Key(key))) => model.update(TopEvent::Key(key)),
                 Some(Ok(Input::Paste(text))) => model.update(TopEvent::Paste(text)),
@@ -172,8 +176,8 @@ async fn show(
                     model.update(TopEvent::Resize(width, height))
                 }
                 Some(Ok(_)) => continue,
-                Some(Err(error)) => return Err(broken(&error)),
-                // The receiver is dropped, so the command has ended.
+                Some(Err(error)) => return Err(terminal_error(&error)),
+                // The stream of keys has ended, so the command ends, too.
                 None => LoopAction::Quit,
             },
             change = follower.next() => {
@@ -184,26 +188,28 @@ async fn show(
                 }
                 LoopAction::On
             }
-            Some(incomplete) = gaps.next() => model.update(TopEvent::Incomplete(incomplete)),
+            Some(incomplete) = incomplete_reasons.next() => model.update(TopEvent::Incomplete(incomplete)),
             _ = second.tick() => model.update(TopEvent::Tick(clock::now())),
-            () = sleep_until(due), if changed => continue,
+            () = sleep_until(next_frame), if changed => continue,
             Some(number) = signals.next() => return Ok(ExitCode::from(128 + number)),
         };
         changed = true;
-        match flow {
+        match action {
             LoopAction::On => {}
-            LoopAction::Redraw => screen.clear().map_err(|error| broken(&error))?,
+            LoopAction::Redraw => screen.clear().map_err(|error| terminal_error(&error))?,
             LoopAction::Quit => return Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-/// Reports why operations may be missing, in one line, each time the server's answer changes.
-fn gaps(source: &OperationSource) -> BoxStream<'_, Option<String>> {
+/// Returns a stream of the reasons why operations may be missing, each in one line. None means that
+/// no reason is known. The first value comes immediately, and each later value after a probe of the
+/// server.
+fn incomplete_reasons(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     stream::unfold(true, move |first| async move {
         if !first {
             sleep(PROBE_INTERVAL).await;
-            // The watch reports a server that does not answer.
+            // The error is ignored, because the watch also reports a server that does not answer.
             let _ = source.probe().await;
         }
         let line = source.incomplete().as_ref().map(incomplete_line);
@@ -212,11 +218,11 @@ fn gaps(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     .boxed()
 }
 
-fn broken(error: &io::Error) -> Problem {
+fn terminal_error(error: &io::Error) -> Problem {
     Problem::Other(format!("the terminal is closed: {error}"))
 }
 
-/// The signals that end a process, by number.
+/// Returns a stream of the received signals that end a process, as numbers.
 fn end_signals() -> io::Result<impl Stream<Item = u8> + Unpin> {
     let mut all = SelectAll::new();
     for (kind, number) in [

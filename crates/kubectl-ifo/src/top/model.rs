@@ -1,7 +1,7 @@
-//! The state of `top`.
+//! The model of `top`, which contains everything that is shown on the screen.
 //!
-//! Input: keys, changes of operations, the time, and the size of the terminal. Output: a model that
-//! `view` can draw. This module does no I/O.
+//! Keys, changes of operations, the time and the size of the terminal change the model, and `view`
+//! draws it. This module does no I/O.
 
 use super::detail;
 use super::family::{RelatedSubject, family};
@@ -32,14 +32,14 @@ pub(super) enum TopOrder {
 }
 
 impl TopOrder {
-    /// Returns the order that is `steps` further in the list, which is cyclic.
+    /// Returns the order that is `steps` positions later. The first order follows the last.
     pub(super) fn step(self, steps: usize) -> Self {
         let all = Self::value_variants();
         let at = all.iter().position(|it| *it == self).unwrap_or_default();
         all[(at + steps) % all.len()]
     }
 
-    /// The column by which the order sorts.
+    /// Returns the column by which the order sorts.
     pub(super) fn column(self) -> OperationColumn {
         match self {
             Self::Age => OperationColumn::Age,
@@ -59,11 +59,11 @@ pub(super) enum TopEvent {
     Paste(String),
     /// The size of the terminal has changed: columns and rows.
     Resize(u16, u16),
-    /// Time has passed.
+    /// A second has passed. The value is the current time.
     Tick(Timestamp),
     /// Operations or the connection have changed.
     Change(OperationChange),
-    /// The reason for which operations may be missing, in one line. None if the list is complete.
+    /// The reason why operations may be missing, in one line. None if no reason is known.
     Incomplete(Option<String>),
 }
 
@@ -81,15 +81,17 @@ pub(super) enum LoopAction {
 /// The state of the watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TopLink {
-    /// The first list is not complete.
+    /// The first list is still being received.
     Listing,
     /// The shown operations are current.
     Live,
+    /// The operations come from files, which do not change.
+    Files,
     /// The watch is interrupted, so the shown operations may be outdated.
     Lost {
-        /// Time of the interruption.
+        /// Time at which the interruption began.
         since: Timestamp,
-        /// The last reason.
+        /// The reason of the last failure.
         why: String,
     },
 }
@@ -105,16 +107,17 @@ pub(super) enum TopPage {
     Help(Box<TopPage>),
 }
 
-/// One operation, with its owners and descendants.
+/// The content of the detail page.
 #[derive(Debug)]
 pub(super) struct Detail {
-    /// The last known state of the operation.
+    /// The operation in its last known state.
     pub(super) row: Arc<TopRow>,
     /// True if the operation was deleted.
     pub(super) gone: bool,
-    /// Its subject among its owners and descendants.
+    /// The subject of the operation (the object that it is about), with the owners before it and
+    /// the descendants after it.
     pub(super) family: Vec<RelatedSubject>,
-    /// Number of lines above the visible part.
+    /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
 
@@ -127,7 +130,7 @@ pub(super) struct Counts {
     pub(super) completed: usize,
 }
 
-/// The model.
+/// The model of `top`.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that have nothing to do with each other"
@@ -137,46 +140,54 @@ pub(super) struct Model {
     pub(super) now: Timestamp,
     /// Columns and rows of the terminal.
     pub(super) size: (u16, u16),
-    /// The server and the filters, in words.
+    /// The filters and the address of the server, in words.
     pub(super) about: String,
+    /// True if the operations come from files.
+    pub(super) reads_files: bool,
+    /// The state of the watch.
     pub(super) link: TopLink,
-    /// The reason for which operations may be missing, in one line.
+    /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
+    /// All known operations.
     rows: Rows,
     pub(super) counts: Counts,
-    /// The rows of the table, in order.
-    pub(super) visible: Vec<Arc<TopRow>>,
-    /// The largest widths of their texts.
+    /// The rows of the table, in order. They match the typed filter.
+    pub(super) table_rows: Vec<Arc<TopRow>>,
+    /// The largest widths of the texts in `table_rows`.
     pub(super) widths: CellWidths,
     pub(super) order: TopOrder,
     pub(super) reversed: bool,
+    /// True if completed operations are shown.
     pub(super) completed: bool,
+    /// The typed filter.
     pub(super) filter: String,
+    /// True while the user types the filter.
     pub(super) typing: bool,
-    /// Row of the cursor.
+    /// Index of the row under the cursor in `table_rows`.
     pub(super) cursor: usize,
-    /// First visible row.
+    /// Index of the first row on the screen in `table_rows`.
     pub(super) offset: usize,
-    /// The operation under the cursor, which the cursor follows. None if the cursor is on the first
-    /// row: then it stays on the first row.
+    /// The operation that the cursor follows if rows move. None if the cursor is on the first row:
+    /// then it stays there.
     pub(super) selected: Option<OperationKey>,
     pub(super) page: TopPage,
-    /// True if `settle` has to recompute the rows.
+    /// True if [`Model::refresh_rows`] has to compute the rows again.
     stale: bool,
 }
 
 impl Model {
-    /// Creates a model without operations, which waits for the first list.
+    /// Creates a model without operations, in the state before the first list.
     pub(super) fn new(about: String, order: TopOrder, completed: bool, now: Timestamp) -> Self {
         Self {
             now,
             size: (80, 24),
             about,
+            reads_files: false,
             link: TopLink::Listing,
             incomplete: None,
             rows: Rows::default(),
             counts: Counts::default(),
-            visible: Vec::new(),
+            table_rows: Vec::new(),
             widths: CellWidths::default(),
             order,
             reversed: false,
@@ -191,19 +202,19 @@ impl Model {
         }
     }
 
-    /// Processes an event.
+    /// Changes the model for an event, and returns the action of the main loop.
     pub(super) fn update(&mut self, event: TopEvent) -> LoopAction {
         match event {
             TopEvent::Key(key) => {
-                // A key refers to the visible rows, so they must be up to date.
-                self.settle();
+                // A key applies to the rows on the screen, so they must be up to date.
+                self.refresh_rows();
                 return self.key(key);
             }
             TopEvent::Paste(text) if self.typing => {
                 self.insert(text.lines().next().unwrap_or_default());
                 self.stale = true;
             }
-            // A text that was pasted by mistake must not be executed as commands.
+            // A text that the user pastes by mistake must not be executed as commands.
             TopEvent::Paste(_) => {}
             TopEvent::Resize(width, height) => {
                 self.size = (width, height);
@@ -220,11 +231,17 @@ impl Model {
         match change {
             OperationChange::Applied(operation) => self.rows.apply(*operation),
             OperationChange::Deleted { operation, .. } => self.rows.delete(operation.key()),
-            OperationChange::Synced => self.link = TopLink::Live,
+            OperationChange::Synced => {
+                self.link = if self.reads_files {
+                    TopLink::Files
+                } else {
+                    TopLink::Live
+                };
+            }
             OperationChange::Lost(problem) => {
                 let since = match self.link {
                     TopLink::Lost { since, .. } => since,
-                    TopLink::Listing | TopLink::Live => self.now,
+                    TopLink::Listing | TopLink::Live | TopLink::Files => self.now,
                 };
                 self.link = TopLink::Lost {
                     since,
@@ -235,37 +252,38 @@ impl Model {
         self.stale = true;
     }
 
-    /// Marks the visible rows as outdated.
-    pub(super) fn touch(&mut self) {
+    /// Marks the rows of the table as outdated.
+    pub(super) fn mark_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Recomputes the visible rows, if necessary. The work grows with the number of operations. So
-    /// it is done once per frame and not once per change.
-    pub(super) fn settle(&mut self) {
+    /// Computes the rows of the table again if they are outdated. The main loop calls this method
+    /// once per frame and not once per change, because the work grows with the number of
+    /// operations.
+    pub(super) fn refresh_rows(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;
         }
         self.count();
         let order = self.order.column();
-        self.visible = self
+        self.table_rows = self
             .rows
-            .visible(&self.filter, self.completed, order, self.reversed);
+            .filtered(&self.filter, self.completed, order, self.reversed);
         self.widths = self
-            .visible
+            .table_rows
             .iter()
             .fold(CellWidths::default(), |widest, row| {
                 std::array::from_fn(|at| widest[at].max(row.widths[at]))
             });
         if let Some(selected) = &self.selected {
-            let is = |row: &Arc<TopRow>| {
+            let is_selected = |row: &Arc<TopRow>| {
                 row.operation.name == selected.1 && row.operation.namespace == selected.0
             };
             // Usually the operation is still on the same row.
-            if !self.visible.get(self.cursor).is_some_and(is)
-                && let Some(place) = self.visible.iter().position(is)
+            if !self.table_rows.get(self.cursor).is_some_and(is_selected)
+                && let Some(index) = self.table_rows.iter().position(is_selected)
             {
-                self.cursor = place;
+                self.cursor = index;
             }
         }
         self.move_to(self.cursor);
@@ -283,7 +301,7 @@ impl Model {
             }
             detail.family = family(&detail.row, self.rows.iter());
         }
-        // The page may have become shorter.
+        // The detail page can have become shorter.
         if let TopPage::Detail(detail) = &self.page {
             self.scroll_to(detail.scroll);
         }
@@ -313,27 +331,28 @@ impl Model {
         };
     }
 
-    /// Moves the cursor to a row, or to the last row, and makes it visible.
+    /// Moves the cursor to `row`, or to the last row if there are fewer rows. Scrolls the table so
+    /// that the cursor is on the screen.
     pub(super) fn move_to(&mut self, row: usize) {
-        self.cursor = row.min(self.visible.len().saturating_sub(1));
-        let selected = self.visible.get(self.cursor).filter(|_| self.cursor > 0);
+        self.cursor = row.min(self.table_rows.len().saturating_sub(1));
+        let selected = self.table_rows.get(self.cursor).filter(|_| self.cursor > 0);
         self.selected = selected.map(|row| row.operation.key());
         let page = self.page_rows();
-        let last = self.visible.len().saturating_sub(page);
+        let last = self.table_rows.len().saturating_sub(page);
         self.offset = self
             .offset
             .clamp((self.cursor + 1).saturating_sub(page), self.cursor)
             .min(last);
     }
 
-    /// Number of visible rows of the table. At least one.
+    /// Returns the number of rows of the table on the screen, at least one.
     pub(super) fn page_rows(&self) -> usize {
         ScreenAreas::of(self.size.1.into()).table.max(1)
     }
 
-    /// Opens the operation under the cursor.
+    /// Opens the detail page of the operation under the cursor.
     pub(super) fn open(&mut self) {
-        if let Some(row) = self.visible.get(self.cursor) {
+        if let Some(row) = self.table_rows.get(self.cursor) {
             self.page = TopPage::Detail(Detail {
                 row: Arc::clone(row),
                 gone: row.forgotten,
@@ -343,7 +362,7 @@ impl Model {
         }
     }
 
-    /// Scrolls the open operation to a line, or to the end.
+    /// Scrolls the detail page to `line`, or to its end.
     pub(super) fn scroll_to(&mut self, line: usize) {
         let rows = ScreenAreas::of(self.size.1.into()).body;
         if let TopPage::Detail(detail) = &mut self.page {

@@ -1,7 +1,5 @@
-//! The operations of `top`.
-//!
-//! Input: changes. Output: the visible operations in order. Texts that each frame needs are
-//! computed once.
+//! Keeps the operations of `top`, and returns those that match the typed filter, in order. The
+//! texts that each frame needs are computed only once for each change.
 
 use crate::columns::OperationColumn;
 use crate::operation::{ListedOperation, OperationKey};
@@ -11,21 +9,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Number of completed operations that are kept after the server has deleted them. It is enough for
-/// an upgrade of a cluster. Each has some KB.
+/// Largest number of completed operations that are kept after the server has deleted them. It is
+/// enough for an upgrade of a cluster. Each operation takes some KB.
 const MAX_KEPT: usize = 1000;
 
-/// Display widths of subject, namespace, operation and state.
+/// Widths of the subject, the namespace, the operation and the state, in terminal columns.
 pub(super) type CellWidths = [usize; 4];
 
-/// An operation with its texts.
+/// An operation with the texts that are shown for it.
 #[derive(Debug)]
 pub(super) struct TopRow {
     /// The operation.
     pub(super) operation: ListedOperation,
-    /// Kind, name and item of the subject.
+    /// Kind, name and item of the subject (the object that the operation is about).
     pub(super) subject: String,
-    /// The same text with initials in place of a long kind, for narrow screens.
+    /// The text of `subject`, with initials in place of a long kind, for narrow terminals.
     pub(super) short: String,
     /// Namespace of the subject.
     pub(super) namespace: String,
@@ -33,12 +31,12 @@ pub(super) struct TopRow {
     pub(super) widths: CellWidths,
     /// True if the operation ended and the server has deleted it.
     pub(super) forgotten: bool,
-    /// The text that the filter searches, in lower case.
+    /// The text in which the typed filter is searched, in lower case.
     text: String,
 }
 
 impl TopRow {
-    /// Computes the texts.
+    /// Creates a row and computes its texts.
     pub(super) fn new(operation: ListedOperation) -> Self {
         let subject = one_line(&operation.subject_name());
         let short = one_line(&operation.short_subject_name());
@@ -70,12 +68,12 @@ impl TopRow {
     }
 
     /// Returns true if the text contains all `words`, which are in lower case.
-    fn has(&self, words: &[String]) -> bool {
+    fn contains_all(&self, words: &[String]) -> bool {
         words.iter().all(|word| self.text.contains(word.as_str()))
     }
 }
 
-/// All operations.
+/// All operations that `top` knows.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     all: BTreeMap<OperationKey, Arc<TopRow>>,
@@ -95,8 +93,8 @@ impl Rows {
         }
     }
 
-    /// Processes a deletion. A completed operation stays visible, because the user may be watching
-    /// it to its end.
+    /// Processes the deletion of an operation. A completed operation is kept, so that the user can
+    /// still see its result.
     pub(super) fn delete(&mut self, key: OperationKey) {
         let Some(row) = self.all.remove(&key) else {
             return;
@@ -117,18 +115,19 @@ impl Rows {
         }
     }
 
-    /// Returns one of them.
+    /// Returns the row of an operation.
     pub(super) fn get(&self, key: &OperationKey) -> Option<&Arc<TopRow>> {
         self.all.get(key)
     }
 
-    /// Returns all of them.
+    /// Returns the rows of all operations.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<TopRow>> {
         self.all.values()
     }
 
-    /// Returns the operations whose text contains all words of `filter`, in any order.
-    pub(super) fn visible(
+    /// Returns the rows that contain all words of `filter`, in any order. Completed operations are
+    /// included only if `completed` is true.
+    pub(super) fn filtered(
         &self,
         filter: &str,
         completed: bool,
@@ -138,7 +137,7 @@ impl Rows {
         let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
         let mut rows: Vec<Arc<TopRow>> = self
             .iter()
-            .filter(|row| (completed || row.operation.active) && row.has(&words))
+            .filter(|row| (completed || row.operation.active) && row.contains_all(&words))
             .cloned()
             .collect();
         rows.sort_by(|a, b| {
@@ -166,15 +165,15 @@ mod tests {
     }
 
     fn names(rows: &Rows, filter: &str, completed: bool) -> Vec<String> {
-        let visible = rows.visible(filter, completed, OperationColumn::Subject, false);
-        visible
+        let filtered = rows.filtered(filter, completed, OperationColumn::Subject, false);
+        filtered
             .iter()
             .map(|row| row.operation.name.clone())
             .collect()
     }
 
     #[test]
-    fn completed_operations_stay_and_vanished_ones_do_not() {
+    fn a_deleted_operation_stays_only_if_it_had_completed() {
         let mut rows = Rows::default();
         for (name, active) in [("a", true), ("b", false), ("c", true)] {
             rows.apply(operation(name, active));
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn completed_rows_are_limited_and_a_restarted_operation_is_not_one_of_them() {
+    fn deleted_operations_are_limited_and_a_restarted_operation_does_not_count() {
         let mut rows = Rows::default();
         for number in 0..MAX_KEPT {
             rows.apply(operation(&format!("{number:05}"), false));

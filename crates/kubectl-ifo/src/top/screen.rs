@@ -1,7 +1,5 @@
-//! The terminal while `top` uses it.
-//!
-//! Input: frames. Output: the terminal in its earlier state after any end: a return, an error or a
-//! panic. The caller converts signals to a return.
+//! Switches the terminal to the full screen of `top`, draws frames, and restores the terminal at
+//! the end: after a return, an error or a panic. After a signal, the main loop returns.
 
 use super::model::Model;
 use super::theme::Theme;
@@ -17,10 +15,11 @@ use std::io::{self, Write, stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// True while `top` uses the terminal. It is static, because a panic can happen in any thread.
+/// True while `top` uses the terminal. The value is static, because a panic can happen in any
+/// thread.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// The alternate screen in raw mode.
+/// The full screen of `top`: the alternate screen of the terminal, in raw mode.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<FrameBuffer>>,
 }
@@ -32,30 +31,31 @@ impl Screen {
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                // The hook must be set first, or the message disappears with the alternate screen.
+                // The terminal is restored before the message is printed. Otherwise the message
+                // would disappear with the alternate screen.
                 restore();
                 before(panic);
             }));
         });
         IN_USE.store(true, Ordering::SeqCst);
         // From here on, `restore` must run after any failure.
-        let screen = Self::take();
+        let screen = Self::take_over();
         if screen.is_err() {
             restore();
         }
         screen
     }
 
-    fn take() -> io::Result<Self> {
+    fn take_over() -> io::Result<Self> {
         enable_raw_mode()?;
-        // Some terminals have no alternate screen.
+        // The screen is also cleared, because some terminals have no alternate screen.
         let clear = Clear(ClearType::All);
         crossterm::execute!(stdout(), EnterAlternateScreen, clear, EnableBracketedPaste)?;
         let terminal = Terminal::new(CrosstermBackend::new(FrameBuffer::default()))?;
         Ok(Self { terminal })
     }
 
-    /// Returns the number of columns and rows.
+    /// Returns the number of columns and rows of the terminal.
     pub(super) fn size(&self) -> io::Result<(u16, u16)> {
         let size = self.terminal.size()?;
         Ok((size.width, size.height))
@@ -63,7 +63,7 @@ impl Screen {
 
     /// Draws the parts of the frame that differ from the screen.
     pub(super) fn draw(&mut self, model: &Model, theme: Theme) -> io::Result<()> {
-        still_ours()?;
+        check_in_use()?;
         self.terminal
             .draw(|frame| view::draw(model, theme, frame))?;
         Ok(())
@@ -72,9 +72,9 @@ impl Screen {
     /// Forgets the content of the screen, so that the next frame is drawn completely. Another
     /// program may have written to the screen.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        still_ours()?;
-        // `Terminal::clear` asks the terminal for its cursor position, and the answer would be read
-        // as keys.
+        check_in_use()?;
+        // `Terminal::clear` is not used. It asks the terminal for the position of the cursor, and
+        // the answer would be read as keys.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
@@ -87,15 +87,16 @@ impl Drop for Screen {
 }
 
 /// Returns an error if another thread panicked and the terminal is already restored.
-fn still_ours() -> io::Result<()> {
+fn check_in_use() -> io::Result<()> {
     if IN_USE.load(Ordering::SeqCst) {
         Ok(())
     } else {
-        Err(io::Error::other("it was given back in a panic"))
+        Err(io::Error::other("another thread panicked"))
     }
 }
 
-/// Restores the terminal, once. Errors are ignored, because they cannot be repaired here.
+/// Restores the terminal if it was not restored before. Errors are ignored, because they cannot be
+/// repaired here.
 fn restore() {
     if IN_USE.swap(false, Ordering::SeqCst) {
         let _ = crossterm::execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show);
@@ -103,8 +104,8 @@ fn restore() {
     }
 }
 
-/// Standard output, written in whole frames. So the screen does not flicker, and no part of a frame
-/// that a panic interrupted is written later.
+/// A writer that sends whole frames to standard output. So the screen does not flicker. A frame
+/// that a panic interrupts is never written.
 #[derive(Debug, Default)]
 struct FrameBuffer(Vec<u8>);
 
@@ -116,7 +117,8 @@ impl Write for FrameBuffer {
 
     fn flush(&mut self) -> io::Result<()> {
         let frame = std::mem::take(&mut self.0);
-        // ratatui shows the cursor when it is dropped, which has happened by then.
+        // ratatui shows the cursor when its terminal is dropped. The terminal is already restored
+        // by then, so nothing is written.
         if !IN_USE.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -136,12 +138,12 @@ mod tests {
 
     use crate::top::terminal::Terminal as Pty;
 
-    /// The variable that selects the way in which the test below ends. Without it, the test does
-    /// nothing.
+    /// The environment variable that selects how the child process ends. Without it, the next test
+    /// does nothing.
     const END: &str = "IFO_TEST_END_OF_SCREEN";
 
-    /// The child process of the other tests, on its own terminal: a screen that ends in the
-    /// selected way.
+    /// Runs as the child process of the other tests, on a terminal of its own. It opens the screen
+    /// and ends in the selected way.
     #[test]
     fn a_child_process_uses_the_screen_and_ends() {
         let Ok(end) = std::env::var(END) else { return };
@@ -166,7 +168,7 @@ mod tests {
             "thread" => {
                 let ended = std::thread::spawn(|| panic!("the end of the child")).join();
                 assert!(ended.is_err());
-                // Nothing may follow the message.
+                // Nothing may be drawn after the message of the panic.
                 model.update(TopEvent::Tick(
                     Timestamp::UNIX_EPOCH + Duration::from_secs(9),
                 ));
@@ -183,7 +185,7 @@ mod tests {
         command.args(["--exact", "--nocapture"]);
         command.arg(format!("{path}::a_child_process_uses_the_screen_and_ends"));
         command.env(END, end);
-        // On a small screen, the message would scroll out of sight.
+        // With a backtrace, the message would scroll out of the small screen.
         command.env("RUST_BACKTRACE", "0");
         let mut pty = Pty::start(command, 80, 24);
         pty.shows(&["oldest first, child"]);

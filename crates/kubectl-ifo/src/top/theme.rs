@@ -1,10 +1,10 @@
-//! The styles of `top`, for ratatui. They are the same as those of `list`.
+//! Defines the styles of `top` for ratatui. States have the same colours as in `list`.
 
-use crate::colors::{Paint, of_state};
+use crate::colors::{Paint, state_style};
 use anstyle::{AnsiColor, Effects};
 use ratatui::style::{Color, Modifier, Style};
 
-/// Styles, with or without colour.
+/// The styles, with or without colours.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Theme {
     color: bool,
@@ -17,9 +17,9 @@ impl From<Paint> for Theme {
 }
 
 impl Theme {
-    /// The style of an operation in this state.
+    /// Returns the style of an operation in this state.
     pub(super) fn state(self, state: &str) -> Style {
-        let style = of_state(state);
+        let style = state_style(state);
         let mut out = Style::new();
         if style.get_effects().contains(Effects::BOLD) {
             out = out.add_modifier(Modifier::BOLD);
@@ -31,12 +31,12 @@ impl Theme {
             out = out.add_modifier(Modifier::DIM);
         }
         match style.get_fg_color() {
-            Some(anstyle::Color::Ansi(color)) => out.fg(named(color)),
+            Some(anstyle::Color::Ansi(color)) => out.fg(ratatui_color(color)),
             _ => out,
         }
     }
 
-    /// The style of less important text.
+    /// Returns the style of less important text.
     pub(super) fn dim(self) -> Style {
         if self.color {
             Style::new().add_modifier(Modifier::DIM)
@@ -45,36 +45,37 @@ impl Theme {
         }
     }
 
-    /// The style of headings and names.
+    /// Returns the style of headings and names.
     #[expect(clippy::unused_self, reason = "called as the others are")]
     pub(super) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// The style of the heading of the sorted column.
+    /// Returns the style of the heading of the sorted column.
     pub(super) fn sorted(self) -> Style {
         self.strong().add_modifier(Modifier::UNDERLINED)
     }
 
-    /// The style of problems.
+    /// Returns the style of problems.
     pub(super) fn bad(self) -> Style {
         self.state("Failing")
     }
 
-    /// The style of a good state.
+    /// Returns the style of a good state.
     pub(super) fn good(self) -> Style {
         self.state("Succeeded")
     }
 
-    /// The style of the cursor's row, in addition to its other styles.
+    /// Returns the style that is added to the row under the cursor.
     #[expect(clippy::unused_self, reason = "called as the others are")]
     pub(super) fn cursor(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 }
 
-/// Converts a colour. The palette of the terminal defines its appearance.
-fn named(color: AnsiColor) -> Color {
+/// Converts a colour to the type of ratatui. The palette of the terminal defines how the colour
+/// looks.
+fn ratatui_color(color: AnsiColor) -> Color {
     match color {
         AnsiColor::Black => Color::Black,
         AnsiColor::Red => Color::Red,

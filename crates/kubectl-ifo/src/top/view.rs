@@ -1,7 +1,4 @@
-//! Draws a model of `top`.
-//!
-//! Input: the model, and the size of the screen. Output: one frame. Only the visible rows are
-//! processed.
+//! Draws the model of `top` as a frame on the screen. Only the rows on the screen are formatted.
 
 use super::detail::{self, bar};
 use super::keys::HELP;
@@ -19,26 +16,28 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-/// Width of the text ` 100%`.
+/// Width of the text ` 100%`, in terminal columns.
 const PERCENT: usize = 5;
 
-/// The number of lines of each part of the screen.
+/// The number of lines in each part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScreenAreas {
-    /// At the top: the counts, and the server with the filters.
+    /// The lines at the top. They show the number of operations in each state, the order of the
+    /// rows, the filters, and the address of the server.
     pub(super) header: usize,
-    /// The headings of the columns.
+    /// The line with the headings of the columns.
     pub(super) heading: usize,
     /// The rows of the table.
     pub(super) table: usize,
-    /// The content of a page that is not the table.
+    /// The lines between header and footer. They show the heading and the table, or another page.
     pub(super) body: usize,
-    /// At the bottom: the keys, or the filter that is being typed.
+    /// The line at the bottom. It shows the keys, or the filter that the user is typing.
     pub(super) footer: usize,
 }
 
 impl ScreenAreas {
-    /// Returns the parts of a screen with this many lines. On a small screen, the rows come first.
+    /// Divides a screen of `height` lines. A small screen has fewer lines for the other parts, so
+    /// that rows are visible.
     pub(super) fn of(height: usize) -> Self {
         let (header, heading, footer) = match height {
             0..=2 => (0, 0, 0),
@@ -57,7 +56,7 @@ impl ScreenAreas {
     }
 }
 
-/// Draws the model.
+/// Draws the model on a frame.
 pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
@@ -89,9 +88,9 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
     }
     if model.typing && areas.footer > 0 {
         let x = view.prompt().width().min(width.saturating_sub(1));
-        // Both values are below the size of the screen, which is a 16-bit number.
-        let place = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
-        frame.set_cursor_position(Position::new(place(x), place(height - 1)));
+        // Both coordinates are on the screen, so they fit into 16 bits.
+        let coordinate = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
+        frame.set_cursor_position(Position::new(coordinate(x), coordinate(height - 1)));
     }
 }
 
@@ -102,13 +101,15 @@ struct TopView<'a> {
 }
 
 impl TopView<'_> {
-    /// Draws the number of operations in each state, the state of the connection, and below them
-    /// the server with the filters.
+    /// Returns the lines at the top of the screen. The first line has the number of operations in
+    /// each state, and the state of the watch. The second line has the order and the filters, or a
+    /// problem.
     fn header(&self) -> Vec<Line<'static>> {
         let model = self.model;
         let (link, style) = match &model.link {
             TopLink::Listing => ("listing".to_owned(), self.theme.dim()),
             TopLink::Live => ("live".to_owned(), self.theme.good()),
+            TopLink::Files => ("from files".to_owned(), self.theme.dim()),
             TopLink::Lost { since, .. } => {
                 let seconds = model.now.as_second() - since.as_second();
                 let text = format!("lost {} ago", duration::human(seconds));
@@ -119,7 +120,7 @@ impl TopView<'_> {
         let mut room = self.width - link.width();
         let mut spans = Vec::new();
         for (text, style) in self.counts() {
-            // A blank before the connection.
+            // A blank is kept free before the state of the watch.
             let text = cut(&text, room.saturating_sub(1));
             room -= text.width();
             spans.push(Span::styled(text, style));
@@ -128,12 +129,10 @@ impl TopView<'_> {
         spans.push(Span::styled(link, style));
         let second = match (&model.link, &model.incomplete) {
             (TopLink::Lost { why, .. }, _) => Line::styled(cut(&one_line(why), self.width), style),
-            (TopLink::Listing | TopLink::Live, Some(incomplete)) => {
+            (_, Some(incomplete)) => {
                 Line::styled(cut(&one_line(incomplete), self.width), self.theme.bad())
             }
-            (TopLink::Listing | TopLink::Live, None) => {
-                Line::styled(cut(&self.question(), self.width), self.theme.dim())
-            }
+            (_, None) => Line::styled(cut(&self.order_and_filters(), self.width), self.theme.dim()),
         };
         vec![Line::from_iter(spans), second]
     }
@@ -146,7 +145,12 @@ impl TopView<'_> {
             parts.push((text, self.theme.state(state)));
         }
         if parts.is_empty() && self.model.link != TopLink::Listing {
-            parts.push(("nothing in flight".to_owned(), self.theme.strong()));
+            let text = if self.model.reads_files {
+                "no operations in the files"
+            } else {
+                "nothing in flight"
+            };
+            parts.push((text.to_owned(), self.theme.strong()));
         }
         if counts.completed > 0 && self.model.completed {
             parts.push((format!("{} completed", counts.completed), self.theme.dim()));
@@ -161,7 +165,9 @@ impl TopView<'_> {
         out
     }
 
-    fn question(&self) -> String {
+    /// Describes the order of the rows, the typed filter, the filters of the command, and the
+    /// server.
+    fn order_and_filters(&self) -> String {
         let model = self.model;
         let order = match (model.order, model.reversed) {
             (TopOrder::Age, false) => "oldest first",
@@ -198,7 +204,7 @@ impl TopView<'_> {
             });
             lines.push(spans.flatten().collect());
         }
-        let rows = model.visible.iter().enumerate().skip(model.offset);
+        let rows = model.table_rows.iter().enumerate().skip(model.offset);
         for (number, row) in rows.take(areas.table) {
             let line = self.row(row, &layout);
             lines.push(if number == model.cursor {
@@ -207,18 +213,18 @@ impl TopView<'_> {
                 line
             });
         }
-        if model.visible.is_empty() {
+        if model.table_rows.is_empty() {
             lines.extend(self.nothing());
         }
         lines
     }
 
-    /// Returns the text that replaces the rows if there are none.
+    /// Returns the text that is shown instead of rows if there are no rows.
     fn nothing(&self) -> Option<Line<'static>> {
         let model = self.model;
         let text = match (&model.link, model.filter.is_empty()) {
             (TopLink::Listing, _) => return None,
-            (_, false) => "No operation fits the filter; Esc drops it.",
+            (_, false) => "No operation matches the filter; Esc clears it.",
             (_, true) if model.completed => "No operations.",
             (_, true) => "No operations in flight; c shows completed ones, too.",
         };
@@ -239,7 +245,8 @@ impl TopView<'_> {
             let width = *width;
             let text = match column {
                 Subject if row.widths[0] > width => row.short.clone(),
-                // Four letters are enough to distinguish the states, or three with a mark.
+                // A state that does not fit is cut without `…`, because its first four letters
+                // distinguish it from all other states.
                 State if row.widths[3] > width => operation.state.chars().take(width).collect(),
                 Progress => progress(operation.progress, width),
                 column => column.text(operation, self.model.now),
@@ -258,7 +265,7 @@ impl TopView<'_> {
             spans.push(Span::styled(text, style));
             spans.push(Span::raw(" ".repeat(layout.gap)));
         }
-        // The cursor is a bar over the whole line.
+        // Blanks fill the line, because the cursor highlights the whole line.
         spans.push(Span::raw(" ".repeat(self.width.saturating_sub(used))));
         Line::from_iter(spans)
     }
@@ -276,11 +283,12 @@ impl TopView<'_> {
         lines
     }
 
-    /// Returns the part of the typed filter that fits. If the filter is long, this is its end.
+    /// Returns the filter that the user is typing, after a slash. Only the end of a long filter is
+    /// returned.
     fn prompt(&self) -> String {
         let filter = one_line(&self.model.filter);
         let mut start = 0;
-        // Two columns are for the slash and the cursor.
+        // Two terminal columns are kept free for the slash and the cursor.
         let room = self.width.saturating_sub(2);
         for (at, _) in filter.char_indices() {
             if filter[at..].width() <= room {
@@ -298,7 +306,7 @@ impl TopView<'_> {
         let model = self.model;
         if model.typing {
             let prompt = self.prompt();
-            let found = format!("  {} found", model.visible.len());
+            let found = format!("  {} found", model.table_rows.len());
             let found = cut(&found, self.width.saturating_sub(prompt.width() + 1));
             return Line::from_iter([
                 Span::raw(prompt),
@@ -324,8 +332,8 @@ impl TopView<'_> {
             TopPage::Help(_) => &[("any key", "back")],
         };
         let place = match &model.page {
-            TopPage::List if !model.visible.is_empty() => {
-                format!("{}/{}", model.cursor + 1, model.visible.len())
+            TopPage::List if !model.table_rows.is_empty() => {
+                format!("{}/{}", model.cursor + 1, model.table_rows.len())
             }
             _ => String::new(),
         };
@@ -347,7 +355,7 @@ impl TopView<'_> {
     }
 }
 
-/// The percentage, with a bar before it if there is space.
+/// Formats the percentage, with a progress bar before it if there is space.
 fn progress(percent: Option<u8>, width: usize) -> String {
     let Some(percent) = percent else {
         return String::new();

@@ -1,4 +1,4 @@
-//! Trees as data, for `--output json|yaml`.
+//! Converts trees of operations to data for `--output json|yaml`.
 
 use super::forest::Forest;
 use crate::operation::{Field, OperationData};
@@ -6,8 +6,8 @@ use crate::ownership::ResourceIdentity;
 use crate::source::IncompleteData;
 use serde::Serialize;
 
-/// Largest nesting depth of resources. Many parsers accept at most 128 levels of JSON, and each
-/// resource takes two. Deeper resources are listed at this depth, with their `depth`.
+/// Largest nesting of objects in the data. Many parsers accept at most 128 levels of JSON, and each
+/// object takes two. Deeper objects are listed at this level, with their real level in `depth`.
 const MAX_NESTED: usize = 50;
 
 /// The fields of an operation, in order.
@@ -27,11 +27,11 @@ const FIELDS: &[Field] = &[
     Field::Completed,
 ];
 
-/// All trees.
+/// The output of `tree` as JSON or YAML.
 #[derive(Debug, Serialize)]
 pub(super) struct Trees<'a> {
     components: Vec<ComponentData<'a>>,
-    /// The reason for which operations may be missing. Absent if the list is complete.
+    /// The reason why operations may be missing. None if no reason is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteData>,
 }
@@ -44,7 +44,7 @@ struct ComponentData<'a> {
 
 #[derive(Debug, Serialize)]
 struct NamespaceData<'a> {
-    /// None for cluster-scoped resources.
+    /// Name of the namespace. None for cluster-scoped objects.
     namespace: Option<&'a str>,
     resources: Vec<ResourceData<'a>>,
 }
@@ -54,7 +54,7 @@ struct NamespaceData<'a> {
 struct ResourceData<'a> {
     #[serde(flatten)]
     who: ResourceIdentity<'a>,
-    /// Number of owners above the resource, if the nesting in the data is less deep.
+    /// Level of the object in the tree. None if the object is nested at this level in the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<usize>,
     operations: Vec<OperationData<'a>>,
@@ -63,7 +63,7 @@ struct ResourceData<'a> {
 }
 
 impl<'a> Trees<'a> {
-    /// Converts a forest, with the reason for which operations may be missing.
+    /// Converts trees, and the reason why operations may be missing.
     pub(super) fn of(forest: &Forest<'a>, incomplete: Option<IncompleteData>) -> Self {
         let components = forest.components.iter().map(|component| ComponentData {
             component: component.name,
@@ -83,7 +83,7 @@ impl<'a> Trees<'a> {
     }
 }
 
-/// Converts resources with their descendants. The recursion is at most [`MAX_NESTED`] deep.
+/// Converts objects with their descendants. The recursion is at most [`MAX_NESTED`] levels deep.
 fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<ResourceData<'a>> {
     if depth < MAX_NESTED {
         let resources = numbers.iter().map(|number| {

@@ -1,7 +1,5 @@
-//! Formats trees as text.
-//!
-//! Input: a forest, the time, and the width of the screen. Output: lines with columns that are
-//! aligned over the whole output. On a terminal, long cells are cut.
+//! Formats trees of operations as text. Columns are aligned over the whole output. On a terminal,
+//! long cells are cut.
 
 use super::forest::Forest;
 use crate::columns::{self};
@@ -15,18 +13,21 @@ use unicode_width::UnicodeWidthStr as _;
 /// Number of blanks between two columns.
 const COLUMN_GAP: usize = 2;
 
-/// Indentation of a namespace, and of a resource without a parent.
+/// Number of blanks before a namespace.
 const INDENT: usize = 2;
+/// The indentation of an object without a parent.
 const TOP: &str = "    ";
 
-/// Largest number of levels that are drawn in front of a resource. For a deeper resource, a mark
-/// replaces the outer levels. Each level takes as many columns as [`TOP`].
+/// Largest number of levels that are drawn before an object. For a deeper object, [`DEEPER_MARK`]
+/// replaces the outer levels. Each level takes as many terminal columns as [`TOP`].
 const MAX_LEVELS: usize = 32;
+/// Number of levels that are drawn even on a narrow terminal.
 const MIN_LEVELS: usize = 2;
 const DEEPER_MARK: &str = "  … ";
 
-/// The columns that are cut on a narrow screen, in this order, with the width that remains. The
-/// state (`Failing 32%`) is cut after the names, and its first word (`Blocked`) last.
+/// The steps in which columns are cut on a narrow terminal: the index of the column, and the width
+/// that remains. Column 0 contains the names of objects. The state (`Failing 32%`) is cut after the
+/// names. Its first word (`Blocked`) is never cut.
 const CUT_ORDER: [(usize, usize); 7] = [
     (0, 20),
     (1 + OPERATION, 8),
@@ -37,8 +38,9 @@ const CUT_ORDER: [(usize, usize); 7] = [
     (1 + STATE, 7),
 ];
 
-/// Heading in place of a namespace for cluster-scoped resources.
+/// Heading of the cluster-scoped objects, in place of a namespace.
 const NO_NAMESPACE: &str = "(cluster)";
+/// Heading of operations without a component.
 const NO_COMPONENT: &str = "(none)";
 
 enum TreeRow<'a> {
@@ -51,7 +53,7 @@ enum TreeRow<'a> {
     },
 }
 
-/// Draws.
+/// Formats all trees of `forest`.
 pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> String {
     let mut rows = Vec::new();
     for component in &forest.components {
@@ -59,7 +61,7 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> Str
         for namespace in &component.namespaces {
             rows.push(TreeRow::Namespace(namespace.name.unwrap_or(NO_NAMESPACE)));
             for top in &namespace.tops {
-                resources(forest, *top, namespace.name, style, &mut rows);
+                add_rows(forest, *top, namespace.name, style, &mut rows);
             }
         }
     }
@@ -81,8 +83,8 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> Str
     text
 }
 
-/// Returns the rows of one tree.
-fn resources<'a>(
+/// Adds the rows of one tree to `rows`.
+fn add_rows<'a>(
     forest: &Forest<'a>,
     top: usize,
     namespace: Option<&str>,
@@ -90,25 +92,25 @@ fn resources<'a>(
     rows: &mut Vec<TreeRow<'a>>,
 ) {
     let most = match style.screen {
-        // Half of the screen is for the bars, and half for the names.
+        // The bars take at most half of the terminal, so that the names are visible.
         Some(screen) => (screen / 2 / TOP.len()).clamp(MIN_LEVELS, MAX_LEVELS),
         None => MAX_LEVELS,
     };
-    // For each level above: true if another resource follows on that level.
-    let mut open: Vec<bool> = Vec::new();
+    // For each outer level: true if another object follows on that level.
+    let mut has_sibling: Vec<bool> = Vec::new();
     let mut stack = vec![(top, 0, false)];
     while let Some((number, depth, follows)) = stack.pop() {
         let branch = forest.branch(number);
-        open.truncate(depth);
-        // The bars of the levels above. The first level has no bar.
-        let above = open.get(1..).unwrap_or_default();
+        has_sibling.truncate(depth);
+        // The bars of the outer levels. The first level has no bar.
+        let above = has_sibling.get(1..).unwrap_or_default();
         let hidden = depth.saturating_sub(most);
         let mut bars = if hidden > 0 { DEEPER_MARK } else { TOP }.to_owned();
         bars.extend(
             above
                 .iter()
                 .skip(hidden)
-                .map(|open| if *open { "│   " } else { "    " }),
+                .map(|has_sibling| if *has_sibling { "│   " } else { "    " }),
         );
         let (first, further) = match (depth, follows) {
             (0, _) => ("", ""),
@@ -131,7 +133,7 @@ fn resources<'a>(
                 operation: None,
             });
         }
-        open.push(follows);
+        has_sibling.push(follows);
         let last = branch.children.last();
         for child in branch.children.iter().rev() {
             stack.push((*child, depth + 1, Some(child) != last));
@@ -139,7 +141,7 @@ fn resources<'a>(
     }
 }
 
-/// Formats `Kind/name`, with the item, and with the namespace if it differs from the heading.
+/// Formats `Kind/name` with the item. The namespace is added if it differs from the heading.
 fn name(who: ResourceIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     let mut name = format!("{}/{}", who.kind, who.name);
     if let Some(item) = item {
@@ -154,7 +156,7 @@ fn name(who: ResourceIdentity<'_>, item: Option<&str>, heading: Option<&str>) ->
     one_line(&name)
 }
 
-/// Formats the cells that have the colour of the state.
+/// Indexes of the cells that have the colour of the state.
 const OPERATION: usize = 0;
 const STATE: usize = 2;
 
@@ -162,7 +164,7 @@ fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String>
     let mut cells = vec![
         one_line(&operation.operation),
         columns::age(operation, now),
-        how_it_goes(operation, wide),
+        state_and_progress(operation, wide),
     ];
     if wide {
         cells.push(one_line(&operation.name));
@@ -171,8 +173,9 @@ fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String>
     cells
 }
 
-/// Formats the state, unless it is Progressing, and the progress.
-fn how_it_goes(operation: &ListedOperation, always: bool) -> String {
+/// Formats the state and the progress. The state Progressing is the usual one, so it is left out
+/// unless `always` is true.
+fn state_and_progress(operation: &ListedOperation, always: bool) -> String {
     let usual = matches!(operation.state.as_str(), "Progressing" | "Active");
     let state = if usual && !always {
         None
@@ -185,7 +188,7 @@ fn how_it_goes(operation: &ListedOperation, always: bool) -> String {
     }
 }
 
-/// Computes the widths of the resources, and of the cells after them.
+/// Computes the width of each column. Column 0 contains the names of objects with their bars.
 fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: TextStyle) -> Vec<usize> {
     let mut widths = vec![0];
     for (row, cells) in rows.iter().zip(cells) {
@@ -248,14 +251,14 @@ fn line(
             let subject = cut(&format!("{bars}{name}"), width);
             text.push_str(&subject);
             let mut used = width;
-            // Blanks are written only before a later text.
+            // Blanks are written only if a text follows, so that no line ends with blanks.
             let mut blanks = width.saturating_sub(subject.width());
             let columns = cells.iter().zip(&widths[1..]).enumerate();
             for (column, (cell, width)) in columns.filter(|(_, (_, width))| **width > 0) {
                 let room = screen.saturating_sub(used + COLUMN_GAP);
                 let most = room.min(*width);
                 let cell = match cell.rsplit_once(' ') {
-                    // The state without the progress.
+                    // If state and progress do not fit, only the state is printed.
                     Some((state, _)) if column == STATE && cell.width() > most => cut(state, most),
                     _ => cut(cell, most),
                 };

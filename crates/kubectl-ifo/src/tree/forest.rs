@@ -1,53 +1,54 @@
-//! Builds the trees.
+//! Builds the trees of operations: components, their namespaces, and the objects in them below
+//! their owners.
 //!
-//! Input: the ownership of resources, and the operations to show. Output: component → namespace →
-//! resources. Every resource occurs once, even if owners form a cycle. There is no recursion, so
-//! the depth is not limited.
+//! Every object occurs once, even if owner references form a cycle. The code has no recursion, so
+//! the depth of a tree is not limited.
 
 use crate::operation::ListedOperation;
 use crate::ownership::{Ownership, ResourceIdentity};
 use std::collections::{BTreeMap, HashMap};
 
-/// Operations by component and namespace.
+/// All trees, by component and namespace.
 #[derive(Debug, Default)]
 pub(super) struct Forest<'a> {
     /// The components, in alphabetical order.
     pub(super) components: Vec<Component<'a>>,
+    /// The objects, with the same indexes as the nodes of [`Ownership`].
     branches: Vec<ResourceNode<'a>>,
 }
 
-/// The part of the forest for one component.
+/// The trees of one component.
 #[derive(Debug)]
 pub(super) struct Component<'a> {
-    /// Its name.
+    /// The name of the component.
     pub(super) name: &'a str,
-    /// Its namespaces in alphabetical order. Cluster-scoped resources come first.
+    /// The namespaces in alphabetical order. The cluster-scoped objects come first.
     pub(super) namespaces: Vec<Namespace<'a>>,
 }
 
-/// The part for one namespace.
+/// The trees in one namespace.
 #[derive(Debug)]
 pub(super) struct Namespace<'a> {
-    /// None for cluster-scoped resources.
+    /// The name of the namespace. None for cluster-scoped objects.
     pub(super) name: Option<&'a str>,
-    /// Resources without a parent in the tree.
+    /// The indexes of the objects without a parent in the tree.
     pub(super) tops: Vec<usize>,
 }
 
-/// A resource in a tree.
+/// An object in a tree.
 #[derive(Debug)]
 pub(super) struct ResourceNode<'a> {
-    /// The resource.
+    /// The identity of the object.
     pub(super) who: ResourceIdentity<'a>,
-    /// Its operations. Empty if it is shown because of its descendants.
+    /// The operations on the object. Empty for an object that is shown because of its descendants.
     pub(super) operations: Vec<&'a ListedOperation>,
-    /// Its children.
+    /// The indexes of the children.
     pub(super) children: Vec<usize>,
 }
 
 impl<'a> Forest<'a> {
-    /// Builds the trees of all operations for which `is_included` is true. A resource without
-    /// operations is shown if it is the common owner of several resources that have operations.
+    /// Builds the trees of all operations for which `is_included` returns true. An object without
+    /// operations is shown if it is the common owner of several objects that have operations.
     pub(super) fn all(
         ownership: &Ownership<'a>,
         is_included: &dyn Fn(&ListedOperation) -> bool,
@@ -61,9 +62,9 @@ impl<'a> Forest<'a> {
         ForestBuilder::new(ownership, is_included, false).grow(&parents)
     }
 
-    /// Builds the trees of `tops` and their descendants, with the operations for which
-    /// `is_included` is true. Resources without operations are shown if they are between a top and
-    /// a resource with operations.
+    /// Builds the trees of the objects `tops` and their descendants, with the operations for which
+    /// `is_included` returns true. An object without operations is shown if it is between a top and
+    /// an object with operations.
     pub(super) fn under(
         ownership: &Ownership<'a>,
         tops: &[usize],
@@ -78,19 +79,19 @@ impl<'a> Forest<'a> {
             }
         }
         if without_cycles(parents.clone()) != parents {
-            // The preferred parents form a cycle. In this case, use the parents on the shortest
-            // path from a top, which cannot form a cycle.
+            // The preferred parents form a cycle. So the parents on the shortest path from a top
+            // are used, which cannot form a cycle.
             for (number, nearest) in &found {
                 parents[*number] = *nearest;
             }
         }
-        let mut growth = ForestBuilder::new(ownership, is_included, true);
+        let mut builder = ForestBuilder::new(ownership, is_included, true);
         for number in 0..ownership.nodes.len() {
             if !found.contains_key(&number) {
-                growth.operations[number].clear();
+                builder.operations[number].clear();
             }
         }
-        growth.grow(&parents)
+        builder.grow(&parents)
     }
 
     /// Returns true if there is nothing to show.
@@ -98,7 +99,7 @@ impl<'a> Forest<'a> {
         self.components.is_empty()
     }
 
-    /// Returns a resource by its number.
+    /// Returns the object with this index.
     pub(super) fn branch(&self, number: usize) -> &ResourceNode<'a> {
         &self.branches[number]
     }
@@ -120,7 +121,7 @@ impl<'a> Forest<'a> {
     }
 }
 
-/// Removes cycles: in each cycle, the node with the smallest number loses its parent and becomes a
+/// Removes cycles. In each cycle, the node with the smallest index loses its parent and becomes a
 /// top.
 fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
     // The number of the walk in which a node was first visited. 0 means not visited.
@@ -135,7 +136,7 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
                 None => break,
             }
         }
-        // If the walk ended at a node of its own path that has a parent, that node is in a cycle.
+        // If the walk has returned to a node of its own path, that node is in a cycle.
         if met[at] == walk && parents[at].is_some() {
             let mut first = at;
             let mut other = parents[at];
@@ -149,18 +150,19 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
     parents
 }
 
-/// Trees under construction, from the leaves up.
+/// Builds trees from the leaves up.
 struct ForestBuilder<'a, 'k> {
     ownership: &'k Ownership<'a>,
-    /// True if resources without operations are kept whenever they have children.
+    /// True if an object without operations is shown as soon as it has children.
     all_owners: bool,
     operations: Vec<Vec<&'a ListedOperation>>,
     /// For each node, the children that are shown.
     children: Vec<Vec<usize>>,
     tops: Vec<usize>,
-    /// The key by which siblings are sorted: the number of the node, or for a node without
-    /// operations the key of its first child.
+    /// The key by which siblings are sorted: the index of the node. A node without operations has
+    /// the key of its first child.
     sort_key: Vec<usize>,
+    /// The component of each node.
     component: Vec<&'a str>,
 }
 
@@ -190,7 +192,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
         for number in from_the_leaves(parents) {
             let mut children = std::mem::take(&mut self.children[number]);
             children.sort_by_key(|it| self.sort_key[*it]);
-            let up = if self.stays(number, &children, parents[number]) {
+            let up = if self.is_shown(number, &children, parents[number]) {
                 if let Some(operation) = self.operations[number].first() {
                     self.component[number] = &operation.component;
                 } else if let Some(first) = children.first() {
@@ -238,8 +240,8 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
         }
     }
 
-    /// Returns true if a resource gets a line.
-    fn stays(&self, number: usize, children: &[usize], parent: Option<usize>) -> bool {
+    /// Returns true if the object is shown in the tree.
+    fn is_shown(&self, number: usize, children: &[usize], parent: Option<usize>) -> bool {
         if !self.operations[number].is_empty() {
             return true;
         }
@@ -256,7 +258,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
     }
 }
 
-/// Returns all nodes, each after its descendants.
+/// Returns the indexes of all nodes. Each node comes after its descendants.
 fn from_the_leaves(parents: &[Option<usize>]) -> Vec<usize> {
     let mut waiting: HashMap<usize, usize> = HashMap::new();
     for parent in parents.iter().flatten() {

@@ -1,4 +1,5 @@
-//! `kubectl ifo tree`: shows the operations by component, namespace and owner.
+//! `kubectl ifo tree`: shows the operations as trees of components, namespaces, owners and their
+//! dependents.
 
 mod data;
 mod draw;
@@ -11,10 +12,10 @@ use super::colors::Paint;
 use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
-use super::list::{CommonArgs, tell_incomplete};
+use super::list::{CommonArgs, print_incomplete};
 use super::lookup::Lookup;
 use super::operation::ListedOperation;
-use super::output::{OutputShape, TextStyle, complain, print, print_error_line, text_of};
+use super::output::{OutputShape, TextStyle, complain, encode, print, print_error_line};
 use super::ownership::Ownership;
 use super::problem::Problem;
 use super::redraw::{self, RedrawContext, RedrawnText};
@@ -26,8 +27,9 @@ use forest::Forest;
 use selected::Selected;
 use std::process::ExitCode;
 
-/// Largest number of owners that are looked up, because each is a request. `--for` needs fewer.
+/// Largest number of owners that are looked up. Each owner needs a request.
 const MAX_OWNERS: usize = 200;
+/// The same limit with `--for`, which looks up the owners of all operations.
 const MAX_OWNERS_FOR: usize = 2000;
 
 /// The flags of `tree`.
@@ -50,7 +52,7 @@ pub(super) struct TreeArgs {
     common: CommonArgs,
 }
 
-/// Prints the tree once, or again after each change.
+/// Prints the trees once, or with `--watch` again after each change.
 pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut filters, shape) = args.common.chosen()?;
     let sort = args.common.output.sort_by.clone().unwrap_or_default();
@@ -61,7 +63,9 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(target) = &mut target {
         target.resolve(&kinds).await;
     }
-    // Descendants of a resource can be connected by resources that the filters exclude.
+    // An operation that the filters exclude can connect other objects in the tree. So the
+    // component, kind and operation are not filtered here. With `--for`, the phase is not filtered
+    // either.
     let wanted = Filters {
         all_phases: args.target.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())
@@ -74,7 +78,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let unknown = match &target {
-        Some(target) => target.unknown(&source, &operations).await,
+        Some(target) => target.unknown_kind_message(&source, &operations).await,
         None => None,
     };
     let mut selected = None;
@@ -83,6 +87,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         operations = all.list().await?;
         selected = Some(Selected::by(std::mem::replace(&mut source, all)));
     }
+    let nothing = filters.nothing(&server);
     let most = match args.target {
         Some(_) => MAX_OWNERS_FOR,
         None => MAX_OWNERS,
@@ -95,10 +100,11 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         shape,
         paint: args.common.output.colors.paint(),
         served: source.served,
+        nothing,
         lookup: Lookup::new(server, kinds, most),
         unknown,
         absent: false,
-        told: false,
+        is_limit_reported: false,
     };
     if args.common.output.watch {
         return redraw::run(&source, operations, shape, view).await;
@@ -108,11 +114,11 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(text) = view.show(operations, &shown).await? {
         print(&text)?;
     } else {
-        // An empty result is reported, and data output is printed as well.
-        print(&view.empty(&shown)?)?;
+        // JSON and YAML are printed even if the result is empty.
+        print(&view.empty_output(&shown)?)?;
         print_error_line(&view.nothing());
     }
-    tell_incomplete(&source);
+    print_incomplete(&source);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,18 +132,20 @@ struct TreeView {
     paint: Paint,
     served: Served,
     lookup: Lookup,
-    /// The reason for which the kind of the target does not exist.
+    /// The message if no operations match the filters.
+    nothing: &'static str,
+    /// The error message if the kind in `--for` does not exist.
     unknown: Option<String>,
-    /// True if no resource of the target's name is known, with or without operations.
+    /// True if no object with the kind and name in `--for` is known, with or without operations.
     absent: bool,
-    /// True if the message about too many owners was printed.
-    told: bool,
+    /// True if the note about too many owners was printed.
+    is_limit_reported: bool,
 }
 
 impl RedrawnText for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
-        // In the tree of one resource, completed operations and operations that the filters exclude
-        // still show owners.
+        // With `--for`, all operations are needed. Completed operations and operations that the
+        // filters exclude still show owners.
         self.target.is_some() || operation.active || self.filters.all_phases
     }
 
@@ -150,13 +158,13 @@ impl RedrawnText for TreeView {
         match (text, self.shape) {
             (Some(text), _) => Ok(text),
             (None, OutputShape::Table | OutputShape::Wide) => Ok(self.nothing() + "\n"),
-            (None, _) => self.empty(shown),
+            (None, _) => self.empty_output(shown),
         }
     }
 }
 
 impl TreeView {
-    /// Returns the trees as text. None if they are empty.
+    /// Returns the trees as text. None if there is no tree.
     async fn show(
         &mut self,
         mut operations: Vec<ListedOperation>,
@@ -164,17 +172,17 @@ impl TreeView {
     ) -> Result<Option<String>, Problem> {
         self.sort.sort(&mut operations);
         if let Some(selected) = &mut self.selected {
-            selected.judge(&operations).await?;
+            selected.update(&operations).await?;
         }
         let (filters, selected) = (&self.filters, self.selected.as_ref());
         let is_included = |it: &ListedOperation| {
             filters.shows(it) && selected.is_none_or(|selected| selected.has(it))
         };
-        // All operations can belong to one resource.
+        // With `--for`, each operation can be on a descendant of the object.
         let of_one = self.target.is_some();
         let belongs = |it: &ListedOperation| of_one || is_included(it);
         let left_out = self.lookup.owners_of(&operations, &belongs).await;
-        if left_out > 0 && !std::mem::replace(&mut self.told, true) {
+        if left_out > 0 && !std::mem::replace(&mut self.is_limit_reported, true) {
             complain(
                 "note",
                 format!(
@@ -186,7 +194,7 @@ impl TreeView {
         let forest = match &self.target {
             None => Forest::all(&ownership, &is_included),
             Some(target) => {
-                let tops = found(&ownership, target);
+                let tops = matching_nodes(&ownership, target);
                 self.absent = tops.is_empty();
                 Forest::under(&ownership, &tops, &is_included)
             }
@@ -194,13 +202,13 @@ impl TreeView {
         if forest.is_empty() {
             return Ok(None);
         }
-        self.print(&forest, shown).map(Some)
+        self.format(&forest, shown).map(Some)
     }
 
-    fn print(&self, forest: &Forest<'_>, shown: &RedrawContext) -> Result<String, Problem> {
+    fn format(&self, forest: &Forest<'_>, shown: &RedrawContext) -> Result<String, Problem> {
         if let Some(format) = self.shape.data() {
             let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
-            return text_of(&data::Trees::of(forest, incomplete), format);
+            return encode(&data::Trees::of(forest, incomplete), format);
         }
         if self.shape == OutputShape::Name {
             let group = self.served.group();
@@ -215,10 +223,10 @@ impl TreeView {
         Ok(draw(forest, shown.now, style))
     }
 
-    /// Returns the data output for an empty result.
-    fn empty(&self, shown: &RedrawContext) -> Result<String, Problem> {
+    /// Returns the JSON or YAML of an empty result. Empty for the other formats.
+    fn empty_output(&self, shown: &RedrawContext) -> Result<String, Problem> {
         match self.shape.data() {
-            Some(_) => self.print(&Forest::default(), shown),
+            Some(_) => self.format(&Forest::default(), shown),
             None => Ok(String::new()),
         }
     }
@@ -226,7 +234,7 @@ impl TreeView {
     /// Returns the message for an empty result.
     fn nothing(&self) -> String {
         match &self.target {
-            None => self.filters.nothing().to_owned(),
+            None => self.nothing.to_owned(),
             Some(target) => match self.unknown.as_ref().filter(|_| self.absent) {
                 Some(unknown) if unknown.ends_with('?') => {
                     format!("Nothing is in flight for {target}: {unknown}")
@@ -238,8 +246,8 @@ impl TreeView {
     }
 }
 
-/// Returns the nodes that match a name.
-fn found(ownership: &Ownership<'_>, target: &TargetName) -> Vec<usize> {
+/// Returns the indexes of the objects that `--for` names.
+fn matching_nodes(ownership: &Ownership<'_>, target: &TargetName) -> Vec<usize> {
     let nodes = ownership.nodes.iter().enumerate();
     nodes
         .filter(|(_, node)| target.is(node.who))

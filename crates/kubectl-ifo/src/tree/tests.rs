@@ -1,10 +1,10 @@
-//! Tests of trees of constant operations.
+//! Tests of the trees that `kubectl ifo tree` prints.
 
 mod ownership;
 
 use super::draw::draw;
 use super::forest::Forest;
-use super::{TargetName, data, found};
+use super::{TargetName, data, matching_nodes};
 use crate::colors::Paint;
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
@@ -44,10 +44,10 @@ fn drawn_with(
 }
 
 fn drawn_for(target: &str, operations: &[ListedOperation], known: &[ListedSubject]) -> String {
-    drawn_for_meant(target, operations, known, &Filters::default())
+    drawn_for_with_filters(target, operations, known, &Filters::default())
 }
 
-fn drawn_for_meant(
+fn drawn_for_with_filters(
     target: &str,
     operations: &[ListedOperation],
     known: &[ListedSubject],
@@ -55,7 +55,7 @@ fn drawn_for_meant(
 ) -> String {
     let target: TargetName = target.parse().unwrap();
     let ownership = Ownership::of(operations, known);
-    let tops = found(&ownership, &target);
+    let tops = matching_nodes(&ownership, &target);
     let forest = Forest::under(&ownership, &tops, &|it| filters.shows(it));
     draw(&forest, now(), PIPED)
 }
@@ -65,7 +65,7 @@ fn same(drawn: &str, expected: &str) {
     assert_eq!(drawn, expected, "\n{drawn}\n{expected}");
 }
 
-/// The operations of the example in the documentation.
+/// Returns the operations of the example in the documentation.
 fn picture() -> Vec<ListedOperation> {
     let place = "openshift-cnv";
     let hyper = "HyperConverged";
@@ -107,7 +107,7 @@ fn the_tree_follows_correlation_labels() {
     let kubevirt = kubevirt.group("cnv", "child");
     let operations = vec![csv, kubevirt, hyper];
     same(&drawn(operations.clone(), PIPED), PICTURE);
-    // It fits into 80 columns without cutting.
+    // The tree fits into 80 columns, so nothing is cut.
     same(&drawn(operations, on_screen(80)), PICTURE);
 }
 
@@ -256,7 +256,7 @@ fn long_names_are_cut_to_the_terminal_and_the_columns_stay() {
         let wide = drawn.lines().find(|line| line.width() > columns);
         assert_eq!(wide, None, "{columns}");
     }
-    // A pipe gets the full text.
+    // The output to a pipe is not cut.
     assert!(drawn(operations, PIPED).contains(&format!("VirtualMachine/{long}  Migrating  0s\n")));
 }
 
@@ -329,7 +329,7 @@ fn each_of_300_operations_has_a_line() {
     assert_eq!(namespace, expected);
 }
 
-/// Each resource is owned by the one before it.
+/// Returns operations on objects, each of which is owned by the object before it.
 fn chain(length: usize) -> Vec<ListedOperation> {
     (0..length)
         .map(|number| {

@@ -1,7 +1,6 @@
-//! Decides if an empty list means a quiet cluster.
-//!
-//! Input: the rule sets of the cluster, and the filters. Output: the reason for which the answer is
-//! unknown, if there is one: no rule set detects such operations, or such a rule set does not work.
+//! Decides whether an empty list of operations means that no matching operation is in flight. This
+//! is unknown if no rule set can detect such operations. It is also unknown if a rule set that can
+//! detect them does not work.
 
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::filter::{FilterValue, Filters, one_of};
@@ -16,13 +15,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Condition of a rule set about its target. `Ready` only says that the target is the cause.
+/// The type of the condition that states why the target of a rule set (the resource that it
+/// watches) is invalid. The condition `Ready` only states that the target is invalid.
 const INVALID_TARGET: &str = "InvalidTarget";
 
 /// Largest number of rule sets that a message names.
 const MAX_NAMED: usize = 3;
 
-/// The rule sets, with the fields that are used here.
+/// All rule sets of the cluster, with the fields that are used here.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RuleSets {
     items: Vec<ListedRuleSet>,
@@ -36,7 +36,7 @@ struct ListedRuleSet {
     status: OperationRuleSetStatus,
 }
 
-/// The part of a rule set's spec that determines the operations that it detects.
+/// The fields in the spec of a rule set that determine which operations it detects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ListedSpec {
@@ -54,14 +54,14 @@ struct ListedRule {
     operation: String,
 }
 
-/// Tells if operations that match the filters would be detected.
+/// Whether operations that match the filters would be detected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DetectionCheck {
     /// All of them would be detected.
     Clear,
-    /// Some would not be detected, and this does not change without a user's action.
+    /// Some would not be detected, until a user changes the filters or the rule sets.
     Impossible(String),
-    /// Some would not be detected at present.
+    /// Some may not be detected at present.
     Impaired(String),
 }
 
@@ -73,9 +73,9 @@ impl RuleSets {
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await
     }
 
-    /// Decides if an operation that `filters` select would be detected. `completeness` is the
-    /// server's statement about the list. Rule sets in `ignored` do not count.
-    pub(crate) fn sight(
+    /// Decides whether operations that match `filters` would be detected. `completeness` is the
+    /// statement of the server about its list. Rule sets in `ignored` need not work.
+    pub(crate) fn check_detection(
         &self,
         filters: &Filters,
         completeness: &ListCompleteness,
@@ -87,12 +87,16 @@ impl RuleSets {
                  kubectl apply -k {HOME}/rules"
             ));
         }
-        if let Some(unseen) = self.unseen(filters) {
-            return DetectionCheck::Impossible(unseen);
+        if let Some(message) = self.undetectable_message(filters) {
+            return DetectionCheck::Impossible(message);
         }
-        let relevant: Vec<&ListedRuleSet> =
-            self.items.iter().filter(|it| it.finds(filters)).collect();
-        // The cluster does not serve the API group, so no such object exists.
+        let relevant: Vec<&ListedRuleSet> = self
+            .items
+            .iter()
+            .filter(|it| it.can_detect(filters))
+            .collect();
+        // If the cluster does not serve the API group of a target, no object of the target exists.
+        // So the rule set of this target need not work.
         let served: Vec<&ListedRuleSet> = relevant
             .iter()
             .copied()
@@ -113,12 +117,12 @@ impl RuleSets {
                 "all rule sets that detect such operations are ignored".to_owned(),
             );
         }
-        let unseen = counted.iter().filter(|it| !it.is_current());
-        let unseen: Vec<&str> = unseen.map(|it| it.name()).collect();
-        if !unseen.is_empty() {
-            let unseen = first_names(unseen.into_iter(), MAX_NAMED);
+        let outdated = counted.iter().filter(|it| !it.is_current());
+        let outdated: Vec<&str> = outdated.map(|it| it.name()).collect();
+        if !outdated.is_empty() {
+            let outdated = first_names(outdated.into_iter(), MAX_NAMED);
             return DetectionCheck::Impaired(format!(
-                "the server has not seen rule set {unseen} yet"
+                "the server has not read rule set {outdated} yet"
             ));
         }
         match completeness {
@@ -131,16 +135,17 @@ impl RuleSets {
         }
     }
 
-    /// Reports a name in `ignored` that no rule set has.
-    pub(crate) fn unknown<'a>(&self, ignored: &'a [String]) -> Option<&'a String> {
+    /// Returns the first name in `ignored` that no rule set has.
+    pub(crate) fn first_unknown<'a>(&self, ignored: &'a [String]) -> Option<&'a String> {
         let is_there = |name: &String| self.items.iter().any(|it| it.name() == name);
         ignored.iter().find(|name| !is_there(name))
     }
 }
 
-/// Decides for a user who may not read rule sets. The server's warning covers all rule sets of the
-/// namespaces, but the user cannot know if any rule set matches a filter.
-pub(crate) fn sight_without_rule_sets(
+/// Makes the same decision for a user who may not read rule sets. The server still states whether
+/// its list is complete. But it is unknown whether any rule set can detect operations that match a
+/// component, kind or operation in the filters.
+pub(crate) fn check_detection_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,
     refused: &Problem,
@@ -158,8 +163,8 @@ pub(crate) fn sight_without_rule_sets(
     }
 }
 
-/// An older server does not report if its lists are complete. Then the status of the rule sets
-/// decides.
+/// Decides from the status of the rule sets, for an older server that does not state whether its
+/// lists are complete.
 fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     let mut reasons = counted
         .iter()
@@ -171,7 +176,8 @@ fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     }
 }
 
-/// Decides from the rule sets that do not work. Only rule sets in `counted` matter.
+/// Decides from the rule sets that do not work according to the server. Only rule sets in `counted`
+/// matter.
 fn not_working(
     sets: &NotWorking,
     counted: &[&ListedRuleSet],
@@ -185,7 +191,7 @@ fn not_working(
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
         }
     }
-    // The text of a warning names at most ten.
+    // The server names at most ten rule sets, so the others cannot be compared with `counted`.
     let unnamed = sets.count.saturating_sub(sets.named.len());
     if unnamed > 0 {
         reasons.push(format!("{unnamed} more"));
@@ -211,55 +217,57 @@ impl RuleSets {
         self.items.is_empty()
     }
 
-    /// Returns true if a rule set can detect an operation that matches the filters.
-    pub(crate) fn look_for(&self, filters: &Filters) -> bool {
-        self.items.iter().any(|it| it.finds(filters))
+    /// Returns true if a rule set can detect operations that match the filters.
+    pub(crate) fn can_detect(&self, filters: &Filters) -> bool {
+        self.items.iter().any(|it| it.can_detect(filters))
     }
 
-    /// Returns true if a rule set whose target exists watches this kind.
-    pub(crate) fn watch(&self, kind: &ChosenKind) -> bool {
+    /// Returns true if a rule set watches this kind, and the cluster serves the target of the rule
+    /// set.
+    pub(crate) fn watches(&self, kind: &ChosenKind) -> bool {
         let filters = FilterValue::Kind(kind).alone();
         let mut items = self.items.iter();
-        items.any(|it| it.finds(&filters) && !it.is_without_target())
+        items.any(|it| it.can_detect(&filters) && !it.is_without_target())
     }
 
-    /// The components of all rule sets.
+    /// Returns the components of all rule sets.
     pub(crate) fn components(&self) -> impl Iterator<Item = &str> {
         self.items.iter().map(|it| it.spec.component.as_str())
     }
 
-    /// The operations that the rule sets detect.
+    /// Returns the names of the operations that the rule sets detect.
     pub(crate) fn operations(&self) -> impl Iterator<Item = &str> {
         let rules = self.items.iter().flat_map(|it| &it.spec.rules);
         rules.map(|it| it.operation.as_str())
     }
 
-    /// The plural names of the targets that exist in the cluster.
+    /// Returns the plural names of the targets that the cluster serves.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
         let there = self.items.iter().filter(|it| !it.is_without_target());
         there.map(|it| it.spec.target.resource.as_str())
     }
 
-    /// Returns the filter value that no rule set matches. Each value of a flag needs a rule set.
-    /// With `-k vm,pod`, a rule set for virtual machines says nothing about pods.
-    pub(crate) fn unseen(&self, filters: &Filters) -> Option<String> {
+    /// Returns a message about the first filter value for which no rule set can detect operations.
+    /// Each value needs a rule set: with `-k vm,pod`, a rule set for virtual machines is not
+    /// enough. None if all values have a rule set.
+    pub(crate) fn undetectable_message(&self, filters: &Filters) -> Option<String> {
         let values = filters.values();
-        let alone = values.iter().find(|it| !self.look_for(&it.alone()));
+        let alone = values.iter().find(|it| !self.can_detect(&it.alone()));
         let together = || {
             let mut values = values.iter();
-            values.find(|it| !self.look_for(&it.put_into(filters.clone())))
+            values.find(|it| !self.can_detect(&it.put_into(filters.clone())))
         };
         let Some(value) = alone.or_else(together) else {
-            return self.unlabelled(filters);
+            return self.unknown_label_message(filters);
         };
         let beside = if alone.is_some() || values.len() == 1 {
             ""
         } else {
-            " beside the other filters"
+            " together with the other filters"
         };
         let vague = match value {
-            FilterValue::Kind(kind) if kind.is_vague() => {
-                "; the cluster does not say what kinds it has, so give its full name"
+            FilterValue::Kind(kind) if kind.is_unresolved() => {
+                "; the kinds of the cluster are unknown, so give the full name of the kind"
             }
             _ => "",
         };
@@ -268,15 +276,15 @@ impl RuleSets {
         ))
     }
 
-    /// Returns a label of the selector that no operation can have, so that the selector matches
-    /// nothing.
-    pub(crate) fn unlabelled(&self, filters: &Filters) -> Option<String> {
-        let keys = keys(filters.selector.as_deref()?);
+    /// Returns a message about the first label in the selector that no operation can have. With
+    /// such a label, the selector matches nothing.
+    pub(crate) fn unknown_label_message(&self, filters: &Filters) -> Option<String> {
+        let keys = selector_keys(filters.selector.as_deref()?);
         let mut unknown = keys.filter(|key| {
             let own = key.strip_prefix(labels::PREFIX);
-            let servers = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
-            let mut relevant = self.items.iter().filter(|it| it.finds(filters));
-            !servers && !relevant.any(|it| it.labels(key))
+            let is_set_by_server = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
+            let mut relevant = self.items.iter().filter(|it| it.can_detect(filters));
+            !is_set_by_server && !relevant.any(|it| it.sets_label(key))
         });
         unknown.next().map(|key| {
             format!(
@@ -286,22 +294,23 @@ impl RuleSets {
     }
 }
 
-/// The keys of a label selector that the server has accepted.
-fn keys(selector: &str) -> impl Iterator<Item = &str> {
-    let mut within = 0_usize;
+/// Returns the keys of the labels in a selector. The server has accepted the selector, so its
+/// syntax is valid.
+fn selector_keys(selector: &str) -> impl Iterator<Item = &str> {
+    let mut open_parentheses = 0_usize;
     let requirements = selector.split(move |c: char| {
         match c {
-            '(' => within += 1,
-            ')' => within = within.saturating_sub(1),
+            '(' => open_parentheses += 1,
+            ')' => open_parentheses = open_parentheses.saturating_sub(1),
             _ => {}
         }
-        c == ',' && within == 0
+        c == ',' && open_parentheses == 0
     });
     let is_space = |c: char| c.is_ascii_whitespace();
-    let ends = move |c: char| is_space(c) || matches!(c, '=' | '!' | '<' | '>' | '(');
+    let ends_key = move |c: char| is_space(c) || matches!(c, '=' | '!' | '<' | '>' | '(');
     requirements
         .map(move |it| it.trim_start_matches(|c: char| is_space(c) || c == '!'))
-        .map(move |it| it.split(ends).next().unwrap_or_default())
+        .map(move |it| it.split(ends_key).next().unwrap_or_default())
         .filter(|key| !key.is_empty())
 }
 
@@ -310,8 +319,8 @@ impl ListedRuleSet {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns true if the rule set can detect an operation that matches the filters.
-    fn finds(&self, filters: &Filters) -> bool {
+    /// Returns true if the rule set can detect operations that match the filters.
+    fn can_detect(&self, filters: &Filters) -> bool {
         let spec = &self.spec;
         let namespace =
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
@@ -325,8 +334,8 @@ impl ListedRuleSet {
             && filters.namespace.as_ref().is_none_or(namespace)
     }
 
-    /// Returns true if the rule set sets a label with this key.
-    fn labels(&self, key: &str) -> bool {
+    /// Returns true if the rule set gives operations a label with this key.
+    fn sets_label(&self, key: &str) -> bool {
         let mut computed = self.spec.label_expressions.iter();
         self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
     }
@@ -339,6 +348,7 @@ impl ListedRuleSet {
         self.condition("Ready")
     }
 
+    /// Returns true if the status is about the current generation of the rule set.
     fn is_current(&self) -> bool {
         self.metadata.generation.is_none()
             || self.status.observed_generation == self.metadata.generation
@@ -346,22 +356,22 @@ impl ListedRuleSet {
 
     /// Returns true if the cluster does not serve the API group of the target.
     fn is_without_group(&self) -> bool {
-        self.target_is(&[ruleset::GROUP_NOT_SERVED])
+        self.has_invalid_target(&[ruleset::GROUP_NOT_SERVED])
     }
 
     /// Returns true if the cluster does not serve the target: its group, version or resource.
     fn is_without_target(&self) -> bool {
-        self.target_is(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
+        self.has_invalid_target(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
     }
 
-    /// Returns true if the target is invalid for one of these reasons.
-    fn target_is(&self, reasons: &[&str]) -> bool {
+    /// Returns true if the target is invalid for one of `reasons`.
+    fn has_invalid_target(&self, reasons: &[&str]) -> bool {
         let target = self.condition(INVALID_TARGET);
         let mut invalid = target.iter().filter(|it| it.status == "True");
         self.is_current() && invalid.any(|it| reasons.contains(&it.reason.as_str()))
     }
 
-    /// The details of the status beside the reason, as the end of a parenthesis.
+    /// Returns the message of the condition `Ready` if it is not true, as the end of a sentence.
     fn why(&self) -> String {
         match self.ready() {
             Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
@@ -399,7 +409,8 @@ mod tests {
         })
     }
 
-    /// A rule set with the status that the server writes if the cluster does not serve the target.
+    /// Returns a rule set with the status that the server writes if the cluster does not serve the
+    /// target.
     fn without_target(name: &str) -> Value {
         let mut rule_set = rule_set(name, "False", "InvalidTarget");
         rule_set["status"]["conditions"] = json!([
@@ -410,9 +421,9 @@ mod tests {
         rule_set
     }
 
-    fn sight(items: &[Value], filters: &Filters) -> DetectionCheck {
+    fn check(items: &[Value], filters: &Filters) -> DetectionCheck {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
-        rule_sets.sight(filters, &ListCompleteness::Complete, &[])
+        rule_sets.check_detection(filters, &ListCompleteness::Complete, &[])
     }
 
     fn of(component: &str) -> Filters {
@@ -425,19 +436,19 @@ mod tests {
     #[test]
     fn without_rule_sets_idle_cannot_be_known() {
         let all = Filters::default();
-        assert!(matches!(sight(&[], &all), DetectionCheck::Impossible(_)));
+        assert!(matches!(check(&[], &all), DetectionCheck::Impossible(_)));
         let watching = rule_set("a", "True", "Watching");
         assert_eq!(
-            sight(std::slice::from_ref(&watching), &all),
+            check(std::slice::from_ref(&watching), &all),
             DetectionCheck::Clear
         );
         assert!(matches!(
-            sight(&[watching], &of("other")),
+            check(&[watching], &of("other")),
             DetectionCheck::Impossible(_)
         ));
     }
 
-    /// The server's statement that rule sets do not work.
+    /// Returns the statement of the server that rule sets do not work.
     fn warning(count: usize, names: &[&str]) -> Incomplete {
         let named = names.iter().map(|name| Named {
             name: (*name).to_owned(),
@@ -458,7 +469,7 @@ mod tests {
     ) -> DetectionCheck {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
         let ignored: Vec<String> = ignored.iter().map(|&it| it.to_owned()).collect();
-        rule_sets.sight(
+        rule_sets.check_detection(
             filters,
             &ListCompleteness::Incomplete(warning.clone()),
             &ignored,
@@ -473,16 +484,17 @@ mod tests {
         ];
         let all = Filters::default();
         let DetectionCheck::Impaired(why) = warned(&items, &all, &warning(1, &["b"]), &[]) else {
-            panic!("b does not work");
+            panic!("the result must be Impaired, because b does not work");
         };
         assert!(
             why.contains("b (evaluation fails on 3 objects: because)"),
             "{why}"
         );
         assert!(why.contains("--ignore-rule-set"), "{why}");
-        // Only the server knows the namespaces, so the same status outside them does not count.
-        assert_eq!(sight(&items, &all), DetectionCheck::Clear);
-        // This rule set detects no such operation.
+        // If the server states that its list is complete, the status of the rule set does not
+        // matter.
+        assert_eq!(check(&items, &all), DetectionCheck::Clear);
+        // The rule set `b` does not detect operations of the component `a`.
         assert_eq!(
             warned(&items, &of("A"), &warning(1, &["b"]), &[]),
             DetectionCheck::Clear
@@ -496,10 +508,12 @@ mod tests {
             rule_set("b", "False", "WatchFailed"),
         ];
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
-        let said = |filters: &Filters| rule_sets.sight(filters, &ListCompleteness::NotStated, &[]);
-        assert_eq!(said(&of("a")), DetectionCheck::Clear);
+        let checked = |filters: &Filters| {
+            rule_sets.check_detection(filters, &ListCompleteness::NotStated, &[])
+        };
+        assert_eq!(checked(&of("a")), DetectionCheck::Clear);
         assert!(
-            matches!(said(&of("b")), DetectionCheck::Impaired(why) if why.contains("b: because"))
+            matches!(checked(&of("b")), DetectionCheck::Impaired(why) if why.contains("b: because"))
         );
     }
 
@@ -516,7 +530,7 @@ mod tests {
         );
         let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
         assert!(matches!(both, DetectionCheck::Impaired(why) if why.contains("working: a (")));
-        // A rule set without a name cannot be ignored by name.
+        // A rule set that the server does not name cannot be ignored.
         let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
         assert!(matches!(more, DetectionCheck::Impaired(why) if why.contains("2 more")));
         let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);
@@ -535,24 +549,24 @@ mod tests {
             namespace: Some("shop".to_owned()),
             ..Filters::default()
         };
-        let sight = |filters: &Filters, said: &ListCompleteness| {
-            sight_without_rule_sets(filters, said, &refused)
+        let check = |filters: &Filters, completeness: &ListCompleteness| {
+            check_detection_without_rule_sets(filters, completeness, &refused)
         };
         let complete = ListCompleteness::Complete;
-        assert_eq!(sight(&own, &complete), DetectionCheck::Clear);
+        assert_eq!(check(&own, &complete), DetectionCheck::Clear);
         let incomplete = ListCompleteness::Incomplete(warning(1, &[]));
         assert!(matches!(
-            sight(&own, &incomplete),
+            check(&own, &incomplete),
             DetectionCheck::Impaired(_)
         ));
-        // The name may be a typing error.
+        // The component can be misspelt, and no rule sets show whether it exists.
         assert!(matches!(
-            sight(&of("kubvirt"), &complete),
+            check(&of("kubvirt"), &complete),
             DetectionCheck::Impossible(_)
         ));
         // An older server sends no warnings.
         assert!(matches!(
-            sight(&own, &ListCompleteness::NotStated),
+            check(&own, &ListCompleteness::NotStated),
             DetectionCheck::Impossible(_)
         ));
     }
@@ -562,12 +576,12 @@ mod tests {
         let mut stale = rule_set("a", "True", "Watching");
         stale["metadata"]["generation"] = json!(3);
         assert!(matches!(
-            sight(&[stale], &Filters::default()),
+            check(&[stale], &Filters::default()),
             DetectionCheck::Impaired(_)
         ));
-        let unseen = json!({"metadata": {"name": "a", "generation": 1}, "spec": {"component": "a", "rules": []}});
+        let without_status = json!({"metadata": {"name": "a", "generation": 1}, "spec": {"component": "a", "rules": []}});
         assert!(matches!(
-            sight(&[unseen], &Filters::default()),
+            check(&[without_status], &Filters::default()),
             DetectionCheck::Impaired(_)
         ));
     }
@@ -578,11 +592,11 @@ mod tests {
         let watching = rule_set("b", "True", "Watching");
         let all = Filters::default();
         assert_eq!(
-            sight(&[missing.clone(), watching], &all),
+            check(&[missing.clone(), watching], &all),
             DetectionCheck::Clear
         );
         assert!(matches!(
-            sight(&[missing], &all),
+            check(&[missing], &all),
             DetectionCheck::Impossible(_)
         ));
     }
@@ -593,17 +607,17 @@ mod tests {
             let mut refused = without_target("a");
             refused["status"]["conditions"][1]["reason"] = json!(reason);
             let items = [refused, rule_set("b", "True", "Watching")];
-            let told = warned(&items, &of("a"), &warning(1, &["a"]), &[]);
-            assert!(matches!(told, DetectionCheck::Impaired(_)), "{reason}");
+            let result = warned(&items, &of("a"), &warning(1, &["a"]), &[]);
+            assert!(matches!(result, DetectionCheck::Impaired(_)), "{reason}");
         }
     }
 
     #[test]
     fn selector_keys_are_distinguished_from_values() {
         let all: Vec<&str> =
-            keys("a.b/c=d, e in (f,g) ,!h,i notin(j),k!=l,m>3 , ! n,o==,p , q").collect();
+            selector_keys("a.b/c=d, e in (f,g) ,!h,i notin(j),k!=l,m>3 , ! n,o==,p , q").collect();
         assert_eq!(all, ["a.b/c", "e", "h", "i", "k", "m", "n", "o", "p", "q"]);
-        assert_eq!(keys("").count(), 0);
+        assert_eq!(selector_keys("").count(), 0);
     }
 
     #[test]
@@ -623,7 +637,7 @@ mod tests {
             "",
         ] {
             assert_eq!(
-                sight(&items, &by(selector)),
+                check(&items, &by(selector)),
                 DetectionCheck::Clear,
                 "{selector}"
             );
@@ -639,8 +653,8 @@ mod tests {
                 "ifo.kubevirt.io/correlation-role",
             ),
         ] {
-            let DetectionCheck::Impossible(why) = sight(&items, &by(selector)) else {
-                panic!("nothing has {key}");
+            let DetectionCheck::Impossible(why) = check(&items, &by(selector)) else {
+                panic!("the result must be Impossible, because no operation has the label {key}");
             };
             assert!(why.contains(&format!("{key:?}")), "{why}");
         }
@@ -650,7 +664,7 @@ mod tests {
             ..by("team=x")
         };
         assert!(matches!(
-            sight(&items, &others),
+            check(&items, &others),
             DetectionCheck::Impossible(_)
         ));
     }
@@ -663,19 +677,19 @@ mod tests {
             ..Filters::default()
         };
         assert_eq!(
-            sight(&items, &chosen(&["VirtualMachine"])),
+            check(&items, &chosen(&["VirtualMachine"])),
             DetectionCheck::Clear
         );
         for kinds in [&["Pod"][..], &["VirtualMachine", "Pod"]] {
-            let DetectionCheck::Impossible(why) = sight(&items, &chosen(kinds)) else {
-                panic!("nobody looks at pods");
+            let DetectionCheck::Impossible(why) = check(&items, &chosen(kinds)) else {
+                panic!("the result must be Impossible, because no rule set watches pods");
             };
             assert!(why.contains("check --kind Pod"), "{why}");
         }
         let mut both = of("a");
         both.component.push("b".to_owned());
         assert!(matches!(
-            sight(&items, &both),
+            check(&items, &both),
             DetectionCheck::Impossible(_)
         ));
     }

@@ -1,7 +1,8 @@
 //! `kubectl ifo wait`: lets scripts wait until operations have ended or started.
 //!
-//! It succeeds when the goal is reached. It never succeeds because of missing data: an empty list
-//! counts only while the rule sets are being watched and the list has no gap.
+//! The command succeeds only if the goal is certainly reached. An empty list of operations is not
+//! enough. The rule sets must also work, and the watch must not be interrupted, so that no
+//! operation can be missing.
 
 mod detection_check;
 mod progress;
@@ -10,6 +11,7 @@ mod wait_state;
 
 use super::connect::{Connect, one_namespace};
 use super::filter::Filters;
+use super::offline;
 use super::output::{print, print_error_line};
 use super::problem::Problem;
 pub(super) use detection_check::RuleSets;
@@ -23,15 +25,17 @@ use wait_state::{WaitGoal, WaitSettings, WaitState};
 
 /// Exit code if the goal was not reached before the timeout.
 const TIMED_OUT: u8 = 1;
-/// Exit code if the answer is unknown.
+/// Exit code if it is unknown whether the goal is reached.
 const UNKNOWN: u8 = 3;
 
-/// The flags of the command.
+/// The flags of `wait`.
 #[derive(Debug, clap::Args)]
-// A wait always reads all phases.
+// The flag has no effect, because a wait always reads all phases.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
-// An unset shell variable must not mean all namespaces.
+// An empty namespace is refused, because an unset shell variable must not mean all namespaces.
 #[command(mut_arg("namespace", |it| it.value_parser(one_namespace)))]
+// The flag is an error with a message, because files do not change.
+#[command(mut_arg("from", |it| it.hide(true)))]
 #[command(after_help = "\
 Exit codes:
   0  the goal is reached
@@ -98,20 +102,26 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// The end of a wait.
+/// The result of a wait.
 enum WaitEnd {
-    Holds,
+    /// The goal is reached.
+    Reached,
+    /// The goal is certainly not reached.
     TimedOut,
-    CannotTell(String),
+    /// It is unknown whether the goal is reached, for this reason.
+    Unknown(String),
 }
 
-/// Waits. The exit code is the result.
+/// Waits for the goal, and returns the exit code.
 pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     let mut filters = Filters {
         all_phases: true,
         ..args.filters.with_namespace(args.connect.namespace())
     };
     filters.refuse_format("wait has no output format; its exit code is the result")?;
+    if args.connect.reads_files() {
+        return Err(offline::no_changes("wait"));
+    }
     if args.goal == WaitGoal::Started && args.quiet_period.is_some() {
         return Err(Problem::Usage(
             "--quiet-period is for --for=idle and --for=completed".to_owned(),
@@ -131,44 +141,45 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         }),
         filters,
         ignored: args.ignored.clone(),
-        why_not: None,
-        broken: None,
-        seen: false,
-        began_busy: false,
-        // A single check has no progress.
-        live: ProgressOutput::new(args.quiet || once),
+        unknown_reason: None,
+        interruption: None,
+        is_checked: false,
+        was_busy_at_start: false,
+        // A single check prints no progress.
+        progress: ProgressOutput::new(args.quiet || once),
     };
-    let waited = waiting.until_the_end(args, once);
+    let waited = waiting.run(args, once);
     let end = match deadline {
         None => waited.await?,
         Some(deadline) => match timeout_at(deadline, waited).await {
             Ok(end) => end?,
-            // At the timeout, an unknown answer has its own exit code.
-            Err(_) => match waiting.doubt() {
+            // After a timeout, the goal is either certainly not reached, or the result is unknown.
+            // Both have their own exit codes.
+            Err(_) => match waiting.current_doubt() {
                 _ if waiting.wait_state.is_busy() => WaitEnd::TimedOut,
-                Some((why, _)) => WaitEnd::CannotTell(why.clone()),
-                None if !waiting.seen || !waiting.wait_state.is_whole() => WaitEnd::CannotTell(
-                    "the cluster has not answered completely in time".to_owned(),
-                ),
+                Some((why, _)) => WaitEnd::Unknown(why.clone()),
+                None if !waiting.is_checked || !waiting.wait_state.is_complete() => {
+                    WaitEnd::Unknown("the cluster has not answered completely in time".to_owned())
+                }
                 None => WaitEnd::TimedOut,
             },
         },
     };
-    waiting.live.clear();
+    waiting.progress.clear();
     Ok(match end {
-        WaitEnd::Holds => {
+        WaitEnd::Reached => {
             if !args.quiet {
-                print(&format!("{}\n", waiting.holds()))?;
+                print(&format!("{}\n", waiting.success_message()))?;
             }
             ExitCode::SUCCESS
         }
         WaitEnd::TimedOut => {
             if !args.quiet {
-                waiting.tell_why_not_so(once);
+                waiting.print_failure(once);
             }
             ExitCode::from(TIMED_OUT)
         }
-        WaitEnd::CannotTell(why) => {
+        WaitEnd::Unknown(why) => {
             print_error_line(&format!("unknown: {why}"));
             ExitCode::from(UNKNOWN)
         }

@@ -1,4 +1,4 @@
-//! The progress messages of a waiting command.
+//! Prints the progress of `kubectl ifo wait` to standard error.
 
 use super::wait_loop::CHECK_INTERVAL;
 use super::wait_state::{GateVerdict, WaitGoal, WaitState};
@@ -10,8 +10,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Describes the active operations briefly.
-pub(super) fn count(wait_state: &WaitState) -> String {
+/// Describes the active operations in one line.
+pub(super) fn active_text(wait_state: &WaitState) -> String {
     let mut active: Vec<&ListedOperation> = wait_state.active().collect();
     active.sort_by_key(|it| it.started);
     match active.as_slice() {
@@ -37,35 +37,35 @@ fn about(operation: &ListedOperation) -> String {
     format!("{}{progress}{state} {age}", operation.operation)
 }
 
-/// Reports that no operation has started, if the goal is `completed`.
-pub(super) fn never_begun(wait_state: &WaitState) -> Option<String> {
-    let waits_for_end = wait_state.terms.goal == WaitGoal::Completed && !wait_state.has_begun();
+/// Returns a message if the goal is `completed` and no operation has started yet.
+pub(super) fn not_started_message(wait_state: &WaitState) -> Option<String> {
+    let waits_for_end = wait_state.settings.goal == WaitGoal::Completed && !wait_state.has_begun();
     waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
 }
 
-/// Describes the progress in one line.
-fn situation(
+/// Describes the state of the wait in one line.
+fn state_text(
     wait_state: &WaitState,
-    why_not: Option<&str>,
+    unknown_reason: Option<&str>,
     verdict: GateVerdict,
     now: Instant,
 ) -> String {
-    match (why_not, verdict) {
+    match (unknown_reason, verdict) {
         (Some(why), _) => format!("unknown yet: {why}"),
-        (None, _) if !wait_state.is_whole() => "listing the operations".to_owned(),
-        (None, GateVerdict::HoldsAt(at)) => {
+        (None, _) if !wait_state.is_complete() => "listing the operations".to_owned(),
+        (None, GateVerdict::ReachedAt(at)) => {
             let left = at.saturating_duration_since(now);
             format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
         }
         (None, _) => {
-            let stands = never_begun(wait_state).unwrap_or_else(|| count(wait_state));
-            format!("waiting: {stands}")
+            let state = not_started_message(wait_state).unwrap_or_else(|| active_text(wait_state));
+            format!("waiting: {state}")
         }
     }
 }
 
 /// Describes the ignored operations, as the end of a sentence.
-pub(super) fn but_ignored(wait_state: &WaitState) -> String {
+pub(super) fn ignored_text(wait_state: &WaitState) -> String {
     match wait_state.ignored() {
         (0, 0) => String::new(),
         (blocked, 0) => format!(", but {blocked} blocked (ignored)"),
@@ -74,13 +74,14 @@ pub(super) fn but_ignored(wait_state: &WaitState) -> String {
     }
 }
 
-/// The progress output. On a terminal it is one line that changes. Otherwise, each new fact gets a
-/// line, at most one in ten seconds.
+/// Prints the progress. On a terminal, each message overwrites the message before it. Otherwise,
+/// each message gets its own line, and there is at most one line in ten seconds.
 pub(super) struct ProgressOutput {
     terminal: bool,
     quiet: bool,
     last: String,
-    told: Option<Instant>,
+    /// Time at which the last line was printed. None on a terminal.
+    last_printed: Option<Instant>,
 }
 
 impl ProgressOutput {
@@ -89,12 +90,12 @@ impl ProgressOutput {
             terminal: std::io::stderr().is_terminal(),
             quiet,
             last: String::new(),
-            told: None,
+            last_printed: None,
         }
     }
 
-    /// Returns the time for which the output stays correct.
-    pub(super) fn every(&self) -> Duration {
+    /// Returns the interval at which the output must be updated.
+    pub(super) fn update_interval(&self) -> Duration {
         if self.terminal {
             Duration::from_secs(1)
         } else {
@@ -105,23 +106,23 @@ impl ProgressOutput {
     pub(super) fn show(
         &mut self,
         wait_state: &WaitState,
-        why_not: Option<&(String, Instant)>,
+        unknown_reason: Option<&(String, Instant)>,
         verdict: GateVerdict,
     ) {
-        // Doubts are printed only on a terminal.
-        if why_not.is_none() && !wait_state.is_whole() && !self.terminal {
+        // The message that operations are being listed is printed only on a terminal.
+        if unknown_reason.is_none() && !wait_state.is_complete() && !self.terminal {
             return;
         }
-        let text = situation(
+        let text = state_text(
             wait_state,
-            why_not.map(|(why, _)| &**why),
+            unknown_reason.map(|(why, _)| &**why),
             verdict,
             Instant::now(),
         );
-        self.note(&text);
+        self.print_if_new(&text);
     }
 
-    pub(super) fn note(&mut self, text: &str) {
+    pub(super) fn print_if_new(&mut self, text: &str) {
         if self.quiet || self.last == text {
             return;
         }
@@ -134,20 +135,21 @@ impl ProgressOutput {
             );
             let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
         } else {
-            // A change of the age alone is not printed.
+            // There is at most one line in this interval, because many messages differ only in an
+            // age.
             if self
-                .told
-                .is_some_and(|told| told.elapsed() < CHECK_INTERVAL)
+                .last_printed
+                .is_some_and(|printed| printed.elapsed() < CHECK_INTERVAL)
             {
                 return;
             }
             let _ = writeln!(out, "{text}");
-            self.told = Some(Instant::now());
+            self.last_printed = Some(Instant::now());
         }
         text.clone_into(&mut self.last);
     }
 
-    /// Removes the changing line.
+    /// Clears the line on the terminal.
     pub(super) fn clear(&mut self) {
         if self.terminal && !self.last.is_empty() {
             let mut out = std::io::stderr().lock();
@@ -162,7 +164,7 @@ mod tests {
     use crate::wait::wait_state::WaitSettings;
 
     #[test]
-    fn the_awaited_operations_can_be_shown_at_any_time() {
+    fn the_progress_describes_each_stage_of_a_wait() {
         let now = Instant::now();
         let mut wait_state = WaitState::new(WaitSettings {
             goal: WaitGoal::Idle,
@@ -171,7 +173,7 @@ mod tests {
             ignore_blocked: false,
         });
         let line = |wait_state: &WaitState, why: Option<&str>| {
-            situation(wait_state, why, wait_state.verdict(now), now)
+            state_text(wait_state, why, wait_state.verdict(now), now)
         };
         assert_eq!(line(&wait_state, None), "listing the operations");
         assert_eq!(line(&wait_state, Some("no rules")), "unknown yet: no rules");

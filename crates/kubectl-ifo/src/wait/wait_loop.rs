@@ -1,9 +1,8 @@
-//! A running wait.
-//!
-//! Input: the operations and rule sets of the cluster. Output: the end of the wait, and its reason.
+//! The main loop of `kubectl ifo wait`. It follows the operations, checks the rule sets, and
+//! decides when the wait ends.
 
-use super::detection_check::{DetectionCheck, RuleSets, sight_without_rule_sets};
-use super::progress::{ProgressOutput, but_ignored, count, never_begun};
+use super::detection_check::{DetectionCheck, RuleSets, check_detection_without_rule_sets};
+use super::progress::{ProgressOutput, active_text, ignored_text, not_started_message};
 use super::wait_state::{GateVerdict, WaitGoal, WaitState};
 use super::{WaitArgs, WaitEnd};
 use crate::clock;
@@ -20,38 +19,36 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// Interval at which the rule sets are checked during the wait.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval at which an unreachable server is tried again.
+/// Interval at which a check is repeated while the result is unknown.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest accepted gap. A restart of the server, with its first sync, is shorter.
-const MAX_GAP: Duration = Duration::from_mins(1);
-/// The reason for which custom resources cannot show that no operation is in flight.
+/// Longest time for which the result may be unknown before the wait ends. A restart of the server
+/// with its first lists takes less time.
+const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
+/// The reason why custom resources cannot show that no operation is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
-/// Largest number of operations that a message names at the timeout.
+/// Largest number of operations that the message about a failure names.
 const MAX_NAMED: usize = 10;
 
-/// A running wait.
+/// The state of a running wait.
 pub(super) struct OperationWait {
     pub(super) wait_state: WaitState,
     pub(super) filters: Filters,
-    /// Rule sets that are not required to work.
+    /// The names of the rule sets that need not work.
     pub(super) ignored: Vec<String>,
-    /// The reason for which the rule sets or the server leave the answer unknown, and its start.
-    pub(super) why_not: Option<(String, Instant)>,
-    /// The reason for which the watch is interrupted, and its start.
-    pub(super) broken: Option<(String, Instant)>,
-    /// True if the rule sets were checked and their targets were being watched.
-    pub(super) seen: bool,
+    /// Why the rule sets or the server leave the result unknown, and since when.
+    pub(super) unknown_reason: Option<(String, Instant)>,
+    /// Why the watch is interrupted, and since when.
+    pub(super) interruption: Option<(String, Instant)>,
+    /// True if a check has found that the rule sets work.
+    pub(super) is_checked: bool,
     /// True if a relevant operation was active in the first list.
-    pub(super) began_busy: bool,
-    pub(super) live: ProgressOutput,
+    pub(super) was_busy_at_start: bool,
+    /// The output of the progress.
+    pub(super) progress: ProgressOutput,
 }
 
 impl OperationWait {
-    pub(super) async fn until_the_end(
-        &mut self,
-        args: &WaitArgs,
-        once: bool,
-    ) -> Result<WaitEnd, Problem> {
+    pub(super) async fn run(&mut self, args: &WaitArgs, once: bool) -> Result<WaitEnd, Problem> {
         let server = args.connect.open().await?;
         self.filters.resolve(&Kinds::new(server.clone())).await;
         let (source, listed) = loop {
@@ -66,124 +63,136 @@ impl OperationWait {
                     problem @ (Problem::NotSynced | Problem::Busy(_) | Problem::Unavailable(_)),
                 ) => {
                     if once {
-                        return Ok(WaitEnd::CannotTell(problem.to_string()));
+                        return Ok(WaitEnd::Unknown(problem.to_string()));
                     }
-                    if let Some(end) = self.cannot_tell(problem.to_string()) {
+                    if let Some(end) = self.record_unknown(problem.to_string()) {
                         return Ok(end);
                     }
-                    self.show(GateVerdict::NotYet);
+                    self.show(GateVerdict::NotReached);
                     sleep(RETRY_INTERVAL).await;
                 }
                 Err(problem) => return Err(problem),
             }
         };
-        let remarks = filter_check::check(&self.filters, &source, &listed).await?;
-        // No rule set detects the value of a filter. The answer after the list is then "unknown".
+        let warnings = filter_check::check(&self.filters, &source, &listed).await?;
+        // Other warnings are not printed here. They mean that no rule set can detect matching
+        // operations, which the result of the wait also reports.
         let is_unchecked = |it: &&FilterWarning| matches!(it, FilterWarning::Unchecked(_));
         if !args.quiet {
-            remarks
+            warnings
                 .iter()
                 .filter(is_unchecked)
-                .for_each(FilterWarning::say);
+                .for_each(FilterWarning::print);
         }
-        if source.served == Served::Crs && self.wait_state.terms.goal == WaitGoal::Idle {
-            // An existing custom resource is or was true. A missing one proves nothing, because no
-            // status changes if the process that writes it is killed.
-            return Ok(WaitEnd::CannotTell(NOT_DETECTING.to_owned()));
+        if source.served == Served::Crs && self.wait_state.settings.goal == WaitGoal::Idle {
+            // A custom resource shows an operation that was in flight when the resource was
+            // written. But a missing custom resource proves nothing. If the process that writes
+            // custom resources is killed, they are no longer up to date.
+            return Ok(WaitEnd::Unknown(NOT_DETECTING.to_owned()));
         }
-        if let Some(end) = self.begin(listed, once) {
+        if let Some(end) = self.decide_from_first_list(listed, once) {
             return Ok(end);
         }
         if source.namespaces.is_some() && self.filters.namespace.is_none() {
-            return Ok(WaitEnd::CannotTell(
+            return Ok(WaitEnd::Unknown(
                 "you may not list operations in all namespaces; name one with -n".to_owned(),
             ));
         }
-        self.learn(&source).await;
-        self.why_not = None;
+        self.learn_initials(&source).await;
+        self.unknown_reason = None;
         if once {
-            self.check(&source).await
+            self.check_once(&source).await
         } else {
             self.follow(&source).await
         }
     }
 
-    /// Waits while operations change.
+    /// Waits until the goal is reached, or until the result has been unknown for too long.
     async fn follow(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let mut follower = source.follow(None)?;
-        let mut looked: Option<Instant> = None;
+        let mut last_check: Option<Instant> = None;
         loop {
             let busy = self.is_busy();
-            let every = if self.doubt().is_some() && !busy {
+            let interval = if self.current_doubt().is_some() && !busy {
                 RETRY_INTERVAL
             } else {
                 CHECK_INTERVAL
             };
-            if looked.is_none_or(|at| at.elapsed() >= every) {
-                // One active operation is enough to know that the goal is not reached.
-                if let Some(end) = self.check_once(source).await?
+            if last_check.is_none_or(|at| at.elapsed() >= interval) {
+                // While an operation is active, the goal is certainly not reached. Then the state
+                // of the rule sets does not end the wait.
+                if let Some(end) = self.check_rule_sets(source).await?
                     && !busy
                 {
                     return Ok(end);
                 }
-                if let Some((why, since)) = &self.broken
-                    && since.elapsed() >= MAX_GAP
+                if let Some((why, since)) = &self.interruption
+                    && since.elapsed() >= MAX_UNKNOWN_TIME
                 {
-                    return Ok(WaitEnd::CannotTell(why.clone()));
+                    return Ok(WaitEnd::Unknown(why.clone()));
                 }
-                looked = Some(Instant::now());
+                last_check = Some(Instant::now());
             }
             let now = Instant::now();
             let verdict = self.wait_state.verdict(now);
-            if verdict == GateVerdict::Holds && self.wait_state.terms.goal == WaitGoal::Started {
-                return Ok(WaitEnd::Holds);
+            if verdict == GateVerdict::Reached && self.wait_state.settings.goal == WaitGoal::Started
+            {
+                return Ok(WaitEnd::Reached);
             }
-            if verdict == GateVerdict::Holds && self.why_not.is_none() {
-                // A fresh list and the rule sets confirm the end, because a broken watch looks like
-                // a quiet cluster. The rule sets are read after the list, so their status covers
-                // the whole list.
-                let confirmed = self.confirmed(source).await?;
-                if confirmed && let Some(end) = self.check_once(source).await? {
+            if verdict == GateVerdict::Reached && self.unknown_reason.is_none() {
+                // A new list and the rule sets must confirm that the goal is reached, because a
+                // watch that does not work looks as if no operation were in flight. The rule sets
+                // are checked after the list, so their status covers the whole list.
+                let is_confirmed = self.is_confirmed_by_list(source).await?;
+                if is_confirmed && let Some(end) = self.check_rule_sets(source).await? {
                     return Ok(end);
                 }
-                if confirmed && self.why_not.is_none() {
-                    return Ok(WaitEnd::Holds);
+                if is_confirmed && self.unknown_reason.is_none() {
+                    return Ok(WaitEnd::Reached);
                 }
-                looked = Some(Instant::now());
+                last_check = Some(Instant::now());
             }
             self.show(verdict);
             let now = Instant::now();
-            let look_at = looked.map_or(now, |at| at + every);
+            let next_check = last_check.map_or(now, |at| at + interval);
             let wake = match verdict {
-                GateVerdict::HoldsAt(at) => at.min(look_at),
-                GateVerdict::Holds => look_at.min(now + RETRY_INTERVAL),
-                GateVerdict::NotYet => look_at,
+                GateVerdict::ReachedAt(at) => at.min(next_check),
+                GateVerdict::Reached => next_check.min(now + RETRY_INTERVAL),
+                GateVerdict::NotReached => next_check,
             };
-            self.take_until(&mut follower, wake.min(now + self.live.every()))
-                .await?;
+            self.process_change_until(
+                &mut follower,
+                wake.min(now + self.progress.update_interval()),
+            )
+            .await?;
         }
     }
 
-    /// If discovery does not have a kind, its names are learned from the subjects of all
-    /// operations.
-    async fn learn(&mut self, source: &OperationSource) {
+    /// If discovery does not contain a kind in the filters, finds the kinds with matching initials
+    /// among the subjects of all operations (the objects that they are about).
+    async fn learn_initials(&mut self, source: &OperationSource) {
         if self.filters.kind.iter().any(|it| !it.is_served()) {
             let all = source.unfiltered().list().await.unwrap_or_default();
             for kind in &mut self.filters.kind {
-                kind.learn(all.iter().map(|it| &it.subject));
+                kind.learn_initials(all.iter().map(|it| &it.subject));
             }
         }
     }
 
-    /// Decides at once from the operations that are active at the beginning, if possible. Each of
-    /// them was detected, even if other rule sets do not work.
-    fn begin(&mut self, listed: Vec<ListedOperation>, once: bool) -> Option<WaitEnd> {
+    /// Decides from the first list, if that is possible: for a single check, or for the goal
+    /// `started`. Each operation in the list was detected, even if some rule sets do not work.
+    fn decide_from_first_list(
+        &mut self,
+        listed: Vec<ListedOperation>,
+        once: bool,
+    ) -> Option<WaitEnd> {
         let active: Vec<ListedOperation> = listed
             .into_iter()
             .filter(|it| self.wait_state.counts(it))
             .collect();
-        self.began_busy = !active.is_empty();
-        if !self.began_busy || !(once || self.wait_state.terms.goal == WaitGoal::Started) {
+        self.was_busy_at_start = !active.is_empty();
+        if !self.was_busy_at_start || !(once || self.wait_state.settings.goal == WaitGoal::Started)
+        {
             return None;
         }
         let now = Instant::now();
@@ -194,21 +203,22 @@ impl OperationWait {
         Some(self.end(now))
     }
 
-    /// Returns true if a relevant operation is active. Then the goal is certainly not reached.
+    /// Returns true if a relevant operation is active. Then the goals `idle` and `completed` are
+    /// certainly not reached.
     fn is_busy(&self) -> bool {
-        let begins = !self.wait_state.is_whole() && self.broken.is_none();
-        self.wait_state.is_busy() || (begins && self.began_busy)
+        let is_listing = !self.wait_state.is_complete() && self.interruption.is_none();
+        self.wait_state.is_busy() || (is_listing && self.was_busy_at_start)
     }
 
     fn show(&mut self, verdict: GateVerdict) {
         let busy = self.is_busy();
-        let doubt = self.why_not.as_ref().or(self.broken.as_ref());
-        self.live
+        let doubt = self.unknown_reason.as_ref().or(self.interruption.as_ref());
+        self.progress
             .show(&self.wait_state, doubt.filter(|_| !busy), verdict);
     }
 
-    /// Checks the current state once, if no operation is active.
-    async fn check(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
+    /// Checks once whether the goal is reached, if no relevant operation was in the first list.
+    async fn check_once(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let now = Instant::now();
         for operation in source.list().await? {
             self.wait_state.applied(operation, now);
@@ -217,26 +227,26 @@ impl OperationWait {
         if self.wait_state.is_busy() {
             return Ok(WaitEnd::TimedOut);
         }
-        // The rule sets are read after the list, so their status covers the whole list.
-        if let Some(end) = self.check_once(source).await? {
+        // The rule sets are checked after the list, so their status covers the whole list.
+        if let Some(end) = self.check_rule_sets(source).await? {
             return Ok(end);
         }
-        if let Some((why, _)) = &self.why_not {
-            return Ok(WaitEnd::CannotTell(why.clone()));
+        if let Some((why, _)) = &self.unknown_reason {
+            return Ok(WaitEnd::Unknown(why.clone()));
         }
         Ok(self.end(now))
     }
 
-    /// Returns the result of one check.
+    /// Returns the result of a single check.
     fn end(&self, now: Instant) -> WaitEnd {
         match self.wait_state.verdict(now) {
-            GateVerdict::Holds => WaitEnd::Holds,
-            GateVerdict::HoldsAt(_) | GateVerdict::NotYet => WaitEnd::TimedOut,
+            GateVerdict::Reached => WaitEnd::Reached,
+            GateVerdict::ReachedAt(_) | GateVerdict::NotReached => WaitEnd::TimedOut,
         }
     }
 
-    /// Processes changes until `wake`, or until an operation changes.
-    async fn take_until(
+    /// Waits for a change and processes it. Returns without a change at the time `wake`.
+    async fn process_change_until(
         &mut self,
         follower: &mut OperationFollower,
         wake: Instant,
@@ -246,13 +256,13 @@ impl OperationWait {
                 OperationChange::Applied(operation) => self.wait_state.applied(*operation, Instant::now()),
                 OperationChange::Deleted { operation, .. } => self.wait_state.deleted(&operation, Instant::now()),
                 OperationChange::Synced => {
-                    self.broken = None;
+                    self.interruption = None;
                     self.wait_state.synced(Instant::now());
                 }
                 OperationChange::Lost(problem) => {
                     self.wait_state.lost();
-                    let since = self.broken.take().map_or_else(Instant::now, |(_, since)| since);
-                    self.broken = Some((problem.to_string(), since));
+                    let since = self.interruption.take().map_or_else(Instant::now, |(_, since)| since);
+                    self.interruption = Some((problem.to_string(), since));
                 }
             },
             () = sleep_until(wake) => {}
@@ -260,20 +270,25 @@ impl OperationWait {
         Ok(())
     }
 
-    /// Returns the reason for which the answer is unknown now, and its start.
-    pub(super) fn doubt(&self) -> Option<&(String, Instant)> {
-        self.why_not.as_ref().or(self.broken.as_ref())
+    /// Returns why the result is unknown now, and since when.
+    pub(super) fn current_doubt(&self) -> Option<&(String, Instant)> {
+        self.unknown_reason.as_ref().or(self.interruption.as_ref())
     }
 
-    /// Checks if the rule sets work.
-    async fn check_once(&mut self, source: &OperationSource) -> Result<Option<WaitEnd>, Problem> {
+    /// Checks whether the rule sets can detect all matching operations. Returns the end of the wait
+    /// if they cannot, or if this has been unknown for too long.
+    async fn check_rule_sets(
+        &mut self,
+        source: &OperationSource,
+    ) -> Result<Option<WaitEnd>, Problem> {
         if source.served == Served::Crs {
-            // Custom resources do not show if targets are watched, so `idle` is never reported.
-            self.seen = true;
+            // Rule sets do not matter for the goals `started` and `completed`. With custom
+            // resources, the goal `idle` is refused before the wait.
+            self.is_checked = true;
             return Ok(None);
         }
-        let sight = match self.ask(source).await {
-            Ok(sight) => sight,
+        let detection = match self.check_detection(source).await {
+            Ok(detection) => detection,
             Err(
                 problem @ (Problem::Unavailable(_)
                 | Problem::NotSynced
@@ -284,24 +299,24 @@ impl OperationWait {
             Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
             Err(problem) => return Err(problem),
         };
-        Ok(match sight {
+        Ok(match detection {
             DetectionCheck::Clear => {
-                self.seen = true;
-                self.why_not = None;
+                self.is_checked = true;
+                self.unknown_reason = None;
                 None
             }
             DetectionCheck::Impossible(why) => {
-                self.why_not = Some((why.clone(), Instant::now()));
-                Some(WaitEnd::CannotTell(why))
+                self.unknown_reason = Some((why.clone(), Instant::now()));
+                Some(WaitEnd::Unknown(why))
             }
-            DetectionCheck::Impaired(why) => self.cannot_tell(why),
+            DetectionCheck::Impaired(why) => self.record_unknown(why),
         })
     }
 
-    async fn ask(&self, source: &OperationSource) -> Result<DetectionCheck, Problem> {
+    async fn check_detection(&self, source: &OperationSource) -> Result<DetectionCheck, Problem> {
         let rule_sets = RuleSets::read(&source.server).await;
         if let Ok(rule_sets) = &rule_sets
-            && let Some(unknown) = rule_sets.unknown(&self.ignored)
+            && let Some(unknown) = rule_sets.first_unknown(&self.ignored)
         {
             return Err(Problem::Usage(format!(
                 "there is no rule set {unknown:?}; see: kubectl get ors"
@@ -309,8 +324,10 @@ impl OperationWait {
         }
         let completeness = source.probe().await?;
         match rule_sets {
-            Ok(rule_sets) => Ok(rule_sets.sight(&self.filters, &completeness, &self.ignored)),
-            Err(refused @ Problem::Forbidden { .. }) => Ok(sight_without_rule_sets(
+            Ok(rule_sets) => {
+                Ok(rule_sets.check_detection(&self.filters, &completeness, &self.ignored))
+            }
+            Err(refused @ Problem::Forbidden { .. }) => Ok(check_detection_without_rule_sets(
                 &self.filters,
                 &completeness,
                 &refused,
@@ -319,25 +336,27 @@ impl OperationWait {
         }
     }
 
-    /// Records why the answer is unknown. Ends the wait if this has lasted too long.
-    fn cannot_tell(&mut self, why: String) -> Option<WaitEnd> {
+    /// Records why the result is unknown. Returns the end of the wait if the result has been
+    /// unknown for too long.
+    fn record_unknown(&mut self, why: String) -> Option<WaitEnd> {
         let since = self
-            .why_not
+            .unknown_reason
             .take()
             .map_or_else(Instant::now, |(_, since)| since);
-        self.why_not = Some((why.clone(), since));
-        (since.elapsed() >= MAX_GAP).then_some(WaitEnd::CannotTell(why))
+        self.unknown_reason = Some((why.clone(), since));
+        (since.elapsed() >= MAX_UNKNOWN_TIME).then_some(WaitEnd::Unknown(why))
     }
 
-    /// Returns true if a fresh list has the same operations as the watch.
-    async fn confirmed(&mut self, source: &OperationSource) -> Result<bool, Problem> {
+    /// Lists the operations again. Returns true if the goal is still reached with the operations in
+    /// the list.
+    async fn is_confirmed_by_list(&mut self, source: &OperationSource) -> Result<bool, Problem> {
         let listed = match source.list().await {
             Ok(listed) => listed,
             Err(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
                 return Err(problem);
             }
             Err(problem) => {
-                self.live.note(&problem.to_string());
+                self.progress.print_if_new(&problem.to_string());
                 return Ok(false);
             }
         };
@@ -345,24 +364,24 @@ impl OperationWait {
         for operation in listed.into_iter().filter(|it| it.active) {
             self.wait_state.applied(operation, now);
         }
-        Ok(self.wait_state.verdict(now) == GateVerdict::Holds)
+        Ok(self.wait_state.verdict(now) == GateVerdict::Reached)
     }
 
-    pub(super) fn holds(&self) -> String {
-        let mut ignored = but_ignored(&self.wait_state);
+    pub(super) fn success_message(&self) -> String {
+        let mut ignored = ignored_text(&self.wait_state);
         if !self.ignored.is_empty() {
             ignored += "; whether these rule sets work was ignored: ";
             ignored += &self.ignored.join(", ");
         }
-        match self.wait_state.terms.goal {
+        match self.wait_state.settings.goal {
             WaitGoal::Idle => format!("idle: no operation in flight{ignored}"),
-            WaitGoal::Started => format!("started: {}", count(&self.wait_state)),
+            WaitGoal::Started => format!("started: {}", active_text(&self.wait_state)),
             WaitGoal::Completed => format!("completed: all operations have ended{ignored}"),
         }
     }
 
-    fn not_so(&self, once: bool) -> &'static str {
-        match self.wait_state.terms.goal {
+    fn failure_title(&self, once: bool) -> &'static str {
+        match self.wait_state.settings.goal {
             _ if !once => "timed out",
             WaitGoal::Idle => "not idle",
             WaitGoal::Started => "not started",
@@ -370,33 +389,37 @@ impl OperationWait {
         }
     }
 
-    /// Reports that the goal was not reached, with the operations that prevent it.
-    pub(super) fn tell_why_not_so(&self, once: bool) {
-        print_error_line(&format!("{}: {}", self.not_so(once), self.why_not_so()));
+    /// Prints that the goal was not reached, with the operations that prevent it.
+    pub(super) fn print_failure(&self, once: bool) {
+        print_error_line(&format!(
+            "{}: {}",
+            self.failure_title(once),
+            self.failure_reason()
+        ));
         let active: Vec<ListedOperation> =
             self.wait_state.active().take(MAX_NAMED).cloned().collect();
         if !active.is_empty() {
             let now = clock::now();
             let style = TextStyle {
-                screen: columns::screen(),
+                screen: columns::terminal_width(),
                 ..TextStyle::default()
             };
             print_error_line(Table::text(&active, now, style).trim_end());
         }
     }
 
-    /// Returns the reason for which the goal was not reached.
-    fn why_not_so(&self) -> String {
-        if let Some(never_begun) = never_begun(&self.wait_state) {
-            return never_begun + &but_ignored(&self.wait_state);
+    /// Returns the reason why the goal was not reached.
+    fn failure_reason(&self) -> String {
+        if let Some(message) = not_started_message(&self.wait_state) {
+            return message + &ignored_text(&self.wait_state);
         }
-        let count = count(&self.wait_state);
+        let active = active_text(&self.wait_state);
         match self.wait_state.verdict(Instant::now()) {
-            GateVerdict::HoldsAt(_) => {
-                let seconds = self.wait_state.terms.quiet_period.as_secs_f64();
-                format!("{count}, but not yet for the quiet period of {seconds} s")
+            GateVerdict::ReachedAt(_) => {
+                let seconds = self.wait_state.settings.quiet_period.as_secs_f64();
+                format!("{active}, but not yet for the quiet period of {seconds} s")
             }
-            _ => count,
+            _ => active,
         }
     }
 }

@@ -1,6 +1,5 @@
-//! Decides when a wait is over. This module does no I/O.
-//!
-//! Input: changes of operations, the completeness of the list, and the time. Output: a verdict.
+//! Decides whether the goal of a wait is reached, from the changes of operations, the state of the
+//! watch, and the time. This module does no I/O.
 
 use crate::operation::{ListedOperation, OperationKey};
 use clap::ValueEnum;
@@ -19,7 +18,7 @@ pub(crate) enum WaitGoal {
     Completed,
 }
 
-/// The goal, the operations that count as active, and the quiet period.
+/// The settings of a wait: its goal, its quiet period, and the operations that it ignores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitSettings {
     pub(crate) goal: WaitGoal,
@@ -28,141 +27,147 @@ pub(crate) struct WaitSettings {
     pub(crate) ignore_blocked: bool,
 }
 
-/// The operations on which the wait depends.
+/// The operations that a wait knows.
 #[derive(Debug)]
 pub(crate) struct WaitState {
-    pub(crate) terms: WaitSettings,
+    pub(crate) settings: WaitSettings,
+    /// The active operations that are not ignored.
     active: BTreeMap<OperationKey, ListedOperation>,
-    /// Operations that are active but ignored. The value is true if the operation is blocked.
+    /// The active operations that are ignored. The value is true if the operation is blocked, and
+    /// false if it is failing.
     ignored: BTreeMap<OperationKey, bool>,
-    /// True if all operations are known.
-    whole: bool,
-    /// Time since when no operation has been active, without a gap.
+    /// True if all operations are known, which is not the case while the watch is interrupted.
+    is_complete: bool,
+    /// Time since which no relevant operation has been active and the watch has not been
+    /// interrupted. None if there is no such time.
     quiet_since: Option<Instant>,
-    /// True if an operation was active.
-    seen: bool,
-    /// Number of ended operations.
+    /// True if a relevant operation has been active.
+    was_active: bool,
+    /// Number of relevant operations that have ended.
     ended: usize,
 }
 
-/// The result of the wait.
+/// Whether the goal of a wait is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateVerdict {
     /// The goal is reached.
-    Holds,
+    Reached,
     /// The goal will be reached at this time if no operation changes.
-    HoldsAt(Instant),
+    ReachedAt(Instant),
     /// The goal is not reached.
-    NotYet,
+    NotReached,
 }
 
 impl WaitState {
     /// Creates the state of a wait that knows no operations.
-    pub(crate) fn new(terms: WaitSettings) -> Self {
+    pub(crate) fn new(settings: WaitSettings) -> Self {
         Self {
-            terms,
+            settings,
             active: BTreeMap::new(),
             ignored: BTreeMap::new(),
-            whole: false,
+            is_complete: false,
             quiet_since: None,
-            seen: false,
+            was_active: false,
             ended: 0,
         }
     }
 
-    /// Returns true if the wait depends on the operation.
+    /// Returns true if the operation is active and not ignored.
     pub(crate) fn counts(&self, operation: &ListedOperation) -> bool {
         operation.active
-            && !(self.terms.ignore_failing && operation.is_failing_or_failed())
-            && !(self.terms.ignore_blocked && operation.is_blocked())
+            && !(self.settings.ignore_failing && operation.is_failing_or_failed())
+            && !(self.settings.ignore_blocked && operation.is_blocked())
     }
 
     /// Processes a new or changed operation.
     pub(crate) fn applied(&mut self, operation: ListedOperation, now: Instant) {
         self.ignored.remove(&operation.key());
         if self.counts(&operation) {
-            self.seen = true;
+            self.was_active = true;
             self.quiet_since = None;
             self.active.insert(operation.key(), operation);
         } else {
-            let over = !operation.active;
-            if !over {
+            let has_ended = !operation.active;
+            if !has_ended {
                 self.ignored.insert(operation.key(), operation.is_blocked());
             }
-            self.remove(&operation, over, now);
+            self.remove(&operation, has_ended, now);
         }
     }
 
-    /// Processes a deletion.
+    /// Processes the deletion of an operation.
     pub(crate) fn deleted(&mut self, operation: &ListedOperation, now: Instant) {
         self.ignored.remove(&operation.key());
         self.remove(operation, true, now);
     }
 
-    fn remove(&mut self, operation: &ListedOperation, over: bool, now: Instant) {
+    fn remove(&mut self, operation: &ListedOperation, has_ended: bool, now: Instant) {
         if self.active.remove(&operation.key()).is_some() {
-            self.ended += usize::from(over);
-            self.settle(now);
+            self.ended += usize::from(has_ended);
+            self.begin_quiet_period(now);
         }
     }
 
     /// Records that all operations are known.
     pub(crate) fn synced(&mut self, now: Instant) {
-        self.whole = true;
-        self.settle(now);
+        self.is_complete = true;
+        self.begin_quiet_period(now);
     }
 
     /// Returns true if all operations are known.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
-    /// Records that changes may be missed from now on, so quiet time does not count.
+    /// Records that the watch is interrupted. Changes can be missed from now on, so the quiet
+    /// period begins again.
     pub(crate) fn lost(&mut self) {
-        self.whole = false;
+        self.is_complete = false;
         self.quiet_since = None;
     }
 
-    fn settle(&mut self, now: Instant) {
-        if self.whole && self.active.is_empty() {
+    /// Begins the quiet period, if no relevant operation is active.
+    fn begin_quiet_period(&mut self, now: Instant) {
+        if self.is_complete && self.active.is_empty() {
             self.quiet_since.get_or_insert(now);
         }
     }
 
-    /// Returns the verdict.
+    /// Decides whether the goal is reached at the time `now`.
     pub(crate) fn verdict(&self, now: Instant) -> GateVerdict {
-        let quiet = |since: Option<Instant>| match since.map(|it| it + self.terms.quiet_period) {
-            Some(at) if at <= now => GateVerdict::Holds,
-            Some(at) => GateVerdict::HoldsAt(at),
-            None => GateVerdict::NotYet,
+        let quiet = |since: Option<Instant>| match since.map(|it| it + self.settings.quiet_period) {
+            Some(at) if at <= now => GateVerdict::Reached,
+            Some(at) => GateVerdict::ReachedAt(at),
+            None => GateVerdict::NotReached,
         };
-        match self.terms.goal {
+        match self.settings.goal {
             WaitGoal::Idle => quiet(self.quiet_since),
-            WaitGoal::Started if self.active.is_empty() => GateVerdict::NotYet,
-            WaitGoal::Started => GateVerdict::Holds,
+            WaitGoal::Started if self.active.is_empty() => GateVerdict::NotReached,
+            WaitGoal::Started => GateVerdict::Reached,
             // An operation that becomes ignored has not ended.
-            WaitGoal::Completed if self.seen && self.ended > 0 => quiet(self.quiet_since),
-            WaitGoal::Completed => GateVerdict::NotYet,
+            WaitGoal::Completed if self.was_active && self.ended > 0 => quiet(self.quiet_since),
+            WaitGoal::Completed => GateVerdict::NotReached,
         }
     }
 
-    /// Returns true if a relevant operation is certainly active, also if others are unknown.
+    /// Returns true if a relevant operation is certainly active. After an interruption of the
+    /// watch, the known operations can have ended, so the result is false.
     pub(crate) fn is_busy(&self) -> bool {
-        self.whole && !self.active.is_empty()
+        self.is_complete && !self.active.is_empty()
     }
 
     /// Returns true if a relevant operation has been active.
     pub(crate) fn has_begun(&self) -> bool {
-        self.seen
+        self.was_active
     }
 
-    /// Returns the number of ignored active operations: the blocked and the failing ones.
+    /// Returns the number of ignored operations that are blocked, and of those that are failing.
     pub(crate) fn ignored(&self) -> (usize, usize) {
         let blocked = self.ignored.values().filter(|it| **it).count();
         (blocked, self.ignored.len() - blocked)
     }
 
-    /// Returns the active operations.
+    /// Returns the active operations that are not ignored.
     pub(crate) fn active(&self) -> impl Iterator<Item = &ListedOperation> {
         self.active.values()
     }
@@ -193,63 +198,66 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_view_is_idle_only_once_it_is_complete() {
+    fn no_operation_means_idle_only_if_all_operations_are_known() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
         wait_state.synced(now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
         wait_state.lost();
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
     }
 
     #[test]
-    fn an_active_operation_is_certain_while_the_view_has_no_gap() {
+    fn an_active_operation_is_certain_until_the_watch_is_interrupted() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
-        wait_state.terms.ignore_failing = true;
+        wait_state.settings.ignore_failing = true;
         wait_state.applied(operation("a", "Failing"), now);
         wait_state.synced(now);
-        assert!(!wait_state.is_busy(), "it is not waited for");
+        assert!(!wait_state.is_busy(), "an ignored operation must not count");
         wait_state.applied(operation("b", "Progressing"), now);
         assert!(wait_state.is_busy());
         wait_state.lost();
-        assert!(!wait_state.is_busy(), "it may have ended");
+        assert!(
+            !wait_state.is_busy(),
+            "the operation can have ended during the interruption"
+        );
         wait_state.synced(now);
         assert!(wait_state.is_busy());
     }
 
     #[test]
-    fn the_quiet_period_begins_anew_with_each_operation_and_each_gap() {
+    fn the_quiet_period_restarts_after_each_operation_and_each_interruption() {
         let begin = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
         wait_state.applied(operation("a", "Progressing"), begin);
         wait_state.synced(begin);
-        assert_eq!(wait_state.verdict(begin), GateVerdict::NotYet);
+        assert_eq!(wait_state.verdict(begin), GateVerdict::NotReached);
         wait_state.applied(operation("a", "Succeeded"), begin);
         assert_eq!(
             wait_state.verdict(begin),
-            GateVerdict::HoldsAt(begin + QUIET)
+            GateVerdict::ReachedAt(begin + QUIET)
         );
         let later = begin + QUIET / 2;
         wait_state.applied(operation("b", "Settling"), later);
-        assert_eq!(wait_state.verdict(begin + QUIET), GateVerdict::NotYet);
+        assert_eq!(wait_state.verdict(begin + QUIET), GateVerdict::NotReached);
         wait_state.deleted(&operation("b", "Settling"), later);
         assert_eq!(
             wait_state.verdict(later),
-            GateVerdict::HoldsAt(later + QUIET)
+            GateVerdict::ReachedAt(later + QUIET)
         );
         wait_state.lost();
         wait_state.synced(begin + QUIET);
         assert_eq!(
             wait_state.verdict(later + QUIET),
-            GateVerdict::HoldsAt(begin + QUIET * 2)
+            GateVerdict::ReachedAt(begin + QUIET * 2)
         );
-        assert_eq!(wait_state.verdict(begin + QUIET * 2), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(begin + QUIET * 2), GateVerdict::Reached);
     }
 
     #[test]
-    fn a_new_list_completes_the_view_and_ends_missing_operations() {
+    fn after_an_interruption_all_operations_are_known_when_the_list_is_complete() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
         wait_state.applied(operation("a", "Progressing"), now);
@@ -257,43 +265,43 @@ mod tests {
         wait_state.lost();
         wait_state.deleted(&operation("a", "Progressing"), now);
         wait_state.applied(operation("b", "Progressing"), now);
-        assert!(!wait_state.is_whole());
+        assert!(!wait_state.is_complete());
         wait_state.synced(now);
-        assert!(wait_state.is_whole());
+        assert!(wait_state.is_complete());
         assert_eq!(wait_state.active().count(), 1);
         wait_state.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
     }
 
     #[test]
-    fn ignored_operations_do_not_block_until_they_become_active_again() {
+    fn operations_do_not_prevent_idle_while_they_are_ignored() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
-        wait_state.terms.ignore_failing = true;
-        wait_state.terms.ignore_blocked = true;
+        wait_state.settings.ignore_failing = true;
+        wait_state.settings.ignore_blocked = true;
         wait_state.applied(operation("a", "Failing"), now);
         wait_state.applied(operation("b", "Blocked"), now);
         wait_state.synced(now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
         assert_eq!(wait_state.ignored(), (1, 1));
         wait_state.applied(operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
         assert_eq!(wait_state.ignored(), (0, 1));
         wait_state.applied(operation("b", "Blocked"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
         wait_state.deleted(&operation("a", "Failing"), now);
         assert_eq!(wait_state.ignored(), (1, 0));
     }
 
     #[test]
-    fn started_is_met_by_the_first_active_operation() {
+    fn started_is_reached_with_the_first_active_operation() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Started, Duration::ZERO);
         wait_state.synced(now);
         wait_state.applied(operation("a", "Succeeded"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
         wait_state.applied(operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
     }
 
     #[test]
@@ -304,14 +312,14 @@ mod tests {
         wait_state.synced(now);
         assert_eq!(
             wait_state.verdict(now),
-            GateVerdict::NotYet,
-            "it was over before"
+            GateVerdict::NotReached,
+            "an operation that had completed before must not count"
         );
         wait_state.applied(operation("a", "Progressing"), now);
         wait_state.applied(operation("b", "Progressing"), now);
         wait_state.applied(operation("a", "Failed"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotYet);
+        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
         wait_state.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Holds);
+        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
     }
 }

@@ -1,19 +1,19 @@
-//! Tests of `check`: the errors in rule sets, with their positions.
+//! Tests of the command `rules check`, which reports errors in rule sets with their positions.
 
-use super::{rules, rules_with};
+use super::{run_rules, run_rules_with_input};
 
 #[test]
 fn a_folder_is_validated_as_kustomize_installs_it() {
-    let said = rules(&["check", "rules"]);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    assert_eq!(said.out, "rules/widgets.yaml: widget-rules: ok\n");
+    let output = run_rules(&["check", "rules"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    assert_eq!(output.stdout, "rules/widgets.yaml: widget-rules: ok\n");
 }
 
 #[test]
 fn all_errors_are_reported_with_their_position() {
-    let said = rules(&["check", "wrong.yaml", "rules/optional.yaml"]);
-    assert_eq!(said.code, 1);
-    assert_eq!(said.out, "rules/optional.yaml: gadget-rules: ok\n");
+    let output = run_rules(&["check", "wrong.yaml", "rules/optional.yaml"]);
+    assert_eq!(output.code, 1);
+    assert_eq!(output.stdout, "rules/optional.yaml: gadget-rules: ok\n");
     let at = "error: wrong.yaml: wrong-rules: ";
     for expected in [
         "rules: operation \"Moving\" is declared twice\n",
@@ -23,20 +23,27 @@ fn all_errors_are_reported_with_their_position() {
         "spec.rules[] has no field 'mesage'; the nearest is 'message'\n",
     ] {
         let expected = format!("{at}{expected}");
-        assert!(said.err.contains(&expected), "{expected}: {}", said.err);
+        assert!(
+            output.stderr.contains(&expected),
+            "{expected}: {}",
+            output.stderr
+        );
     }
-    assert_eq!(said.err.lines().count(), 5, "{}", said.err);
+    assert_eq!(output.stderr.lines().count(), 5, "{}", output.stderr);
 }
 
 #[test]
 fn misspelled_fields_are_found_with_a_schema() {
-    let blind = rules(&["check", "misspelt.yaml"]);
-    assert_eq!((blind.code, blind.err.as_str()), (0, ""));
-    let said = rules(&["check", "rules", "misspelt.yaml", "--schema", "crd.yaml"]);
-    assert_eq!(said.code, 1);
-    assert_eq!(said.out, "rules/widgets.yaml: widget-rules: ok\n");
+    let without_schema = run_rules(&["check", "misspelt.yaml"]);
     assert_eq!(
-        said.err.lines().collect::<Vec<_>>(),
+        (without_schema.code, without_schema.stderr.as_str()),
+        (0, "")
+    );
+    let output = run_rules(&["check", "rules", "misspelt.yaml", "--schema", "crd.yaml"]);
+    assert_eq!(output.code, 1);
+    assert_eq!(output.stdout, "rules/widgets.yaml: widget-rules: ok\n");
+    assert_eq!(
+        output.stderr.lines().collect::<Vec<_>>(),
         [
             "error: misspelt.yaml: misspelt-rules: rules[Moving].expression: 2:15: object.status has no field 'phas'; the nearest is 'phase'",
             "error: misspelt.yaml: misspelt-rules: rules[Copying].itemKey: 1:6: object.status.parts[] has no field 'nam'; the nearest is 'name'",
@@ -45,13 +52,17 @@ fn misspelled_fields_are_found_with_a_schema() {
 }
 
 #[test]
-fn a_schema_of_another_resource_is_reported_but_no_error() {
-    let said = rules(&["check", "rules/optional.yaml", "--schema", "crd.yaml"]);
-    assert_eq!(said.code, 0);
-    assert!(said.err.contains("no schema of example.io/v1/gadgets"));
-    let said = rules(&["check", "rules", "--schema", "objects.yaml"]);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("neither a CustomResourceDefinition nor"));
+fn a_schema_of_another_resource_is_reported_but_is_not_an_error() {
+    let output = run_rules(&["check", "rules/optional.yaml", "--schema", "crd.yaml"]);
+    assert_eq!(output.code, 0);
+    assert!(output.stderr.contains("no schema of example.io/v1/gadgets"));
+    let output = run_rules(&["check", "rules", "--schema", "objects.yaml"]);
+    assert_eq!(output.code, 1);
+    assert!(
+        output
+            .stderr
+            .contains("neither a CustomResourceDefinition nor")
+    );
 }
 
 #[test]
@@ -60,20 +71,20 @@ fn standard_input_must_contain_a_rule_set() {
         "metadata": {"name": "x"}, "spec": {"component": "c",
         "target": {"group": "g.io", "version": "v1", "resource": "things"},
         "rules": [{"operation": "Moving", "expression": "object.moving"}]}}"#;
-    let said = rules_with(&["check", "-"], rule_set);
-    assert_eq!((said.code, said.out.as_str()), (0, "-: x: ok\n"));
-    let said = rules_with(
+    let output = run_rules_with_input(&["check", "-"], rule_set);
+    assert_eq!((output.code, output.stdout.as_str()), (0, "-: x: ok\n"));
+    let output = run_rules_with_input(
         &["check", "-"],
         "{kind: Pod, apiVersion: v1, metadata: {name: a}}",
     );
-    assert_eq!(said.code, 1);
-    assert_eq!(said.err, "error: no OperationRuleSet in the files\n");
+    assert_eq!(output.code, 1);
+    assert_eq!(output.stderr, "error: no OperationRuleSet in the files\n");
 }
 
 #[test]
 fn the_shipped_rule_sets_are_valid() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules");
-    let said = rules(&["check", shipped]);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    assert!(said.out.lines().count() > 5, "{}", said.out);
+    let output = run_rules(&["check", shipped]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    assert!(output.stdout.lines().count() > 5, "{}", output.stdout);
 }

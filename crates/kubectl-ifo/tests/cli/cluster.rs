@@ -1,7 +1,7 @@
-//! Tests of the plugin with a simulated server that answers as each test defines. Answers of a real
-//! cluster are tested end to end.
+//! Tests of the plugin with a fake API server. Each test defines the answers of the server. The
+//! module also has the helpers for such tests. The end-to-end tests use a real cluster.
 
-use super::Said;
+use super::CommandOutput;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,19 +13,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// Path of the operations that the server computes.
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+/// Path of the custom resources, which exist in persistence mode only.
 const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
+/// Path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
-/// Serves `answer` for each request, until the runtime is dropped.
+/// Starts a server that calls `answer` for each request. The server stops when the returned runtime
+/// is dropped.
 pub fn serve(
     answer: impl Fn(&Request) -> Response + Clone + Send + Sync + 'static,
 ) -> (tokio::runtime::Runtime, SocketAddr) {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be created");
     let listener = runtime
         .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-        .expect("a free port");
-    let address = listener.local_addr().expect("an address");
+        .expect("loopback has a free port");
+    let address = listener
+        .local_addr()
+        .expect("a bound listener has an address");
     let router = axum::Router::new().fallback(move |request: Request| {
         let response = answer(&request);
         async move { response }
@@ -45,6 +51,7 @@ pub fn serve(
     (runtime, address)
 }
 
+/// Returns the command that runs the plugin with the server at `address`. No kubeconfig is read.
 pub fn plugin(address: SocketAddr) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     command
@@ -56,17 +63,18 @@ pub fn plugin(address: SocketAddr) -> Command {
     command
 }
 
-pub fn said(command: &mut Command) -> Said {
-    let output = command.output().expect("the plugin starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Said {
-        code: output.status.code().expect("it was not killed"),
-        out: text(output.stdout),
-        err: text(output.stderr),
+/// Runs a command to its end.
+pub fn execute(command: &mut Command) -> CommandOutput {
+    let output = command.output().expect("the plugin can be started");
+    let text = |bytes| String::from_utf8(bytes).expect("the output is UTF-8");
+    CommandOutput {
+        code: output.status.code().expect("no signal killed the plugin"),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
     }
 }
 
-pub fn body(value: &Value) -> Response {
+pub fn json_response(value: &Value) -> Response {
     (
         [(header::CONTENT_TYPE, "application/json")],
         value.to_string(),
@@ -74,26 +82,29 @@ pub fn body(value: &Value) -> Response {
         .into_response()
 }
 
-pub fn status(code: u16, reason: &str, message: &str) -> Response {
+/// Returns an answer with a `Status`.
+pub fn status_response(code: u16, reason: &str, message: &str) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,
     });
-    let code = StatusCode::from_u16(code).expect("a code");
-    (code, body(&status)).into_response()
+    let code = StatusCode::from_u16(code).expect("the status code is valid");
+    (code, json_response(&status)).into_response()
 }
 
+/// Returns the answer of a kube-apiserver for an unknown path.
 pub fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
-/// A watch without events.
+/// Returns an answer to a watch that stays open and has no events.
 fn quiet_watch() -> Response {
-    type Nothing = futures::stream::Pending<Result<Vec<u8>, std::io::Error>>;
-    let nothing: Nothing = futures::stream::pending();
-    axum::body::Body::from_stream(nothing).into_response()
+    type Empty = futures::stream::Pending<Result<Vec<u8>, std::io::Error>>;
+    let events: Empty = futures::stream::pending();
+    axum::body::Body::from_stream(events).into_response()
 }
 
+/// Returns an active operation on `VirtualMachine` number `number`.
 pub fn operation(number: usize) -> Value {
     json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
@@ -110,19 +121,20 @@ pub fn operation(number: usize) -> Value {
     })
 }
 
-pub fn list(items: &[Value], resume: &str) -> Response {
-    body(&json!({
+/// Returns a page of a list. `continue_token` is empty on the last page.
+pub fn list_response(items: &[Value], continue_token: &str) -> Response {
+    json_response(&json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperationList",
-        "metadata": {"resourceVersion": "7", "continue": resume}, "items": items,
+        "metadata": {"resourceVersion": "7", "continue": continue_token}, "items": items,
     }))
 }
 
 #[test]
-fn each_refusal_is_one_line_with_a_remedy() {
+fn each_error_status_is_reported_in_one_line_with_a_remedy() {
     for (code, answer, hints) in [
         (
             401,
-            status(401, "Unauthorized", "Unauthorized"),
+            status_response(401, "Unauthorized", "Unauthorized"),
             &["log in"][..],
         ),
         (
@@ -132,7 +144,7 @@ fn each_refusal_is_one_line_with_a_remedy() {
         ),
         (
             500,
-            status(500, "InternalError", "it broke\nbadly"),
+            status_response(500, "InternalError", "it broke\nbadly"),
             &["it broke badly"],
         ),
         (
@@ -145,7 +157,7 @@ fn each_refusal_is_one_line_with_a_remedy() {
         ),
         (
             403,
-            status(403, "Forbidden", "no"),
+            status_response(403, "Forbidden", "no"),
             &[
                 "inflightoperations.live.ifo.kubevirt.io",
                 "kubectl create clusterrolebinding ifo-view-NAME --clusterrole=ifo-view --user=NAME",
@@ -153,62 +165,77 @@ fn each_refusal_is_one_line_with_a_remedy() {
         ),
         (
             429,
-            status(429, "TooManyRequests", "too many requests"),
+            status_response(429, "TooManyRequests", "too many requests"),
             &["overloaded (too many requests)"],
         ),
     ] {
         let (parts, answer) = answer.into_parts();
         let bytes = tokio::runtime::Runtime::new()
-            .expect("a runtime")
+            .expect("a runtime can be created")
             .block_on(async { axum::body::to_bytes(answer, 1 << 20).await.expect("a body") });
         let (_runtime, address) = serve(move |_| {
             Response::from_parts(parts.clone(), axum::body::Body::from(bytes.clone()))
         });
-        let said = said(plugin(address).arg("list"));
-        assert_eq!(said.code, 1, "{code}: {}", said.err);
-        assert_eq!(said.err.lines().count(), 1, "{code}: {}", said.err);
-        assert!(said.err.starts_with("error: "), "{code}: {}", said.err);
+        let output = execute(plugin(address).arg("list"));
+        assert_eq!(output.code, 1, "{code}: {}", output.stderr);
+        assert_eq!(
+            output.stderr.lines().count(),
+            1,
+            "{code}: {}",
+            output.stderr
+        );
+        assert!(
+            output.stderr.starts_with("error: "),
+            "{code}: {}",
+            output.stderr
+        );
         for hint in hints {
-            assert!(said.err.contains(hint), "{code}: {}", said.err);
+            assert!(output.stderr.contains(hint), "{code}: {}", output.stderr);
         }
     }
 }
 
 #[test]
 fn a_refused_connection_is_distinguished_from_a_timeout() {
-    // The port was bound and released, so no server listens there.
+    // The server has stopped, so nothing listens on its port.
     let (runtime, address) = serve(|_| not_found());
     drop(runtime);
-    let refused = said(plugin(address).arg("list"));
+    let refused = execute(plugin(address).arg("list"));
     assert!(
-        refused.err.contains("cannot reach the cluster") && !refused.err.contains("Error"),
+        refused.stderr.contains("cannot reach the cluster") && !refused.stderr.contains("Error"),
         "{}",
-        refused.err
+        refused.stderr
     );
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = silent.local_addr().expect("an address");
-    let late = said(plugin(address).args(["list", "--request-timeout", "200ms"]));
-    assert!(late.err.contains("--request-timeout"), "{}", late.err);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = silent
+        .local_addr()
+        .expect("a bound listener has an address");
+    let late = execute(plugin(address).args(["list", "--request-timeout", "200ms"]));
+    assert!(late.stderr.contains("--request-timeout"), "{}", late.stderr);
 }
 
 #[test]
 fn requests_to_a_server_that_is_syncing_are_retried() {
-    let asked = Arc::new(AtomicUsize::new(0));
+    let requests = Arc::new(AtomicUsize::new(0));
     let (_runtime, address) = serve(move |_| {
-        if asked.fetch_add(1, Ordering::Relaxed) < 2 {
-            status(429, "TooManyRequests", "storage is (re)initializing")
+        if requests.fetch_add(1, Ordering::Relaxed) < 2 {
+            status_response(429, "TooManyRequests", "storage is (re)initializing")
         } else {
-            list(&[operation(1)], "")
+            list_response(&[operation(1)], "")
         }
     });
-    let said = said(plugin(address).arg("list"));
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.out.contains("VirtualMachine/vm-1"), "{}", said.out);
+    let output = execute(plugin(address).arg("list"));
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(
+        output.stdout.contains("VirtualMachine/vm-1"),
+        "{}",
+        output.stdout
+    );
 }
 
-/// A custom resource as the Go operator writes it: without a state, a start and conditions, and
-/// cluster-scoped.
-fn operators() -> Value {
+/// Returns a custom resource that the Go operator has written. It is cluster-scoped, and has no
+/// state, no start and no conditions.
+fn operator_resource() -> Value {
     json!({
         "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": {"name": "x-phhwd", "generateName": "x-", "generation": 1,
@@ -223,132 +250,150 @@ fn operators() -> Value {
 
 #[test]
 fn custom_resources_are_listed_where_the_live_api_is_not_served() {
-    // A custom resource as persistence mode writes it.
-    let mut over = operators();
-    over["metadata"]["name"] = json!("b");
-    over["status"] = json!({
+    // This custom resource has the fields that persistence mode writes.
+    let mut completed = operator_resource();
+    completed["metadata"]["name"] = json!("b");
+    completed["status"] = json!({
         "phase": "Completed", "state": "Ended", "started": "2026-01-02T00:00:00Z",
         "completed": "2026-01-02T00:01:00Z",
     });
     let (_runtime, address) = serve(move |request| match request.uri().path() {
-        CRS => list(&[operators(), over.clone()], ""),
+        CRS => list_response(&[operator_resource(), completed.clone()], ""),
         _ => not_found(),
     });
-    let shown = said(plugin(address).args(["list", "-n", "shop", "-O", "wide"]));
-    assert_eq!(shown.code, 0, "{}", shown.err);
+    let shown = execute(plugin(address).args(["list", "-n", "shop", "-O", "wide"]));
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
     assert_eq!(
-        shown.err,
+        shown.stderr,
         "note: live.ifo.kubevirt.io is not served; showing the objects of inflightoperations.ifo.kubevirt.io\n"
     );
-    assert_eq!(shown.out.lines().count(), 2, "{}", shown.out);
-    assert!(shown.out.contains("2026-01-01T00:00:00Z"), "{}", shown.out);
-    let elsewhere = said(plugin(address).args(["list", "-n", "other", "-o", "name"]));
-    assert_eq!(elsewhere.out, "");
-    let names = said(plugin(address).args(["list", "-A", "-o", "name"]));
+    assert_eq!(shown.stdout.lines().count(), 2, "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("2026-01-01T00:00:00Z"),
+        "{}",
+        shown.stdout
+    );
+    let elsewhere = execute(plugin(address).args(["list", "-n", "other", "-o", "name"]));
+    assert_eq!(elsewhere.stdout, "");
+    let names = execute(plugin(address).args(["list", "-A", "-o", "name"]));
     assert_eq!(
-        names.out,
+        names.stdout,
         "inflightoperation.ifo.kubevirt.io/b\ninflightoperation.ifo.kubevirt.io/x-phhwd\n"
     );
-    let all = said(plugin(address).args(["list", "-A", "-O", "wide"]));
-    assert!(all.out.contains("2026-01-02T00:00:00Z"), "{}", all.out);
+    let all = execute(plugin(address).args(["list", "-A", "-O", "wide"]));
+    assert!(
+        all.stdout.contains("2026-01-02T00:00:00Z"),
+        "{}",
+        all.stdout
+    );
 }
 
-/// Discovery of the API version at `path`, with one kind.
-fn discovery(path: &str) -> Response {
-    let version = path.strip_prefix("/apis/").expect("of a group");
-    body(&json!({
+/// Returns the discovery document of the API version at `path`. It has one kind.
+fn version_discovery(path: &str) -> Response {
+    let version = path
+        .strip_prefix("/apis/")
+        .expect("the path is that of an API group");
+    json_response(&json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
         "resources": [{"name": "inflightoperations", "kind": "InFlightOperation", "singularName": "",
                        "namespaced": true, "verbs": ["get", "list", "watch"]}],
     }))
 }
 
-/// As in kube-apiserver, a request without the right is refused before the existence of the API is
-/// checked.
-fn refusing(request: &Request) -> Response {
+/// Returns 403 for every resource, and 404 for other paths. A kube-apiserver also authorizes a
+/// request before it looks up the resource, so a user without rights gets 403 even if the resource
+/// does not exist.
+fn refuse(request: &Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/apis/") && path.matches('/').count() > 3 {
-        status(403, "Forbidden", "no: User \"cora\" cannot list it")
+        status_response(403, "Forbidden", "no: User \"cora\" cannot list it")
     } else {
         not_found()
     }
 }
 
 #[test]
-fn a_user_without_rights_on_an_unserved_api_sees_the_served_one() {
+fn a_user_without_rights_on_an_api_that_is_not_served_sees_the_served_api() {
     let crs = |path: &str| path.strip_suffix("/inflightoperations").map(str::to_owned);
     let version = crs(CRS).expect("a version");
     let (_runtime, address) = serve(move |request| match request.uri().path() {
-        CRS => list(&[operators()], ""),
-        path if path == version => discovery(path),
-        _ => refusing(request),
+        CRS => list_response(&[operator_resource()], ""),
+        path if path == version => version_discovery(path),
+        _ => refuse(request),
     });
     for command in [
         &["list", "-o", "name"][..],
         &["list", "-o", "name", "-n", "shop"],
     ] {
-        let shown = said(plugin(address).args(command));
-        assert_eq!(shown.code, 0, "{command:?}: {}", shown.err);
-        assert_eq!(shown.out, "inflightoperation.ifo.kubevirt.io/x-phhwd\n");
+        let shown = execute(plugin(address).args(command));
+        assert_eq!(shown.code, 0, "{command:?}: {}", shown.stderr);
+        assert_eq!(shown.stdout, "inflightoperation.ifo.kubevirt.io/x-phhwd\n");
         assert!(
             shown
-                .err
+                .stderr
                 .starts_with("note: live.ifo.kubevirt.io is not served"),
             "{}",
-            shown.err
+            shown.stderr
         );
     }
-    let version = said(plugin(address).arg("version"));
+    let version = execute(plugin(address).arg("version"));
     assert!(
-        version.err.contains("only the objects of"),
+        version.stderr.contains("only the objects of"),
         "{}",
-        version.err
+        version.stderr
     );
 }
 
 #[test]
 fn a_user_of_one_namespace_sees_custom_resources_without_the_live_api() {
     let (_runtime, address) = serve(move |request| match request.uri().path() {
-        CRS => list(&[operators()], ""),
-        "/api/v1/namespaces" => body(&json!({"items": [{"metadata": {"name": "team-a"}}]})),
-        // Discovery does not answer, but the list of the namespace does.
-        "/apis/live.ifo.kubevirt.io/v1alpha1" => status(500, "InternalError", "broken"),
+        CRS => list_response(&[operator_resource()], ""),
+        "/api/v1/namespaces" => {
+            json_response(&json!({"items": [{"metadata": {"name": "team-a"}}]}))
+        }
+        // Discovery fails, but the list of the namespace shows that the API is not served.
+        "/apis/live.ifo.kubevirt.io/v1alpha1" => status_response(500, "InternalError", "broken"),
         path if path.contains("/namespaces/team-a/") => not_found(),
-        _ => refusing(request),
+        _ => refuse(request),
     });
-    let shown = said(plugin(address).args(["list", "-o", "name"]));
+    let shown = execute(plugin(address).args(["list", "-o", "name"]));
     assert_eq!(
-        (shown.code, &*shown.out),
+        (shown.code, &*shown.stdout),
         (0, "inflightoperation.ifo.kubevirt.io/x-phhwd\n"),
         "{}",
-        shown.err
+        shown.stderr
     );
 }
 
 #[test]
 fn an_api_that_is_not_installed_is_not_reported_as_a_missing_right() {
-    let (_runtime, address) = serve(refusing);
+    let (_runtime, address) = serve(refuse);
     for command in [&["list"][..], &["wait", "--timeout=0"], &["version"]] {
-        let said = said(plugin(address).args(command));
-        assert_ne!(said.code, 0);
-        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+        let output = execute(plugin(address).args(command));
+        assert_ne!(output.code, 0);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
         assert!(
-            said.err
+            output
+                .stderr
                 .starts_with("error: this cluster serves no operations"),
             "{command:?}: {}",
-            said.err
+            output.stderr
         );
     }
-    // The group is served only for the rule sets.
+    // The API group is served, but it has no operations.
     let (_runtime, address) = serve(|request| match request.uri().path() {
-        "/apis/ifo.kubevirt.io/v1alpha1" => body(&json!({
+        "/apis/ifo.kubevirt.io/v1alpha1" => json_response(&json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ifo.kubevirt.io/v1alpha1",
             "resources": [],
         })),
-        _ => refusing(request),
+        _ => refuse(request),
     });
-    let none = said(plugin(address).arg("list"));
-    assert!(none.err.contains("serves no operations"), "{}", none.err);
+    let none = execute(plugin(address).arg("list"));
+    assert!(
+        none.stderr.contains("serves no operations"),
+        "{}",
+        none.stderr
+    );
 }
 
 #[test]
@@ -359,38 +404,38 @@ fn the_missing_right_is_that_on_the_served_resource() {
     ] {
         let (version, _) = served.rsplit_once('/').expect("a version");
         let (_runtime, address) = serve(move |request| match request.uri().path() {
-            path if path == version => discovery(path),
-            _ => refusing(request),
+            path if path == version => version_discovery(path),
+            _ => refuse(request),
         });
-        let refused = said(plugin(address).arg("list"));
+        let refused = execute(plugin(address).arg("list"));
         assert!(
             refused
-                .err
+                .stderr
                 .starts_with(&format!("error: you may not list {resource}")),
             "{}",
-            refused.err
+            refused.stderr
         );
     }
 }
 
 #[test]
 fn custom_resources_show_operations_but_never_prove_idle() {
-    let of = |items: Vec<Value>, goal: &str| {
+    let wait = |items: Vec<Value>, goal: &str| {
         let (_runtime, address) = serve(move |request| match request.uri().path() {
             CRS if request.uri().query().is_some_and(|it| it.contains("watch")) => quiet_watch(),
-            CRS => list(&items, ""),
+            CRS => list_response(&items, ""),
             _ => not_found(),
         });
-        let said = said(plugin(address).args(["wait", goal, "--timeout", "5s"]));
-        (said.code, said.err)
+        let output = execute(plugin(address).args(["wait", goal, "--timeout", "5s"]));
+        (output.code, output.stderr)
     };
-    let (code, err) = of(Vec::new(), "--for=idle");
+    let (code, err) = wait(Vec::new(), "--for=idle");
     assert_eq!(code, 3, "{err}");
     assert!(
         err.contains("custom resources show only the operations"),
         "{err}"
     );
-    let (code, err) = of(vec![operators()], "--for=started");
+    let (code, err) = wait(vec![operator_resource()], "--for=started");
     assert_eq!(code, 0, "{err}");
 }
 
@@ -399,15 +444,21 @@ fn pages_are_joined_and_an_expired_list_is_restarted() {
     let (_runtime, address) = serve(|request| {
         let query = request.uri().query().unwrap_or_default();
         if query.contains("continue=next") {
-            status(410, "Expired", "too old")
+            status_response(410, "Expired", "too old")
         } else if query.contains("limit=500") {
-            list(&[operation(1)], "next")
+            list_response(&[operation(1)], "next")
         } else {
-            list(&[operation(1), operation(2)], "")
+            list_response(&[operation(1), operation(2)], "")
         }
     });
-    let said = said(plugin(address).args(["list", "-o", "name"]));
-    assert_eq!(said.out.lines().count(), 2, "{}{}", said.out, said.err);
+    let output = execute(plugin(address).args(["list", "-o", "name"]));
+    assert_eq!(
+        output.stdout.lines().count(),
+        2,
+        "{}{}",
+        output.stdout,
+        output.stderr
+    );
 }
 
 #[test]
@@ -426,10 +477,10 @@ fn ten_thousand_operations_are_listed_from_all_pages() {
         } else {
             String::new()
         };
-        list(&items, &resume)
+        list_response(&items, &resume)
     });
-    let said = said(plugin(address).arg("list"));
-    assert_eq!(said.out.lines().count(), 10_001, "{}", said.err);
+    let output = execute(plugin(address).arg("list"));
+    assert_eq!(output.stdout.lines().count(), 10_001, "{}", output.stderr);
 }
 
 #[test]
@@ -449,9 +500,9 @@ fn impersonation_headers_are_sent_and_tokens_never_over_plain_http() {
             header("impersonate-user"),
             header("impersonate-group")
         ));
-        list(&[item], "")
+        list_response(&[item], "")
     });
-    let said = said(plugin(address).args([
+    let output = execute(plugin(address).args([
         "list",
         "--token",
         "secret",
@@ -461,68 +512,72 @@ fn impersonation_headers_are_sent_and_tokens_never_over_plain_http() {
         "friends",
     ]));
     assert!(
-        said.out.contains("  jane friends") && !said.out.contains("secret"),
+        output.stdout.contains("  jane friends") && !output.stdout.contains("secret"),
         "{}{}",
-        said.out,
-        said.err
+        output.stdout,
+        output.stderr
     );
 }
 
 #[test]
-fn wait_exits_3_without_an_answer_and_2_for_errors() {
+fn wait_exits_3_if_the_state_is_unknown_and_2_for_errors() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
             (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
         }
-        LIVE => list(&[], ""),
+        LIVE => list_response(&[], ""),
         RULE_SETS => (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response(),
         _ => not_found(),
     });
-    let blind = said(plugin(address).args(["wait", "--timeout", "1s"]));
-    assert_eq!(blind.code, 3, "{}{}", blind.out, blind.err);
+    let unavailable = execute(plugin(address).args(["wait", "--timeout", "1s"]));
+    assert_eq!(
+        unavailable.code, 3,
+        "{}{}",
+        unavailable.stdout, unavailable.stderr
+    );
     let (_runtime, address) = serve(|_| not_found());
-    let missing = said(plugin(address).args(["wait", "--timeout", "3m"]));
-    assert_eq!(missing.code, 2, "{}{}", missing.out, missing.err);
-    let usage = said(plugin(address).args(["wait", "--for", "nothing"]));
+    let missing = execute(plugin(address).args(["wait", "--timeout", "3m"]));
+    assert_eq!(missing.code, 2, "{}{}", missing.stdout, missing.stderr);
+    let usage = execute(plugin(address).args(["wait", "--for", "nothing"]));
     assert_eq!(usage.code, 2);
 }
 
 #[test]
 fn the_quiet_period_does_not_elapse_while_the_watch_is_broken() {
-    let rule_set = watching();
-    // Lists are answered, and report a quiet cluster.
+    let rule_set = watched_rule_set();
+    // Only watches fail. Lists succeed and have no operations.
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
             (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
         }
-        LIVE => list(&[], ""),
-        RULE_SETS => body(&json!({"items": [rule_set.clone()]})),
+        LIVE => list_response(&[], ""),
+        RULE_SETS => json_response(&json!({"items": [rule_set.clone()]})),
         _ => not_found(),
     });
     let args = ["wait", "--quiet-period", "2s", "--timeout", "6s"];
-    let said = said(plugin(address).args(args));
-    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
-    assert!(said.err.contains("unknown: "), "{}", said.err);
+    let output = execute(plugin(address).args(args));
+    assert_eq!(output.code, 3, "{}{}", output.stdout, output.stderr);
+    assert!(output.stderr.contains("unknown: "), "{}", output.stderr);
 }
 
 #[test]
 fn wait_exits_3_without_rule_sets() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
-        LIVE => list(&[], ""),
-        RULE_SETS => body(&json!({"items": []})),
+        LIVE => list_response(&[], ""),
+        RULE_SETS => json_response(&json!({"items": []})),
         _ => not_found(),
     });
-    let said = said(plugin(address).arg("wait"));
-    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    let output = execute(plugin(address).arg("wait"));
+    assert_eq!(output.code, 3, "{}{}", output.stdout, output.stderr);
     assert!(
-        said.err.contains("no OperationRuleSet is installed"),
+        output.stderr.contains("no OperationRuleSet is installed"),
         "{}",
-        said.err
+        output.stderr
     );
 }
 
-/// A rule set whose target is being watched.
-pub fn watching() -> Value {
+/// Returns a rule set whose status says that the server watches its resource.
+pub fn watched_rule_set() -> Value {
     json!({
         "metadata": {"name": "vm", "generation": 1},
         "spec": {
@@ -537,8 +592,8 @@ pub fn watching() -> Value {
     })
 }
 
-/// Discovery of one group with one kind.
-pub fn group(group: &str, kind: &str, plural: &str, short: &str) -> Value {
+/// Returns the aggregated discovery of one API group with one kind.
+pub fn group_discovery(group: &str, kind: &str, plural: &str, short: &str) -> Value {
     json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
         "items": [{"metadata": {"name": group}, "versions": [{
@@ -551,30 +606,30 @@ pub fn group(group: &str, kind: &str, plural: &str, short: &str) -> Value {
     })
 }
 
-/// A cluster with pods, machines, a namespace `shop`, a rule set for machines, and these
-/// operations.
-pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
+/// Starts a server with the kinds `Pod` and `VirtualMachine`, the namespaces `shop` and `secret`, a
+/// rule set for `VirtualMachine` objects, and these operations.
+pub fn serve_cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         path if path.starts_with("/apis/live.ifo.kubevirt.io/v1alpha1/") => {
             if request.uri().query().unwrap_or_default().contains("watch=") {
                 quiet_watch()
             } else {
-                list(&operations, "")
+                list_response(&operations, "")
             }
         }
-        RULE_SETS => body(&json!({"items": [watching()]})),
-        "/api" => body(&group("", "Pod", "pods", "po")),
-        "/apis" => body(&group(
+        RULE_SETS => json_response(&json!({"items": [watched_rule_set()]})),
+        "/api" => json_response(&group_discovery("", "Pod", "pods", "po")),
+        "/apis" => json_response(&group_discovery(
             "kubevirt.io",
             "VirtualMachine",
             "virtualmachines",
             "vm",
         )),
-        "/api/v1/namespaces" => body(&json!({"items": [
+        "/api/v1/namespaces" => json_response(&json!({"items": [
             {"metadata": {"name": "shop"}}, {"metadata": {"name": "secret"}},
         ]})),
-        "/api/v1/namespaces/shop" => body(&json!({"metadata": {"name": "shop"}})),
-        "/api/v1/namespaces/secret" => status(403, "Forbidden", "no"),
+        "/api/v1/namespaces/shop" => json_response(&json!({"metadata": {"name": "shop"}})),
+        "/api/v1/namespaces/secret" => status_response(403, "Forbidden", "no"),
         path if path.starts_with("/api/v1/namespaces/") => {
             let name = path.rsplit('/').next();
             let status = json!({
@@ -583,7 +638,7 @@ pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) 
                 "reason": "NotFound", "code": 404,
                 "details": {"name": name, "kind": "namespaces"},
             });
-            (StatusCode::NOT_FOUND, body(&status)).into_response()
+            (StatusCode::NOT_FOUND, json_response(&status)).into_response()
         }
         _ => not_found(),
     })
@@ -591,28 +646,28 @@ pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) 
 
 #[test]
 fn kinds_are_resolved_by_discovery() {
-    let (_runtime, address) = cluster(vec![operation(1)]);
+    let (_runtime, address) = serve_cluster(vec![operation(1)]);
     for kind in ["vm", "VirtualMachines", "virtualmachine", "vm.kubevirt.io"] {
         for command in [
             &["list", "-o", "name"][..],
             &["tree", "-o", "name"],
             &["get", "vm-1-migrating", "-o", "name"],
         ] {
-            let said = said(plugin(address).args(command).args(["-k", kind]));
+            let output = execute(plugin(address).args(command).args(["-k", kind]));
             assert_eq!(
-                said.out, "inflightoperation.live.ifo.kubevirt.io/vm-1-migrating\n",
+                output.stdout, "inflightoperation.live.ifo.kubevirt.io/vm-1-migrating\n",
                 "{command:?} {kind} {}",
-                said.err
+                output.stderr
             );
         }
-        let summary = said(plugin(address).args(["summary", "-k", kind]));
-        assert!(summary.out.starts_with("1 active"), "{}", summary.out);
-        let busy = said(plugin(address).args(["wait", "--timeout=0", "-k", kind]));
-        assert_eq!(busy.code, 1, "{kind}: {}{}", busy.out, busy.err);
+        let summary = execute(plugin(address).args(["summary", "-k", kind]));
+        assert!(summary.stdout.starts_with("1 active"), "{}", summary.stdout);
+        let busy = execute(plugin(address).args(["wait", "--timeout=0", "-k", kind]));
+        assert_eq!(busy.code, 1, "{kind}: {}{}", busy.stdout, busy.stderr);
     }
-    let unknown = said(plugin(address).args(["list", "-k", "Typo"]));
+    let unknown = execute(plugin(address).args(["list", "-k", "Typo"]));
     assert_eq!(
-        (unknown.code, &*unknown.err),
+        (unknown.code, &*unknown.stderr),
         (
             2,
             "error: the cluster has no resource \"Typo\"; see: kubectl api-resources\n"
@@ -622,10 +677,10 @@ fn kinds_are_resolved_by_discovery() {
 
 #[test]
 fn wait_does_not_report_idle_for_a_kind_without_rule_sets() {
-    let (_runtime, address) = cluster(Vec::new());
+    let (_runtime, address) = serve_cluster(Vec::new());
     let wait = |kind: &str, timeout: &str| {
-        let said = said(plugin(address).args(["wait", "--timeout", timeout, "-k", kind]));
-        (said.code, said.err)
+        let output = execute(plugin(address).args(["wait", "--timeout", timeout, "-k", kind]));
+        (output.code, output.stderr)
     };
     for timeout in ["0", "3m"] {
         assert_eq!(wait("vm", timeout).0, 0);
@@ -642,96 +697,97 @@ fn wait_does_not_report_idle_for_a_kind_without_rule_sets() {
 
 #[test]
 fn wait_does_not_report_idle_for_a_label_that_no_rule_set_sets() {
-    // The server finds no operation by a label that no operation has.
-    let (_runtime, address) = cluster(Vec::new());
+    // A list with an unknown label is empty, so a misspelled label would look like an idle cluster.
+    let (_runtime, address) = serve_cluster(Vec::new());
     for timeout in ["0", "3m"] {
         for (selector, code) in [
             ("ifo.kubevirt.io/subject-kind=VirtualMachine", 0),
             ("ifo.kubevirt.io/subjct-kind=VirtualMachine", 3),
         ] {
             let args = ["wait", "--timeout", timeout, "-l", selector];
-            let said = said(plugin(address).args(args));
-            assert_eq!(said.code, code, "{selector}: {}", said.err);
-            let told = said
-                .err
+            let output = execute(plugin(address).args(args));
+            assert_eq!(output.code, code, "{selector}: {}", output.stderr);
+            let is_reported = output
+                .stderr
                 .contains("label \"ifo.kubevirt.io/subjct-kind\": check --selector");
-            assert_eq!(told, code == 3, "{}", said.err);
+            assert_eq!(is_reported, code == 3, "{}", output.stderr);
         }
     }
 }
 
 #[test]
 fn wait_does_not_report_idle_for_a_missing_namespace() {
-    let (_runtime, address) = cluster(Vec::new());
+    let (_runtime, address) = serve_cluster(Vec::new());
     for (namespace, code) in [("shop", 0), ("secret", 0), ("shpo", 2)] {
-        let said = said(plugin(address).args(["wait", "--timeout", "3m", "-n", namespace]));
-        assert_eq!(said.code, code, "{namespace}: {}", said.err);
+        let output = execute(plugin(address).args(["wait", "--timeout", "3m", "-n", namespace]));
+        assert_eq!(output.code, code, "{namespace}: {}", output.stderr);
     }
 }
 
 #[test]
 fn formats_that_only_kubectl_has_are_errors_and_not_filters() {
-    let (_runtime, address) = cluster(vec![operation(1)]);
+    let (_runtime, address) = serve_cluster(vec![operation(1)]);
     for format in [
         "jsonpath={.items}",
         "custom-columns=A:.a,B:.b",
         "go-template={{.}}",
     ] {
         for command in ["list", "summary", "tree", "wait"] {
-            let said = said(plugin(address).args([command, "-o", format]));
-            assert_eq!(said.code, 2, "{command} {format}: {}", said.out);
+            let output = execute(plugin(address).args([command, "-o", format]));
+            assert_eq!(output.code, 2, "{command} {format}: {}", output.stdout);
             assert!(
-                said.err.contains("unsupported output format"),
+                output.stderr.contains("unsupported output format"),
                 "{}",
-                said.err
+                output.stderr
             );
         }
     }
     for flag in ["-o", "-O"] {
-        let said = said(plugin(address).args(["list", flag, "JSON"]));
-        assert_eq!(said.json()["items"].as_array().map(Vec::len), Some(1));
+        let output = execute(plugin(address).args(["list", flag, "JSON"]));
+        assert_eq!(output.json()["items"].as_array().map(Vec::len), Some(1));
     }
 }
 
 #[test]
 fn wait_with_zero_timeout_checks_once_and_negative_is_unlimited() {
-    let (_runtime, address) = cluster(Vec::new());
-    let quiet = said(plugin(address).args(["wait", "--timeout=0"]));
+    let (_runtime, address) = serve_cluster(Vec::new());
+    let quiet = execute(plugin(address).args(["wait", "--timeout=0"]));
     assert_eq!(
-        (quiet.code, &*quiet.out),
+        (quiet.code, &*quiet.stdout),
         (0, "idle: no operation in flight\n")
     );
-    let unlimited = said(plugin(address).args(["wait", "--timeout=-1s"]));
-    assert_eq!(unlimited.code, 0, "{}", unlimited.err);
-    let not_started = said(plugin(address).args(["wait", "--for=started", "--timeout", "0"]));
-    assert_eq!(not_started.code, 1, "{}", not_started.err);
-    let (_runtime, address) = cluster(vec![operation(1)]);
-    let busy = said(plugin(address).args(["wait", "--timeout=0s"]));
-    assert_eq!(busy.code, 1, "{}", busy.err);
+    let unlimited = execute(plugin(address).args(["wait", "--timeout=-1s"]));
+    assert_eq!(unlimited.code, 0, "{}", unlimited.stderr);
+    let not_started = execute(plugin(address).args(["wait", "--for=started", "--timeout", "0"]));
+    assert_eq!(not_started.code, 1, "{}", not_started.stderr);
+    let (_runtime, address) = serve_cluster(vec![operation(1)]);
+    let busy = execute(plugin(address).args(["wait", "--timeout=0s"]));
+    assert_eq!(busy.code, 1, "{}", busy.stderr);
     assert!(
-        busy.err
+        busy.stderr
             .starts_with("not idle: VirtualMachine/vm-1 in shop: Migrating"),
         "{}",
-        busy.err
+        busy.stderr
     );
 }
 
-/// A cluster with these active operations and this answer for rule sets.
-fn with_rule_sets(
+/// Starts a server with these operations. `rule_sets` is its answer to a list of rule sets.
+fn serve_with_rule_sets(
     operations: Vec<Value>,
     rule_sets: impl Fn() -> Response + Clone + Send + Sync + 'static,
 ) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => quiet_watch(),
-        LIVE => list(&operations, ""),
+        LIVE => list_response(&operations, ""),
         RULE_SETS => rule_sets(),
         _ => not_found(),
     })
 }
 
-/// A rule set of another component whose target is not being watched.
-fn broken() -> Value {
-    let mut broken = watching();
+/// Returns a rule set of another component. Its status says that the server does not watch its
+/// resource.
+fn failing_rule_set() -> Value {
+    let mut broken = watched_rule_set();
     broken["metadata"]["name"] = json!("broken");
     broken["spec"]["component"] = json!("olm");
     broken["status"]["conditions"][0]["status"] = json!("False");
@@ -741,18 +797,22 @@ fn broken() -> Value {
 
 #[test]
 fn an_active_operation_decides_even_if_other_targets_are_not_watched() {
-    let partly = || body(&json!({"items": [watching(), broken()]}));
-    let refused = || status(403, "Forbidden", "no: User \"jane\" cannot list it");
-    let none = || body(&json!({"items": []}));
+    let partly = || json_response(&json!({"items": [watched_rule_set(), failing_rule_set()]}));
+    let refused = || status_response(403, "Forbidden", "no: User \"jane\" cannot list it");
+    let none = || json_response(&json!({"items": []}));
     for rule_sets in [partly as fn() -> Response, refused, none] {
-        let (_runtime, address) = with_rule_sets(vec![operation(1)], rule_sets);
+        let (_runtime, address) = serve_with_rule_sets(vec![operation(1)], rule_sets);
         let wait = |goal: &str, timeout: &str| {
-            said(plugin(address).args(["wait", "--for", goal, "--timeout", timeout]))
+            execute(plugin(address).args(["wait", "--for", goal, "--timeout", timeout]))
         };
         for timeout in ["0", "3m"] {
             let started = wait("started", timeout);
-            assert_eq!(started.code, 0, "{timeout}: {}", started.err);
-            assert!(started.out.starts_with("started: "), "{}", started.out);
+            assert_eq!(started.code, 0, "{timeout}: {}", started.stderr);
+            assert!(
+                started.stdout.starts_with("started: "),
+                "{}",
+                started.stdout
+            );
         }
         for (goal, timeout, why) in [
             ("idle", "0", "not idle: VirtualMachine/vm-1 in shop"),
@@ -761,31 +821,35 @@ fn an_active_operation_decides_even_if_other_targets_are_not_watched() {
             ("completed", "3s", "timed out: VirtualMachine/vm-1"),
         ] {
             let busy = wait(goal, timeout);
-            assert_eq!(busy.code, 1, "{goal} {timeout}: {}", busy.err);
-            assert!(busy.err.contains(why), "{goal} {timeout}: {}", busy.err);
-            assert!(!busy.err.contains("unknown: "), "{}", busy.err);
+            assert_eq!(busy.code, 1, "{goal} {timeout}: {}", busy.stderr);
+            assert!(
+                busy.stderr.contains(why),
+                "{goal} {timeout}: {}",
+                busy.stderr
+            );
+            assert!(!busy.stderr.contains("unknown: "), "{}", busy.stderr);
         }
-        // If nothing is in flight, the reason for the unknown result is printed once.
-        let (_runtime, address) = with_rule_sets(Vec::new(), rule_sets);
-        let unknown = said(plugin(address).args(["wait", "--timeout", "0"]));
+        // Without an operation in flight, the result is unknown. The reason is printed once.
+        let (_runtime, address) = serve_with_rule_sets(Vec::new(), rule_sets);
+        let unknown = execute(plugin(address).args(["wait", "--timeout", "0"]));
         assert_eq!(
-            (unknown.code, unknown.err.lines().count()),
+            (unknown.code, unknown.stderr.lines().count()),
             (3, 1),
             "{}",
-            unknown.err
+            unknown.stderr
         );
-        // An operation that the wait ignores proves nothing.
+        // The result is also unknown if the command ignores the only operation.
         let mut failing = operation(1);
         failing["status"]["state"] = json!("Failing");
-        let (_runtime, address) = with_rule_sets(vec![failing], rule_sets);
+        let (_runtime, address) = serve_with_rule_sets(vec![failing], rule_sets);
         let ignored = ["wait", "--ignore-failing", "--timeout", "0"];
-        let ignored = said(plugin(address).args(ignored));
-        assert_eq!(ignored.code, 3, "{}", ignored.err);
+        let ignored = execute(plugin(address).args(ignored));
+        assert_eq!(ignored.code, 3, "{}", ignored.stderr);
     }
 }
 
 #[test]
-fn operations_that_end_while_rule_sets_fail_do_not_make_it_idle() {
+fn wait_does_not_report_idle_if_operations_end_and_rule_sets_cannot_be_read() {
     let deleted = json!({"type": "DELETED", "object": operation(1)});
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
@@ -798,29 +862,34 @@ fn operations_that_end_while_rule_sets_fail_do_not_make_it_idle() {
             let events = futures::StreamExt::chain(later, nothing);
             axum::body::Body::from_stream(events).into_response()
         }
-        LIVE => list(&[operation(1)], ""),
-        RULE_SETS => status(403, "Forbidden", "no: User \"jane\" cannot list it"),
+        LIVE => list_response(&[operation(1)], ""),
+        RULE_SETS => status_response(403, "Forbidden", "no: User \"jane\" cannot list it"),
         _ => not_found(),
     });
-    let said = said(plugin(address).args(["wait", "--timeout", "3m"]));
-    assert_eq!(said.code, 3, "{}", said.err);
+    let output = execute(plugin(address).args(["wait", "--timeout", "3m"]));
+    assert_eq!(output.code, 3, "{}", output.stderr);
     assert!(
-        said.err
+        output
+            .stderr
             .contains("unknown: you may not list operationrulesets"),
         "{}",
-        said.err
+        output.stderr
     );
 }
 
 #[test]
 fn wait_with_quiet_reports_only_by_exit_code() {
-    let (_runtime, busy) = cluster(vec![operation(1)]);
-    let (_other, idle) = cluster(Vec::new());
+    let (_runtime, busy) = serve_cluster(vec![operation(1)]);
+    let (_other, idle) = serve_cluster(Vec::new());
     let (_third, partly) = serve(|request| match request.uri().path() {
-        path if path.contains("/namespaces/team-a/") => list(&[operation(1)], ""),
-        "/apis/live.ifo.kubevirt.io/v1alpha1" => discovery("/apis/live.ifo.kubevirt.io/v1alpha1"),
-        "/api/v1/namespaces" => body(&json!({"items": [{"metadata": {"name": "team-a"}}]})),
-        _ => refusing(request),
+        path if path.contains("/namespaces/team-a/") => list_response(&[operation(1)], ""),
+        "/apis/live.ifo.kubevirt.io/v1alpha1" => {
+            version_discovery("/apis/live.ifo.kubevirt.io/v1alpha1")
+        }
+        "/api/v1/namespaces" => {
+            json_response(&json!({"items": [{"metadata": {"name": "team-a"}}]}))
+        }
+        _ => refuse(request),
     });
     for (address, args, code) in [
         (busy, &["--timeout=0"][..], 1),
@@ -829,89 +898,92 @@ fn wait_with_quiet_reports_only_by_exit_code() {
         (idle, &["--for=started", "--timeout=0"], 1),
         (partly, &["--timeout=0"], 1),
     ] {
-        let quiet = said(plugin(address).args(["wait", "-q"]).args(args));
+        let quiet = execute(plugin(address).args(["wait", "-q"]).args(args));
         assert_eq!(
-            (quiet.code, &*quiet.out, &*quiet.err),
+            (quiet.code, &*quiet.stdout, &*quiet.stderr),
             (code, "", ""),
             "{args:?}"
         );
     }
-    let late = timed_out(busy, &["-q"]);
-    assert_eq!((late.code, &*late.out, &*late.err), (1, "", ""));
-    let (_runtime, address) = with_rule_sets(Vec::new(), || body(&json!({"items": []})));
-    let unknown = said(plugin(address).args(["wait", "-q", "--timeout=0"]));
-    assert_eq!((unknown.code, unknown.err.lines().count()), (3, 1));
+    let late = wait_until_timeout(busy, &["-q"]);
+    assert_eq!((late.code, &*late.stdout, &*late.stderr), (1, "", ""));
+    let (_runtime, address) =
+        serve_with_rule_sets(Vec::new(), || json_response(&json!({"items": []})));
+    let unknown = execute(plugin(address).args(["wait", "-q", "--timeout=0"]));
+    assert_eq!((unknown.code, unknown.stderr.lines().count()), (3, 1));
 }
 
-/// The output of a wait that times out. On a busy machine, the first timeout can be too short to
-/// read the operations.
-fn timed_out(address: SocketAddr, args: &[&str]) -> Said {
+/// Runs a `wait` that times out. On a busy machine, the plugin may not be able to read the
+/// operations within the first timeout. The command is then repeated with a longer timeout.
+fn wait_until_timeout(address: SocketAddr, args: &[&str]) -> CommandOutput {
     let mut timeouts = ["2s", "20s", "60s"].into_iter();
     loop {
         let timeout = timeouts.next().expect("a minute is enough");
         let wait = ["wait", "--timeout", timeout];
-        let said = said(plugin(address).args(wait).args(args));
-        if said.code != 3 || timeout == "60s" {
-            return said;
+        let output = execute(plugin(address).args(wait).args(args));
+        if output.code != 3 || timeout == "60s" {
+            return output;
         }
     }
 }
 
 #[test]
 fn the_last_message_of_wait_gives_the_reason() {
-    let (_runtime, address) = cluster(Vec::new());
-    let short = timed_out(address, &["--quiet-period", "10m"]);
-    assert_eq!(short.code, 1, "{}", short.err);
+    let (_runtime, address) = serve_cluster(Vec::new());
+    let short = wait_until_timeout(address, &["--quiet-period", "10m"]);
+    assert_eq!(short.code, 1, "{}", short.stderr);
     assert!(
-        short.err.contains(
+        short.stderr.contains(
             "timed out: no operation in flight, but not yet for the quiet period of 600 s"
         ),
         "{}",
-        short.err
+        short.stderr
     );
     assert!(
-        !short.err.contains("waiting: no operation"),
+        !short.stderr.contains("waiting: no operation"),
         "{}",
-        short.err
+        short.stderr
     );
     let mut blocked = operation(1);
     blocked["status"]["state"] = json!("Blocked");
-    let (_runtime, address) = cluster(vec![blocked]);
+    let (_runtime, address) = serve_cluster(vec![blocked]);
     for timeout in ["0", "3m"] {
-        let said = said(plugin(address).args(["wait", "--ignore-blocked", "--timeout", timeout]));
+        let output =
+            execute(plugin(address).args(["wait", "--ignore-blocked", "--timeout", timeout]));
         assert_eq!(
-            (said.code, &*said.out),
+            (output.code, &*output.stdout),
             (0, "idle: no operation in flight, but 1 blocked (ignored)\n"),
             "{}",
-            said.err
+            output.stderr
         );
     }
-    let (_runtime, address) = cluster(Vec::new());
-    for (timeout, begin) in [("0", "not completed"), ("2s", "timed out")] {
-        let said = said(plugin(address).args(["wait", "--for=completed", "--timeout", timeout]));
+    let (_runtime, address) = serve_cluster(Vec::new());
+    for (timeout, prefix) in [("0", "not completed"), ("2s", "timed out")] {
+        let output =
+            execute(plugin(address).args(["wait", "--for=completed", "--timeout", timeout]));
         assert_eq!(
-            (said.code, said.err.lines().last()),
+            (output.code, output.stderr.lines().last()),
             (
                 1,
                 Some(&*format!(
-                    "{begin}: no operation has started, so none has completed"
+                    "{prefix}: no operation has started, so none has completed"
                 ))
             ),
             "{}",
-            said.err
+            output.stderr
         );
     }
-    let senseless = ["wait", "--for=started", "--quiet-period=3s"];
-    assert_eq!(said(plugin(address).args(senseless)).code, 2);
+    let contradictory = ["wait", "--for=started", "--quiet-period=3s"];
+    assert_eq!(execute(plugin(address).args(contradictory)).code, 2);
 }
 
 #[test]
-fn a_watched_list_says_when_it_is_out_of_date() {
+fn a_watched_list_reports_that_it_is_not_up_to_date() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
             (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
         }
-        LIVE => list(&[operation(1)], ""),
+        LIVE => list_response(&[operation(1)], ""),
         _ => not_found(),
     });
     let mut child = plugin(address)
@@ -919,31 +991,31 @@ fn a_watched_list_says_when_it_is_out_of_date() {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the plugin starts");
+        .expect("the plugin can be started");
     let mut line = String::new();
-    let stderr = child.stderr.take().expect("it was asked for");
+    let stderr = child.stderr.take().expect("the stream is piped");
     let read = std::io::BufReader::new(stderr).read_line(&mut line);
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
-    read.expect("text");
+    child.kill().expect("the plugin still runs");
+    child.wait().expect("the plugin can be waited for");
+    read.expect("the output is UTF-8");
     assert!(line.starts_with("note: not up to date: "), "{line}");
 }
 
 #[test]
 fn a_watched_list_reports_operations_that_ended_while_the_watch_was_broken() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let broken = Arc::clone(&asked);
+    let watches = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&watches);
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
-            if broken.fetch_add(1, Ordering::Relaxed) == 0 {
+            if count.fetch_add(1, Ordering::Relaxed) == 0 {
                 (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
             } else {
                 quiet_watch()
             }
         }
-        // When the watch is restored, the operation is deleted.
-        LIVE if asked.load(Ordering::Relaxed) > 0 => list(&[], ""),
-        LIVE => list(&[operation(1)], ""),
+        // The operation is deleted before the second watch.
+        LIVE if watches.load(Ordering::Relaxed) > 0 => list_response(&[], ""),
+        LIVE => list_response(&[operation(1)], ""),
         _ => not_found(),
     });
     let mut child = plugin(address)
@@ -951,15 +1023,23 @@ fn a_watched_list_reports_operations_that_ended_while_the_watch_was_broken() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the plugin starts");
+        .expect("the plugin can be started");
     let lines = |text: Box<dyn std::io::Read>, count: usize| -> Vec<String> {
         let lines = std::io::BufReader::new(text).lines().take(count);
-        lines.map(|line| line.expect("text")).collect()
+        lines
+            .map(|line| line.expect("the output is UTF-8"))
+            .collect()
     };
-    let err = lines(Box::new(child.stderr.take().expect("it was asked for")), 2);
-    let out = lines(Box::new(child.stdout.take().expect("it was asked for")), 3);
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    let err = lines(
+        Box::new(child.stderr.take().expect("the stream is piped")),
+        2,
+    );
+    let out = lines(
+        Box::new(child.stdout.take().expect("the stream is piped")),
+        3,
+    );
+    child.kill().expect("the plugin still runs");
+    child.wait().expect("the plugin can be waited for");
     assert!(err[0].starts_with("note: not up to date: "), "{err:?}");
     assert_eq!(err[1], "note: up to date again");
     assert!(out[1].contains("Progressing"), "{out:?}");
@@ -971,11 +1051,11 @@ fn a_watched_list_reports_operations_that_ended_while_the_watch_was_broken() {
 
 #[test]
 fn errors_of_an_invalid_kubeconfig_do_not_quote_secrets() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("config");
     let text = "apiVersion: v1\nkind: Config\nusers:\n- name: a\n  user:\n    token: verysecret\n    password: [hunter2\n";
-    std::fs::write(&path, text).expect("it can be written");
-    let output = |by: &str| {
+    std::fs::write(&path, text).expect("the file can be written");
+    let list = |by: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         command.env_remove("KUBECONFIG");
         if by == "KUBECONFIG" {
@@ -983,25 +1063,25 @@ fn errors_of_an_invalid_kubeconfig_do_not_quote_secrets() {
         } else {
             command.arg(by).arg(&path);
         }
-        said(command.arg("list"))
+        execute(command.arg("list"))
     };
     for by in ["KUBECONFIG", "--kubeconfig"] {
-        let said = output(by);
-        assert_eq!(said.code, 1);
-        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+        let output = list(by);
+        assert_eq!(output.code, 1);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
         assert!(
-            !said.err.contains("secret") && !said.err.contains("hunter"),
+            !output.stderr.contains("secret") && !output.stderr.contains("hunter"),
             "{}",
-            said.err
+            output.stderr
         );
-        assert!(said.err.contains("line "), "{}", said.err);
+        assert!(output.stderr.contains("line "), "{}", output.stderr);
     }
 }
 
 #[test]
 fn missing_kubeconfigs_are_skipped_and_loopback_uses_no_proxy() {
-    let (_runtime, address) = cluster(vec![operation(1)]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let (_runtime, address) = serve_cluster(vec![operation(1)]);
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("config");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "a",
@@ -1009,7 +1089,7 @@ fn missing_kubeconfigs_are_skipped_and_loopback_uses_no_proxy() {
         "clusters": [{"name": "a", "cluster": {"server": format!("http://{address}")}}],
         "users": [{"name": "a", "user": {}}],
     });
-    std::fs::write(&path, config.to_string()).expect("it can be written");
+    std::fs::write(&path, config.to_string()).expect("the file can be written");
     let with = |kubeconfig: String| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         command
@@ -1017,27 +1097,33 @@ fn missing_kubeconfigs_are_skipped_and_loopback_uses_no_proxy() {
             .env("HTTPS_PROXY", "http://127.0.0.1:9")
             .env_remove("NO_PROXY")
             .env_remove("no_proxy");
-        said(command.args(["list", "-o", "name"]))
+        execute(command.args(["list", "-o", "name"]))
     };
     let found = with(format!("/nonexistent/a:{}:/nonexistent/b", path.display()));
-    assert_eq!(found.code, 0, "{}", found.err);
+    assert_eq!(found.code, 0, "{}", found.stderr);
     let missing = with("/nonexistent/a:/nonexistent/b".to_owned());
     assert!(
         missing
-            .err
+            .stderr
             .starts_with("error: cannot read /nonexistent/a: "),
         "{}",
-        missing.err
+        missing.stderr
     );
 }
 
 #[test]
 fn the_proxy_of_the_environment_respects_no_proxy() {
     let proxy = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    proxy.set_nonblocking(true).expect("it can be asked for");
-    let address = proxy.local_addr().expect("it listens").to_string();
-    // The requests to the proxy, if any, while the plugin lists operations.
-    let asked = |server: &str, no_proxy: &str| {
+    proxy
+        .set_nonblocking(true)
+        .expect("a socket can be non-blocking");
+    let address = proxy
+        .local_addr()
+        .expect("a bound listener has an address")
+        .to_string();
+    // Lists operations and returns the first line of the first request to the proxy, if there is
+    // one.
+    let request_to_proxy = |server: &str, no_proxy: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         command
             .env("KUBECONFIG", "/nonexistent")
@@ -1045,25 +1131,25 @@ fn the_proxy_of_the_environment_respects_no_proxy() {
             .env("HTTP_PROXY", &address)
             .env("NO_PROXY", no_proxy)
             .args(["list", "--request-timeout=3m", "--server", server]);
-        let plugin = std::thread::spawn(move || said(&mut command));
+        let plugin = std::thread::spawn(move || execute(&mut command));
         let mut first = None;
         while !plugin.is_finished() {
             if let Ok((mut stream, _)) = proxy.accept() {
-                stream.set_nonblocking(false).expect("it can be asked for");
+                stream.set_nonblocking(false).expect("a socket can block");
                 let mut start = [0; 32];
                 stream
                     .read_exact(&mut start)
-                    .expect("it asks for something");
+                    .expect("a request has at least 32 bytes");
                 let start = String::from_utf8_lossy(&start).into_owned();
                 first.get_or_insert(start);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_ne!(plugin.join().expect("it ends").code, 0);
+        assert_ne!(plugin.join().expect("the thread must not panic").code, 0);
         first.map(|it| it.lines().next().unwrap_or_default().to_owned())
     };
-    // An address other than loopback, at which no server listens.
-    for (server, no_proxy, is_asked) in [
+    // The address is not a loopback address, and no server listens there.
+    for (server, no_proxy, uses_proxy) in [
         ("https://0.0.0.0:1", "", true),
         ("http://0.0.0.0:1", "", true),
         ("https://0.0.0.0:1", "127.0.0.1", true),
@@ -1071,59 +1157,68 @@ fn the_proxy_of_the_environment_respects_no_proxy() {
         ("https://0.0.0.0:1", "0.0.0.0:1", false),
         ("https://0.0.0.0:1", "example,0.0.0.0/8", false),
     ] {
-        let want = is_asked.then(|| "CONNECT 0.0.0.0:1 HTTP/1.1".to_owned());
-        assert_eq!(asked(server, no_proxy), want, "{server} {no_proxy}");
+        let expected = uses_proxy.then(|| "CONNECT 0.0.0.0:1 HTTP/1.1".to_owned());
+        assert_eq!(
+            request_to_proxy(server, no_proxy),
+            expected,
+            "{server} {no_proxy}"
+        );
     }
     for (variable, value) in [("HTTP_PROXY", "http://a b"), ("HTTPS_PROXY", "http://a b")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         command.env_remove("HTTPS_PROXY").env(variable, value);
-        let said = said(command.args(["list", "--server", "0.0.0.0:1"]));
-        assert_eq!(said.code, 1);
+        let output = execute(command.args(["list", "--server", "0.0.0.0:1"]));
+        assert_eq!(output.code, 1);
         assert!(
-            said.err
+            output
+                .stderr
                 .contains("; correct proxy-url in the kubeconfig, or "),
             "{}",
-            said.err
+            output.stderr
         );
-        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     }
 }
 
 #[test]
 fn printed_names_are_accepted_and_found_objects_are_shown() {
-    let (_runtime, address) = cluster(vec![operation(1)]);
-    let printed = said(plugin(address).args(["list", "-o", "name"])).out;
+    let (_runtime, address) = serve_cluster(vec![operation(1)]);
+    let printed = execute(plugin(address).args(["list", "-o", "name"])).stdout;
     for name in [printed.trim(), "ifo/vm-1-migrating", "vm-1-migrating"] {
-        let said = said(plugin(address).args(["get", name, "-o", "name"]));
-        assert_eq!(said.out, printed, "{name}: {}", said.err);
+        let output = execute(plugin(address).args(["get", name, "-o", "name"]));
+        assert_eq!(output.stdout, printed, "{name}: {}", output.stderr);
     }
-    let some = said(plugin(address).args(["get", "vm-1-migrating", "other", "-o", "name"]));
-    assert_eq!((some.code, &some.out), (1, &printed));
-    assert!(some.err.contains("no operation \"other\""), "{}", some.err);
-    let filtered = said(plugin(address).args(["get", "vm-1-migrating", "-k", "po"]));
+    let some = execute(plugin(address).args(["get", "vm-1-migrating", "other", "-o", "name"]));
+    assert_eq!((some.code, &some.stdout), (1, &printed));
+    assert!(
+        some.stderr.contains("no operation \"other\""),
+        "{}",
+        some.stderr
+    );
+    let filtered = execute(plugin(address).args(["get", "vm-1-migrating", "-k", "po"]));
     assert_eq!(filtered.code, 1);
     assert!(
         filtered
-            .err
+            .stderr
             .contains("the filters exclude it: its subject is VirtualMachine/vm-1 in shop"),
         "{}",
-        filtered.err
+        filtered.stderr
     );
 }
 
 #[test]
 fn a_selector_filters_a_tree_without_changing_ownership() {
     let owned = |number: usize, owner: usize| {
-        let mut it = operation(number);
-        it["metadata"]["labels"] = json!({"team": "a"});
-        it["spec"]["subject"]["uid"] = json!(number.to_string());
-        it["spec"]["subject"]["ownerReferences"] = json!([{
+        let mut operation = operation(number);
+        operation["metadata"]["labels"] = json!({"team": "a"});
+        operation["spec"]["subject"]["uid"] = json!(number.to_string());
+        operation["spec"]["subject"]["ownerReferences"] = json!([{
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "name": format!("vm-{owner}"), "uid": owner.to_string(),
         }]);
-        it
+        operation
     };
-    // 0 owns 1, which owns 2 and 3. The selector matches 2 and 3.
+    // VirtualMachine 0 owns 1, and 1 owns 2 and 3. The selector matches the operations of 2 and 3.
     let mut top = operation(0);
     top["spec"]["subject"]["uid"] = json!("0");
     let mut between = owned(1, 0);
@@ -1133,16 +1228,16 @@ fn a_selector_filters_a_tree_without_changing_ownership() {
     let (_runtime, address) = serve(move |request| {
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
-            LIVE if query.contains("labelSelector=team") => list(&selected, ""),
-            LIVE if query.contains("labelSelector=") => list(&[], ""),
-            LIVE => list(&all, ""),
-            "/api" | "/apis" => body(&group("", "Pod", "pods", "po")),
+            LIVE if query.contains("labelSelector=team") => list_response(&selected, ""),
+            LIVE if query.contains("labelSelector=") => list_response(&[], ""),
+            LIVE => list_response(&all, ""),
+            "/api" | "/apis" => json_response(&group_discovery("", "Pod", "pods", "po")),
             _ => not_found(),
         }
     });
     let tree = |args: &[&str]| {
-        let said = said(plugin(address).arg("tree").args(args));
-        let lines = said.out.lines().map(|line| {
+        let output = execute(plugin(address).arg("tree").args(args));
+        let lines = output.stdout.lines().map(|line| {
             let words = line.split_whitespace();
             words
                 .filter(|it| *it != "45s")
@@ -1150,7 +1245,7 @@ fn a_selector_filters_a_tree_without_changing_ownership() {
                 .collect::<Vec<_>>()
                 .join(" ")
         });
-        (lines.collect::<Vec<_>>(), said.err)
+        (lines.collect::<Vec<_>>(), output.stderr)
     };
     let (lines, err) = tree(&["--for", "VirtualMachine/vm-0", "-l", "team=a"]);
     let expected = [
@@ -1171,63 +1266,70 @@ fn a_selector_filters_a_tree_without_changing_ownership() {
         "└── VirtualMachine/vm-3 Migrating",
     ];
     assert_eq!(lines, expected, "{err}");
-    // Nothing matches the selector, but the resource exists.
+    // No operation matches the selector, but the resource exists.
     let (lines, err) = tree(&["--for", "VirtualMachine/vm-0", "-l", "other=a"]);
     assert!(lines.is_empty(), "{lines:?}");
     assert!(!err.contains("no resource"), "{err}");
 }
 
 #[test]
-fn an_empty_list_says_if_filters_or_missing_rule_sets_are_the_reason() {
-    let (_runtime, address) = cluster(Vec::new());
-    let all = said(plugin(address).arg("list"));
-    assert_eq!(all.err, "No operations in flight.\n");
+fn an_empty_list_is_explained_by_filters_or_missing_rule_sets() {
+    let (_runtime, address) = serve_cluster(Vec::new());
+    let all = execute(plugin(address).arg("list"));
+    assert_eq!(all.stderr, "No operations in flight.\n");
     for command in ["list", "tree"] {
-        let some = said(plugin(address).args([command, "-c", "kubevirt"]));
-        assert_eq!(some.err, "No operations in flight that fit the filters.\n");
+        let some = execute(plugin(address).args([command, "-c", "kubevirt"]));
+        assert_eq!(
+            some.stderr,
+            "No operations in flight that fit the filters.\n"
+        );
     }
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE => {
-            let mut empty = list(&[], "");
+            let mut empty = list_response(&[], "");
             let warning = "299 - \"no rule set is installed, so no operation can be detected\"";
             let headers = empty.headers_mut();
             headers.insert("warning", warning.parse().expect("a header"));
             empty
         }
-        RULE_SETS => body(&json!({"items": []})),
+        RULE_SETS => json_response(&json!({"items": []})),
         _ => not_found(),
     });
     for command in ["list", "tree", "summary"] {
-        let none = said(plugin(address).arg(command));
+        let none = execute(plugin(address).arg(command));
         for part in [
             "no OperationRuleSet is installed",
             "kubectl apply -k https://github.com/kubevirt/ifo//rules\n",
         ] {
-            assert!(none.err.contains(part), "{part}: {}", none.err);
+            assert!(none.stderr.contains(part), "{part}: {}", none.stderr);
         }
     }
 }
 
 #[test]
-fn version_shows_the_server_it_can_reach() {
+fn version_reports_which_api_the_cluster_serves() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE => (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response(),
         _ => not_found(),
     });
-    let down = said(plugin(address).arg("version"));
-    assert!(down.err.contains("not available"), "{}", down.err);
+    let down = execute(plugin(address).arg("version"));
+    assert!(down.stderr.contains("not available"), "{}", down.stderr);
     let (_runtime, address) = serve(|request| match request.uri().path() {
-        CRS => list(&[], ""),
+        CRS => list_response(&[], ""),
         _ => not_found(),
     });
-    let crs = said(plugin(address).arg("version"));
+    let crs = execute(plugin(address).arg("version"));
     assert!(
-        crs.err
+        crs.stderr
             .contains("only the objects of inflightoperations.ifo.kubevirt.io"),
         "{}",
-        crs.err
+        crs.stderr
     );
     let (_runtime, address) = serve(|_| not_found());
-    let none = said(plugin(address).arg("version"));
-    assert!(none.err.contains("serves no operations"), "{}", none.err);
+    let none = execute(plugin(address).arg("version"));
+    assert!(
+        none.stderr.contains("serves no operations"),
+        "{}",
+        none.stderr
+    );
 }

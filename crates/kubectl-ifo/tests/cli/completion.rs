@@ -1,26 +1,28 @@
-//! Tests of completions, by the script in a shell and by kubectl.
+//! Tests of shell completion, both with the plugin's own script and through kubectl. Also tests the
+//! man pages.
 
-use super::cluster::{LIVE, body, list, not_found, operation, serve};
+use super::cluster::{LIVE, json_response, list_response, not_found, operation, serve};
 use serde_json::json;
 use std::process::{Command, Stdio};
 
 const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-ifo");
 
-fn text(command: &mut Command) -> String {
+/// Runs a command and returns its standard output.
+fn stdout_of(command: &mut Command) -> String {
     let output = command
         .env("KUBECONFIG", "/nonexistent")
         .stdin(Stdio::null())
         .output()
-        .expect("it starts");
+        .expect("the program can be started");
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("text")
+    String::from_utf8(output.stdout).expect("the output is UTF-8")
 }
 
-/// The completions of bash after these words. None without bash.
-fn bash(words: &[&str]) -> Option<Vec<String>> {
+/// Returns the completions in bash for the last of `words`. Returns None if bash is not installed.
+fn bash_completions(words: &[&str]) -> Option<Vec<String>> {
     Command::new("bash").arg("--version").output().ok()?;
     let [.., before, current] = words else {
-        panic!("there are two words at least");
+        panic!("the command line must have two words");
     };
     let quoted: Vec<String> = words.iter().map(|it| format!("'{it}'")).collect();
     let line = format!(
@@ -29,14 +31,14 @@ fn bash(words: &[&str]) -> Option<Vec<String>> {
         quoted.join(" "),
         words.len() - 1
     );
-    let offered = text(Command::new("bash").args(["-c", &line]));
+    let offered = stdout_of(Command::new("bash").args(["-c", &line]));
     Some(offered.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The completions for kubectl.
-fn kubectl(words: &[&str]) -> Vec<String> {
-    let said = text(Command::new(PLUGIN).args(["__complete", "--"]).args(words));
-    let lines = said.lines().filter(|line| *line != ":4");
+/// Returns the completions in kubectl for the last of `words`.
+fn kubectl_completions(words: &[&str]) -> Vec<String> {
+    let output = stdout_of(Command::new(PLUGIN).args(["__complete", "--"]).args(words));
+    let lines = output.lines().filter(|line| *line != ":4");
     lines
         .filter_map(|line| line.split('\t').next().map(str::to_owned))
         .collect()
@@ -44,7 +46,7 @@ fn kubectl(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn bash_completes_flags_values_and_visible_commands() {
-    let Some(commands) = bash(&["kubectl-ifo", ""]) else {
+    let Some(commands) = bash_completions(&["kubectl-ifo", ""]) else {
         return;
     };
     assert!(commands.contains(&"tree".to_owned()), "{commands:?}");
@@ -61,15 +63,15 @@ fn bash_completes_flags_values_and_visible_commands() {
         (&["kubectl-ifo", "rules", ""], "check"),
         (&["kubectl-ifo", "rules", "test", "--ob"], "--objects"),
     ] {
-        let all = bash(words).unwrap_or_default();
+        let all = bash_completions(words).unwrap_or_default();
         assert!(all.iter().any(|it| it == offered), "{words:?}: {all:?}");
     }
 }
 
 #[test]
-fn no_script_names_a_hidden_command() {
+fn no_script_contains_a_hidden_command() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let script = text(Command::new(PLUGIN).args(["completion", shell]));
+        let script = stdout_of(Command::new(PLUGIN).args(["completion", shell]));
         assert!(
             !script.contains("__complete") && !script.contains("__man"),
             "{shell}"
@@ -88,22 +90,22 @@ fn kubectl_completion_offers_values_and_not_commands_after_a_flag() {
         (&[""], "tree"),
         (&["-n", "a", ""], "tree"),
     ] {
-        let all = kubectl(words);
+        let all = kubectl_completions(words);
         assert!(all.iter().any(|it| it == offered), "{words:?}: {all:?}");
     }
-    let all = kubectl(&["--context", ""]);
+    let all = kubectl_completions(&["--context", ""]);
     assert!(!all.contains(&"tree".to_owned()), "{all:?}");
 }
 
 #[test]
 fn completed_names_come_from_the_cluster_and_namespace_of_the_flags() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
-        "/api/v1/namespaces" => body(&json!({
+        "/api/v1/namespaces" => json_response(&json!({
             "metadata": {},
             "items": [{"metadata": {"name": "shop"}}, {"metadata": {"name": "team-b"}}],
         })),
         "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/inflightoperations" | LIVE => {
-            list(&[operation(1)], "")
+            list_response(&[operation(1)], "")
         }
         _ => not_found(),
     });
@@ -112,7 +114,7 @@ fn completed_names_come_from_the_cluster_and_namespace_of_the_flags() {
         let words = words
             .iter()
             .map(|it| if *it == "S" { &*server } else { *it });
-        kubectl(&words.collect::<Vec<_>>())
+        kubectl_completions(&words.collect::<Vec<_>>())
     };
     let vm = &["vm-1-migrating"][..];
     for (words, names) in [
@@ -124,7 +126,7 @@ fn completed_names_come_from_the_cluster_and_namespace_of_the_flags() {
         (&["tree", "-s", "S", "--namespace", "te"], &["team-b"]),
         (&["-s", "S", "--namespace=te"], &["team-b"]),
         (&["-s", "S", "-nte"], &["-nteam-b"]),
-        // kubectl's scripts add the flag again.
+        // kubectl's scripts add `--output=` to each completion.
         (&["list", "--output=j"], &["json"]),
     ] {
         assert_eq!(offered(words), names, "{words:?}");
@@ -142,9 +144,9 @@ fn completed_names_come_from_the_cluster_and_namespace_of_the_flags() {
 }
 
 #[test]
-fn a_man_page_keeps_the_lines_of_the_examples_and_describes_each_flag() {
-    let folder = tempfile::tempdir().expect("a folder");
-    text(Command::new(PLUGIN).arg("__man").arg(folder.path()));
+fn a_man_page_keeps_the_line_breaks_of_examples_and_describes_each_flag() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    stdout_of(Command::new(PLUGIN).arg("__man").arg(folder.path()));
     let page = |name: &str| {
         let page = std::fs::read_to_string(folder.path().join(name));
         page.unwrap_or_else(|error| panic!("{name}: {error}"))

@@ -1,6 +1,6 @@
-//! Tests of `eval`, with one expression and one object.
+//! Tests of the command `rules eval`, which evaluates one expression on one object.
 
-use super::{rules, rules_with};
+use super::{run_rules, run_rules_with_input};
 use serde_json::json;
 
 #[test]
@@ -29,17 +29,23 @@ fn a_value_is_printed_with_its_type() {
         ),
         ("-1", "int -1\n", json!({"type": "int", "value": -1})),
     ] {
-        let said = rules_with(&["eval", expression, "--object", "-"], object);
-        assert_eq!((said.code, said.out.as_str()), (0, text), "{}", said.err);
-        let said = rules_with(&["eval", expression, "--object", "-", "-O", "json"], object);
-        assert_eq!((said.code, said.json()), (0, value));
+        let output = run_rules_with_input(&["eval", expression, "--object", "-"], object);
+        assert_eq!(
+            (output.code, output.stdout.as_str()),
+            (0, text),
+            "{}",
+            output.stderr
+        );
+        let output =
+            run_rules_with_input(&["eval", expression, "--object", "-", "-O", "json"], object);
+        assert_eq!((output.code, output.json()), (0, value));
     }
 }
 
 #[test]
 fn an_error_is_printed_with_its_phase_and_position() {
     let json = |expression| {
-        let said = rules(&[
+        let output = run_rules(&[
             "eval",
             expression,
             "--object",
@@ -47,8 +53,8 @@ fn an_error_is_printed_with_its_phase_and_position() {
             "-O",
             "json",
         ]);
-        assert_eq!(said.code, 1);
-        said.json()
+        assert_eq!(output.code, 1);
+        output.json()
     };
     assert_eq!(
         json("object.status.phase ==\n obj"),
@@ -58,9 +64,9 @@ fn an_error_is_printed_with_its_phase_and_position() {
         json("object.status.nothing"),
         json!({"error": {"phase": "evaluate", "message": "no such key: nothing"}})
     );
-    let said = rules(&["eval", "object.", "--object", "unexpected.yaml"]);
-    assert_eq!((said.code, said.out.as_str()), (1, ""));
-    assert!(said.err.starts_with("error: 1:"), "{}", said.err);
+    let output = run_rules(&["eval", "object.", "--object", "unexpected.yaml"]);
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""));
+    assert!(output.stderr.starts_with("error: 1:"), "{}", output.stderr);
 }
 
 #[test]
@@ -73,7 +79,7 @@ fn exactly_one_object_is_needed() {
         ),
         ("[1]", "error: -: not an object\n"),
     ] {
-        let said = rules_with(&["eval", "1", "--object", "-"], input);
-        assert_eq!((said.code, said.err.as_str()), (1, expected));
+        let output = run_rules_with_input(&["eval", "1", "--object", "-"], input);
+        assert_eq!((output.code, output.stderr.as_str()), (1, expected));
     }
 }

@@ -1,29 +1,31 @@
-//! Tests of filter values that match nothing, which would look like a quiet cluster.
+//! Tests of filter values that match no operation. Without an error or a warning, a misspelled
+//! value would look like a cluster without operations.
 
-use super::Said;
+use super::CommandOutput;
 use super::cluster::{
-    LIVE, RULE_SETS, body, cluster, group, list, not_found, operation, plugin, said, serve, status,
-    watching,
+    LIVE, RULE_SETS, execute, group_discovery, json_response, list_response, not_found, operation,
+    plugin, serve, serve_cluster, status_response, watched_rule_set,
 };
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// The commands that print operations.
-const READING: [&str; 3] = ["list", "summary", "tree"];
+/// The commands that list operations.
+const LIST_COMMANDS: [&str; 3] = ["list", "summary", "tree"];
 
-fn run(address: SocketAddr, command: &str, flags: &[&str]) -> Said {
+/// Runs a command of the plugin with the server at `address`. `wait` checks only once.
+fn run(address: SocketAddr, command: &str, flags: &[&str]) -> CommandOutput {
     let mut plugin = plugin(address);
     plugin.arg(command);
     if command == "wait" {
         plugin.args(["--timeout", "0"]);
     }
-    said(plugin.args(flags))
+    execute(plugin.args(flags))
 }
 
 #[test]
 fn an_unknown_filter_value_is_an_error_with_a_suggestion() {
-    let (_runtime, address) = cluster(Vec::new());
-    for (flags, told) in [
+    let (_runtime, address) = serve_cluster(Vec::new());
+    for (flags, expected) in [
         (
             ["-c", "kubvirt"],
             "this component; did you mean \"kubevirt\"?",
@@ -50,48 +52,52 @@ fn an_unknown_filter_value_is_an_error_with_a_suggestion() {
         ),
         (["-n", "elsewhere"], "; see: kubectl get namespaces"),
     ] {
-        for command in READING.into_iter().chain(["wait"]) {
-            let said = run(address, command, &flags);
+        for command in LIST_COMMANDS.into_iter().chain(["wait"]) {
+            let output = run(address, command, &flags);
             assert_eq!(
-                (said.code, &*said.out),
+                (output.code, &*output.stdout),
                 (2, ""),
                 "{command} {flags:?}: {}",
-                said.err
+                output.stderr
             );
-            assert!(said.err.contains(told), "{command} {flags:?}: {}", said.err);
+            assert!(
+                output.stderr.contains(expected),
+                "{command} {flags:?}: {}",
+                output.stderr
+            );
         }
     }
     let get = run(address, "get", &["none", "-c", "kubvirt"]);
-    assert_eq!(get.code, 2, "{}", get.err);
+    assert_eq!(get.code, 2, "{}", get.stderr);
     let describe = run(address, "describe", &["none", "-n", "shpo"]);
-    assert_eq!(describe.code, 2, "{}", describe.err);
+    assert_eq!(describe.code, 2, "{}", describe.stderr);
 }
 
 #[test]
-fn a_filter_value_without_a_match_is_checked_even_beside_matching_ones() {
-    let (_runtime, address) = cluster(vec![operation(1)]);
+fn a_filter_value_without_a_match_is_an_error_even_if_other_values_match() {
+    let (_runtime, address) = serve_cluster(vec![operation(1)]);
     for flags in [
         &["-c", "kubevirt,kubvirt"][..],
         &["-k", "vm", "-k", "vn"],
         &["-o", "Migrating,Migratin"],
     ] {
-        for command in READING.into_iter().chain(["wait"]) {
-            let said = run(address, command, flags);
-            assert_eq!(said.code, 2, "{command} {flags:?}: {}", said.err);
+        for command in LIST_COMMANDS.into_iter().chain(["wait"]) {
+            let output = run(address, command, flags);
+            assert_eq!(output.code, 2, "{command} {flags:?}: {}", output.stderr);
         }
     }
 }
 
 #[test]
 fn a_misspelled_format_is_distinguished_from_a_misspelled_operation() {
-    let mut naming = watching();
+    let mut naming = watched_rule_set();
     naming["spec"]["rules"] = json!([{"operation": "Naming"}]);
     let (_runtime, address) = serve(move |request| match request.uri().path() {
-        LIVE => list(&[], ""),
-        RULE_SETS => body(&json!({"items": [naming.clone()]})),
+        LIVE => list_response(&[], ""),
+        RULE_SETS => json_response(&json!({"items": [naming.clone()]})),
         _ => not_found(),
     });
-    for (value, told) in [
+    for (value, expected) in [
         ("yamll", "did you mean the format \"yaml\"?"),
         (
             "namin",
@@ -99,120 +105,139 @@ fn a_misspelled_format_is_distinguished_from_a_misspelled_operation() {
         ),
         ("Namingg", "did you mean the operation \"Naming\"?"),
     ] {
-        for command in READING {
-            let said = run(address, command, &["-o", value]);
-            assert_eq!((said.code, &*said.out), (2, ""), "{command}: {}", said.err);
-            assert!(said.err.contains(told), "{command} {value}: {}", said.err);
+        for command in LIST_COMMANDS {
+            let output = run(address, command, &["-o", value]);
+            assert_eq!(
+                (output.code, &*output.stdout),
+                (2, ""),
+                "{command}: {}",
+                output.stderr
+            );
+            assert!(
+                output.stderr.contains(expected),
+                "{command} {value}: {}",
+                output.stderr
+            );
         }
     }
-    // This command has no output formats.
+    // `wait` has no output formats.
     let wait = run(address, "wait", &["-o", "yamll"]);
-    assert_eq!(wait.code, 2, "{}", wait.err);
-    assert!(!wait.err.contains("format"), "{}", wait.err);
+    assert_eq!(wait.code, 2, "{}", wait.stderr);
+    assert!(!wait.stderr.contains("format"), "{}", wait.stderr);
 }
 
 #[test]
 fn a_known_value_that_no_rule_set_detects_is_a_warning() {
-    let (_runtime, address) = cluster(Vec::new());
-    for (flags, told) in [
+    let (_runtime, address) = serve_cluster(Vec::new());
+    for (flags, expected) in [
         (&["-k", "Pod"][..], "check --kind Pod"),
         (&["-c", "kubevirt", "-k", "po"], "check --kind po"),
         (&["-l", "taem=a"], "label \"taem\": check --selector"),
     ] {
-        for command in READING {
-            let said = run(address, command, flags);
-            assert_eq!(said.code, 0, "{command} {flags:?}: {}", said.err);
-            let warning = said.err.lines().find(|it| it.starts_with("warning: "));
+        for command in LIST_COMMANDS {
+            let output = run(address, command, flags);
+            assert_eq!(output.code, 0, "{command} {flags:?}: {}", output.stderr);
+            let warning = output.stderr.lines().find(|it| it.starts_with("warning: "));
             assert!(
-                warning.is_some_and(|it| it.contains(told)),
+                warning.is_some_and(|it| it.contains(expected)),
                 "{command} {flags:?}: {}",
-                said.err
+                output.stderr
             );
         }
         assert_eq!(run(address, "wait", flags).code, 3, "{flags:?}");
     }
     for flags in [["-k", "vm"], ["-c", "kubevirt"], ["-n", "shop"]] {
-        let said = run(address, "list", &flags);
-        assert_eq!(said.err, "No operations in flight that fit the filters.\n");
+        let output = run(address, "list", &flags);
+        assert_eq!(
+            output.stderr,
+            "No operations in flight that fit the filters.\n"
+        );
     }
 }
 
-/// An operation of a component and on a kind that no rule set has.
-fn stray() -> Value {
-    let mut stray = operation(1);
-    stray["spec"]["component"] = json!("mine");
-    stray["spec"]["operation"] = json!("Polishing");
-    stray["spec"]["subject"]["kind"] = json!("Shoe");
-    stray["spec"]["subject"]["apiVersion"] = json!("example.io/v1");
-    stray
+/// Returns an operation whose component, name and kind are in no rule set.
+fn unknown_operation() -> Value {
+    let mut unknown = operation(1);
+    unknown["spec"]["component"] = json!("mine");
+    unknown["spec"]["operation"] = json!("Polishing");
+    unknown["spec"]["subject"]["kind"] = json!("Shoe");
+    unknown["spec"]["subject"]["apiVersion"] = json!("example.io/v1");
+    unknown
 }
 
 #[test]
-fn values_of_listed_operations_are_known() {
-    let (_runtime, address) = cluster(vec![stray()]);
+fn values_of_listed_operations_are_accepted_as_filters() {
+    let (_runtime, address) = serve_cluster(vec![unknown_operation()]);
     for flags in [
         &["-c", "mine"][..],
         &["-o", "Polishing"],
         &["-k", "shoes"],
         &["-k", "Shoe.example.io"],
     ] {
-        let said = run(address, "list", flags);
-        assert_eq!((said.code, &*said.err), (0, ""), "{flags:?}");
-        assert_eq!(said.out.lines().count(), 2, "{flags:?}: {}", said.out);
+        let output = run(address, "list", flags);
+        assert_eq!((output.code, &*output.stderr), (0, ""), "{flags:?}");
+        assert_eq!(
+            output.stdout.lines().count(),
+            2,
+            "{flags:?}: {}",
+            output.stdout
+        );
     }
-    // The value belongs to another operation.
+    // Both values are known, but no operation has both.
     let other = run(address, "list", &["-c", "mine", "-o", "Migrating"]);
-    assert_eq!(other.code, 0, "{}", other.err);
+    assert_eq!(other.code, 0, "{}", other.stderr);
 }
 
-/// A user who may only list operations in `shop`.
-fn tenant(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
+/// Starts a server whose user may only list operations in the namespace `shop` and read discovery.
+fn serve_tenant(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
-        path if path.ends_with("/namespaces/shop/inflightoperations") => list(&operations, ""),
-        "/api" => body(&group("", "Pod", "pods", "po")),
-        "/apis" => body(&group(
+        path if path.ends_with("/namespaces/shop/inflightoperations") => {
+            list_response(&operations, "")
+        }
+        "/api" => json_response(&group_discovery("", "Pod", "pods", "po")),
+        "/apis" => json_response(&group_discovery(
             "kubevirt.io",
             "VirtualMachine",
             "virtualmachines",
             "vm",
         )),
-        "/apis/live.ifo.kubevirt.io/v1alpha1" => body(&json!({
+        "/apis/live.ifo.kubevirt.io/v1alpha1" => json_response(&json!({
             "kind": "APIResourceList", "apiVersion": "v1",
             "groupVersion": "live.ifo.kubevirt.io/v1alpha1",
             "resources": [{"name": "inflightoperations", "kind": "InFlightOperation",
                            "singularName": "", "namespaced": true, "verbs": ["list"]}],
         })),
-        _ => status(403, "Forbidden", "no: User \"jane\" cannot do it"),
+        _ => status_response(403, "Forbidden", "no: User \"jane\" cannot do it"),
     })
 }
 
 #[test]
-fn unreadable_rule_sets_are_no_error() {
-    let (_runtime, address) = tenant(Vec::new());
+fn rule_sets_that_the_user_may_not_read_are_not_an_error() {
+    let (_runtime, address) = serve_tenant(Vec::new());
     for flags in [&["-n", "shop"][..], &["-n", "shop", "-k", "vm"]] {
-        let said = run(address, "list", flags);
+        let output = run(address, "list", flags);
         assert_eq!(
-            (said.code, &*said.err),
+            (output.code, &*output.stderr),
             (0, "No operations in flight that fit the filters.\n"),
             "{flags:?}"
         );
     }
     for (flag, value) in [("component", "kubvirt"), ("operation", "Migratin")] {
         let flags = ["-n", "shop", &*format!("--{flag}"), value];
-        let said = run(address, "list", &flags);
-        assert_eq!(said.code, 0, "{}", said.err);
+        let output = run(address, "list", &flags);
+        assert_eq!(output.code, 0, "{}", output.stderr);
         let note = format!(
             "note: cannot check --{flag} {value}: you may not list \
              operationrulesets.ifo.kubevirt.io\n"
         );
-        assert!(said.err.starts_with(&note), "{}", said.err);
+        assert!(output.stderr.starts_with(&note), "{}", output.stderr);
     }
-    // All users may read discovery.
+    // Kinds are checked, because the user may read discovery.
     let typo = run(address, "list", &["-n", "shop", "-k", "Typo"]);
-    assert_eq!(typo.code, 2, "{}", typo.err);
-    let (_runtime, address) = tenant(vec![operation(1)]);
+    assert_eq!(typo.code, 2, "{}", typo.stderr);
+    let (_runtime, address) = serve_tenant(vec![operation(1)]);
     let known = run(address, "list", &["-n", "shop", "-c", "kubevirt"]);
-    assert_eq!((known.code, &*known.err), (0, ""));
+    assert_eq!((known.code, &*known.stderr), (0, ""));
 }
 
 #[test]
@@ -220,16 +245,17 @@ fn all_commands_accept_the_same_names_of_a_kind() {
     let mut deployment = operation(1);
     deployment["spec"]["subject"]["kind"] = json!("Deployment");
     deployment["spec"]["subject"]["apiVersion"] = json!("apps/v1");
-    let mut rules = watching();
+    let mut rules = watched_rule_set();
     rules["spec"]["target"] = json!({"group": "apps", "version": "v1", "resource": "deployments"});
-    // Like the demo, which lists namespaces and none of the kinds of its scenes.
-    let demo = move |operations: Vec<Value>| {
+    // Like the demo server, this server has operations on a kind that its discovery does not
+    // contain.
+    let serve_demo = move |operations: Vec<Value>| {
         let rules = rules.clone();
         serve(move |request| match request.uri().path() {
-            LIVE => list(&operations, ""),
-            RULE_SETS => body(&json!({"items": [rules.clone()]})),
-            "/api" => body(&group("", "Namespace", "namespaces", "ns")),
-            "/apis" => body(&group(
+            LIVE => list_response(&operations, ""),
+            RULE_SETS => json_response(&json!({"items": [rules.clone()]})),
+            "/api" => json_response(&group_discovery("", "Namespace", "namespaces", "ns")),
+            "/apis" => json_response(&group_discovery(
                 "ifo.kubevirt.io",
                 "OperationRuleSet",
                 "operationrulesets",
@@ -238,8 +264,8 @@ fn all_commands_accept_the_same_names_of_a_kind() {
             _ => not_found(),
         })
     };
-    let (_runtime, busy) = demo(vec![deployment]);
-    let (_other, idle) = demo(Vec::new());
+    let (_runtime, busy) = serve_demo(vec![deployment]);
+    let (_other, idle) = serve_demo(Vec::new());
     for kind in [
         "deploy",
         "Deployment",
@@ -247,51 +273,61 @@ fn all_commands_accept_the_same_names_of_a_kind() {
         "deployment.apps",
         "Deployments.v1.apps",
     ] {
-        for command in READING {
-            let said = run(busy, command, &["-k", kind]);
-            assert_eq!((said.code, &*said.err), (0, ""), "{command} {kind}");
+        for command in LIST_COMMANDS {
+            let output = run(busy, command, &["-k", kind]);
+            assert_eq!((output.code, &*output.stderr), (0, ""), "{command} {kind}");
             assert!(
-                said.out.contains("Deployment"),
+                output.stdout.contains("Deployment"),
                 "{command} {kind}: {}",
-                said.out
+                output.stdout
             );
         }
         assert_eq!(run(busy, "wait", &["-k", kind]).code, 1, "{kind}");
         let quiet = run(idle, "wait", &["-k", kind]);
-        assert_eq!(quiet.code, 0, "{kind}: {}", quiet.err);
+        assert_eq!(quiet.code, 0, "{kind}: {}", quiet.stderr);
         let resource = format!("{kind}/vm-1");
         let described = run(busy, "describe", &[&resource, "-o", "name"]);
-        assert_eq!(described.code, 0, "{}", described.err);
+        assert_eq!(described.code, 0, "{}", described.stderr);
         let tree = run(busy, "tree", &["--for", &resource, "-o", "name"]);
-        assert_eq!(tree.out, described.out, "{}", tree.err);
+        assert_eq!(tree.stdout, described.stdout, "{}", tree.stderr);
     }
-    for command in READING.into_iter().chain(["wait"]) {
+    for command in LIST_COMMANDS.into_iter().chain(["wait"]) {
         let typo = run(busy, command, &["-k", "deployy"]);
-        assert_eq!(typo.code, 2, "{command}: {}", typo.err);
-        assert!(typo.err.contains("did you mean"), "{}", typo.err);
+        assert_eq!(typo.code, 2, "{command}: {}", typo.stderr);
+        assert!(typo.stderr.contains("did you mean"), "{}", typo.stderr);
     }
 }
 
 #[test]
 fn all_namespaces_is_the_default_and_wins_over_namespace() {
-    let (_runtime, address) = cluster(vec![operation(1)]);
-    let all = run(address, "list", &["-o", "name"]).out;
+    let (_runtime, address) = serve_cluster(vec![operation(1)]);
+    let all = run(address, "list", &["-o", "name"]).stdout;
     for flags in [
         &["--all-namespaces", "-o", "name"][..],
         &["--all-namespaces", "-n", "elsewhere", "-o", "name"],
         &["--all-namespaces=true", "-o", "name"],
         &["--all-namespaces=false", "-n", "shop", "-o", "name"],
     ] {
-        let said = run(address, "list", flags);
-        assert_eq!((said.code, &said.out), (0, &all), "{flags:?}: {}", said.err);
+        let output = run(address, "list", flags);
+        assert_eq!(
+            (output.code, &output.stdout),
+            (0, &all),
+            "{flags:?}: {}",
+            output.stderr
+        );
     }
     for command in ["get", "describe"] {
         let flags = ["vm-1-migrating", "--all-namespaces", "-A", "-o", "name"];
-        let said = run(address, command, &flags);
-        assert_eq!((said.code, &said.out), (0, &all), "{command}: {}", said.err);
+        let output = run(address, command, &flags);
+        assert_eq!(
+            (output.code, &output.stdout),
+            (0, &all),
+            "{command}: {}",
+            output.stderr
+        );
     }
     for command in ["summary", "tree", "wait", "version"] {
-        let said = run(address, command, &["--all-namespaces"]);
-        assert_ne!(said.code, 2, "{command}: {}", said.err);
+        let output = run(address, command, &["--all-namespaces"]);
+        assert_ne!(output.code, 2, "{command}: {}", output.stderr);
     }
 }

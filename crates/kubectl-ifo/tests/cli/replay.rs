@@ -1,22 +1,32 @@
-//! Tests of `replay`, with recorded events in virtual time.
+//! Tests of the command `rules replay`, which evaluates rules on recorded watch events. Time is the
+//! time of the recording.
 
-use super::{each, rules, rules_with};
+use super::{run_rules, run_rules_with_input, values_at};
 use serde_json::{Value, json};
 
-/// The operations that the rules detect in `stream.jsonl` with these flags.
+/// Replays the recording `stream.jsonl` with the rules of the fixtures and with `flags`. Returns
+/// the JSON output.
 fn replay(flags: &[&str]) -> Value {
     let args = ["replay", "rules", "--stream", "stream.jsonl", "-O", "json"];
-    let said = rules(&[&args, flags].concat());
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    said.json()
+    let output = run_rules(&[&args, flags].concat());
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    output.json()
 }
 
-/// Time and state of each change of an operation.
+/// Returns the time and the state of each change of an operation.
 fn timeline(operation: &Value) -> Vec<String> {
-    let changes = operation["timeline"].as_array().expect("a timeline");
+    let changes = operation["timeline"]
+        .as_array()
+        .expect("an operation has a timeline");
     changes
         .iter()
-        .map(|it| format!("{} {}", it["t"], it["state"].as_str().expect("a state")))
+        .map(|it| {
+            format!(
+                "{} {}",
+                it["t"],
+                it["state"].as_str().expect("a change has a state")
+            )
+        })
         .collect()
 }
 
@@ -44,23 +54,24 @@ fn operations_have_their_times_messages_and_ends() {
         })
     );
     assert_eq!(
-        each(operations, "/operation"),
+        values_at(operations, "/operation"),
         ["Moving", "Waiting", "Moving", "Copying"]
     );
     assert_eq!(
-        each(operations, "/started"),
+        values_at(operations, "/started"),
         [json!(2.5), json!(7.0), json!(11.0), json!(60.0)]
     );
-    // The flap is shorter than the debounce period. The last end counts.
+    // `Waiting` is not detected from 8 s to 9 s, which is shorter than the debounce period. So its
+    // end is the last time at which the rule stops matching, 10 s.
     assert_eq!(
-        each(operations, "/completed"),
+        values_at(operations, "/completed"),
         [json!(6.25), json!(10.0), json!(null), json!(null)]
     );
     assert_eq!(
-        each(operations, "/state"),
+        values_at(operations, "/state"),
         ["Succeeded", "Ended", "Progressing", "Progressing"]
     );
-    assert_eq!(each(operations, "/item")[3], "x");
+    assert_eq!(values_at(operations, "/item")[3], "x");
     assert_eq!(
         timeline(&operations[1]),
         [
@@ -78,7 +89,7 @@ fn completions_have_the_time_at_which_the_server_shows_them() {
     let json = replay(&[]);
     let operations = &json["operations"];
     assert_eq!(
-        each(operations, "/completed"),
+        values_at(operations, "/completed"),
         [json!(6.25), json!(40.0), json!(null), json!(null)]
     );
     assert_eq!(
@@ -96,7 +107,7 @@ fn completions_have_the_time_at_which_the_server_shows_them() {
 
 #[test]
 fn operations_settling_at_the_end_of_the_recording_complete_only_in_hindsight() {
-    // The stream ends at 61 s, the debounce at 70 s.
+    // The recording ends at 61 s, and the debounce period would end at 70 s.
     let json = replay(&["--debounce", "60s"]);
     let waiting = &json["operations"][1];
     assert_eq!(waiting["completed"], json!(null));
@@ -112,8 +123,8 @@ fn operations_settling_at_the_end_of_the_recording_complete_only_in_hindsight() 
 }
 
 #[test]
-fn a_state_that_waits_at_the_end_of_the_recording_is_not_shown() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_delay_that_has_not_elapsed_at_the_end_of_the_recording_has_no_effect() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("rules.yaml");
     let rule_set = "
 apiVersion: ifo.kubevirt.io/v1alpha1
@@ -126,7 +137,7 @@ spec:
   - {operation: Moving, expression: object.moving, state: object.state, stateAfter: 10s}
   - {operation: Late, expression: object.moving, appearAfter: 25s, supersedes: ['*']}
 ";
-    std::fs::write(&path, rule_set).expect("written");
+    std::fs::write(&path, rule_set).expect("the file can be written");
     let event = |t: u8, name: &str, moving: bool, state: &str| {
         let object = json!({
             "apiVersion": "example.io/v1", "kind": "Widget", "metadata": {"name": name},
@@ -141,15 +152,16 @@ spec:
         event(20, "b", false, ""),
     ]
     .concat();
-    let path = path.to_str().expect("a path");
+    let path = path.to_str().expect("the path is UTF-8");
     for flags in [&[][..], &["--hindsight"]] {
         let args = ["replay", path, "--stream", "-", "-O", "json"];
-        let said = rules_with(&[&args, flags].concat(), &stream);
-        assert_eq!((said.code, said.err.as_str()), (0, ""));
-        let json = said.json();
+        let output = run_rules_with_input(&[&args, flags].concat(), &stream);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+        let json = output.json();
         let operations = &json["operations"];
-        assert_eq!(each(operations, "/operation"), ["Moving", "Moving"]);
-        // Time passes only for the other operation.
+        assert_eq!(values_at(operations, "/operation"), ["Moving", "Moving"]);
+        // At the end of the recording at 20 s, the delays `stateAfter` and `appearAfter` of object
+        // `a` have not elapsed. In hindsight, only the debounce period of object `b` elapses.
         assert_eq!(
             timeline(&operations[0]),
             ["0.0 Progressing", "10.0 Blocked"]
@@ -160,40 +172,43 @@ spec:
 }
 
 #[test]
-fn the_debounce_runs_in_recorded_time() {
+fn the_debounce_period_elapses_in_recorded_time() {
     let json = replay(&["--hindsight", "--debounce", "500ms"]);
     let operations = &json["operations"];
     assert_eq!(
-        each(operations, "/operation"),
+        values_at(operations, "/operation"),
         ["Moving", "Waiting", "Waiting", "Moving", "Copying"]
     );
     assert_eq!(
-        each(operations, "/completed")[1..3],
+        values_at(operations, "/completed")[1..3],
         [json!(8.0), json!(10.0)]
     );
     let json = replay(&["--debounce", "500ms"]);
     assert_eq!(
-        each(&json["operations"], "/completed")[1..3],
+        values_at(&json["operations"], "/completed")[1..3],
         [json!(8.5), json!(10.5)]
     );
 }
 
 #[test]
 fn output_of_kubectl_watch_is_replayed_in_order_without_times() {
-    let said = rules(&["replay", "rules", "--stream", "printed.json", "-O", "json"]);
-    assert_eq!(said.code, 0, "{}", said.err);
-    let json = said.json();
+    let output = run_rules(&["replay", "rules", "--stream", "printed.json", "-O", "json"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let json = output.json();
     let operations = &json["operations"];
-    assert_eq!(each(operations, "/operation"), ["Moving", "Waiting"]);
-    assert_eq!(each(operations, "/started"), [json!(1.0), json!(5.0)]);
-    assert_eq!(each(operations, "/completed"), [json!(4.0), json!(null)]);
+    assert_eq!(values_at(operations, "/operation"), ["Moving", "Waiting"]);
+    assert_eq!(values_at(operations, "/started"), [json!(1.0), json!(5.0)]);
+    assert_eq!(
+        values_at(operations, "/completed"),
+        [json!(4.0), json!(null)]
+    );
 }
 
 #[test]
-fn the_table_has_a_line_for_each_operation() {
-    let said = rules(&["replay", "rules", "--stream", "stream.jsonl"]);
-    let lines: Vec<&str> = said.out.lines().collect();
-    assert_eq!(lines.len(), 5, "{}", said.out);
+fn the_table_has_one_line_for_each_operation() {
+    let output = run_rules(&["replay", "rules", "--stream", "stream.jsonl"]);
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(lines.len(), 5, "{}", output.stdout);
     assert!(lines[0].starts_with("STARTED   COMPLETED   SUBJECT        OPERATION"));
     assert!(lines[1].starts_with("2.500     6.250       Widget one/a   Moving"));
     assert!(lines[1].ends_with("to shelf; to box"));
@@ -202,17 +217,20 @@ fn the_table_has_a_line_for_each_operation() {
 }
 
 #[test]
-fn a_truncated_recording_is_replayed_up_to_its_break() {
+fn a_truncated_recording_is_replayed_up_to_its_end() {
     let whole = include_str!("../../../../tests/fixtures/cli/stream.jsonl");
     let cut = &whole[..whole.len() - 20];
-    let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], cut);
-    assert_eq!(said.code, 1);
+    let output = run_rules_with_input(&["replay", "rules", "--stream", "-", "-O", "json"], cut);
+    assert_eq!(output.code, 1);
     assert!(
-        said.err.starts_with("error: -: event 12: EOF"),
+        output.stderr.starts_with("error: -: event 12: EOF"),
         "{}",
-        said.err
+        output.stderr
     );
-    assert_eq!(said.json()["operations"].as_array().map(Vec::len), Some(4));
+    assert_eq!(
+        output.json()["operations"].as_array().map(Vec::len),
+        Some(4)
+    );
 }
 
 #[test]
@@ -231,33 +249,39 @@ kind: CustomResourceDefinition
 metadata: {name: kine.example.io}
 spec: {group: example.io, names: {kind: Cow, plural: kine}}
 ";
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("rules.yaml");
-    std::fs::write(&path, rule_set).expect("written");
+    std::fs::write(&path, rule_set).expect("the file can be written");
     let event = r#"{"type": "ADDED", "object": {"apiVersion": "example.io/v1", "kind": "Cow", "metadata": {"name": "a"}, "moving": true}}"#;
-    let path = path.to_str().expect("a path");
-    let said = rules_with(&["replay", path, "--stream", "-", "-O", "json"], event);
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert_eq!(each(&said.json()["operations"], "/operation"), ["Moving"]);
+    let path = path.to_str().expect("the path is UTF-8");
+    let output = run_rules_with_input(&["replay", path, "--stream", "-", "-O", "json"], event);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_eq!(
+        values_at(&output.json()["operations"], "/operation"),
+        ["Moving"]
+    );
 }
 
 #[test]
 fn a_failing_rule_fails_the_replay_but_hides_no_operation() {
     let event = r#"{"type": "ADDED", "object": {"apiVersion": "example.io/v1", "kind": "Widget",
         "metadata": {"name": "a"}, "status": {"phase": "Moving", "destination": 7}}}"#;
-    let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], event);
+    let output = run_rules_with_input(&["replay", "rules", "--stream", "-", "-O", "json"], event);
     assert_eq!(
-        (said.code, &*said.err),
+        (output.code, &*output.stderr),
         (
             1,
             "error: widget-rules: rules[Moving].message: a: no such overload\n"
         )
     );
-    assert_eq!(each(&said.json()["operations"], "/operation"), ["Moving"]);
+    assert_eq!(
+        values_at(&output.json()["operations"], "/operation"),
+        ["Moving"]
+    );
 }
 
 #[test]
-fn leaving_the_selection_is_distinguished_from_deletion() {
+fn an_object_that_no_longer_matches_the_selector_is_distinguished_from_a_deleted_one() {
     let rule_set = "
 apiVersion: ifo.kubevirt.io/v1alpha1
 kind: OperationRuleSet
@@ -268,9 +292,9 @@ spec:
   labelSelector: {matchLabels: {watched: 'yes'}}
   rules: [{operation: Moving, expression: object.moving}]
 ";
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("rules.yaml");
-    std::fs::write(&path, rule_set).expect("written");
+    std::fs::write(&path, rule_set).expect("the file can be written");
     let event = |t: u8, kind: &str, name: &str, watched: &str| {
         let labels = json!({"watched": watched});
         let object = json!({
@@ -287,23 +311,23 @@ spec:
         event(3, "ADDED", "never", "no"),
         event(4, "MODIFIED", "changed", "no"),
         event(5, "DELETED", "deleted", "yes"),
-        // These are the events of a watch with the selector, for an object that stops matching and
-        // matches again.
+        // A watch with the selector has these events if an object stops matching the selector and
+        // later matches it again.
         event(6, "DELETED", "left", "yes"),
         event(60, "ADDED", "left", "yes"),
     ]
     .concat();
-    let path = path.to_str().expect("a path");
-    let said = rules_with(&["replay", path, "--stream", "-", "-O", "json"], &stream);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    let json = said.json();
+    let path = path.to_str().expect("the path is UTF-8");
+    let output = run_rules_with_input(&["replay", path, "--stream", "-", "-O", "json"], &stream);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    let json = output.json();
     let operations = &json["operations"];
     assert_eq!(
-        each(operations, "/reason"),
+        values_at(operations, "/reason"),
         ["SelectorLeft", "SubjectDeleted", "SelectorLeft", "Moving"]
     );
     assert_eq!(
-        each(operations, "/completed"),
+        values_at(operations, "/completed"),
         [json!(34.0), json!(5.0), json!(36.0), json!(null)]
     );
 }
@@ -319,11 +343,14 @@ fn without_a_start_expression_managed_fields_give_the_start() {
         });
         json!({"t": t, "type": "MODIFIED", "object": object}).to_string() + "\n"
     };
-    // The object was changed at second 8 of the stream, and the watch showed that at second 11.
+    // The object was written at second 8 of the recording, and the watch received it at second 11.
     let stream = event(0, 0, "") + &event(11, 8, "Moving");
-    let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], &stream);
-    assert_eq!(said.code, 0, "{}", said.err);
-    let json = said.json();
-    assert_eq!(each(&json["operations"], "/started"), [json!(8.0)]);
-    assert_eq!(each(&json["operations"], "/timeline/0/t"), [json!(11.0)]);
+    let output = run_rules_with_input(&["replay", "rules", "--stream", "-", "-O", "json"], &stream);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let json = output.json();
+    assert_eq!(values_at(&json["operations"], "/started"), [json!(8.0)]);
+    assert_eq!(
+        values_at(&json["operations"], "/timeline/0/t"),
+        [json!(11.0)]
+    );
 }

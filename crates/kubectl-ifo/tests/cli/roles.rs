@@ -1,6 +1,6 @@
-//! Tests of `roles`: the rights that rule sets need.
+//! Tests of the command `rules roles`, which prints the `ClusterRole` that rule sets need.
 
-use super::rules;
+use super::run_rules;
 
 const ROLE: &str = "\
 apiVersion: rbac.authorization.k8s.io/v1
@@ -22,26 +22,27 @@ rules:
 
 #[test]
 fn the_role_grants_exactly_what_the_targets_need() {
-    let said = rules(&["roles", "rules"]);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    assert_eq!(said.out, ROLE);
-    let said = rules(&["roles", "rules", "rules/optional.yaml", "--name", "mine"]);
+    let output = run_rules(&["roles", "rules"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    assert_eq!(output.stdout, ROLE);
+    let output = run_rules(&["roles", "rules", "rules/optional.yaml", "--name", "mine"]);
     let expected = ROLE.replace("ifo-rule-set-widget-rules", "mine");
     let expected = expected.replace("  - widgets\n", "  - gadgets\n  - widgets\n");
-    assert_eq!((said.code, said.out), (0, expected));
+    assert_eq!((output.code, output.stdout), (0, expected));
 }
 
-/// A rule pack has a role with the name of its component. A role with the same name would replace
-/// its rights.
+/// The role of a rule pack is named after its component. A printed role with the same name would
+/// replace that role if it is applied.
 #[test]
 fn the_role_does_not_replace_the_role_of_a_rule_pack() {
     let pack = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules/kubevirt/");
-    let said = rules(&["roles", &format!("{pack}/virtualmachines.yaml")]);
+    let output = run_rules(&["roles", &format!("{pack}/virtualmachines.yaml")]);
     assert!(
-        said.out
+        output
+            .stdout
             .contains("  name: ifo-rule-set-vm-lifecycle-rules\n"),
         "{}",
-        said.out
+        output.stdout
     );
     let shipped = std::fs::read_to_string(format!("{pack}/clusterrole.yaml")).unwrap();
     assert!(
@@ -52,13 +53,13 @@ fn the_role_does_not_replace_the_role_of_a_rule_pack() {
 
 #[test]
 fn the_role_can_be_json() {
-    let role = rules(&["roles", "rules", "-O", "json"]).json();
+    let role = run_rules(&["roles", "rules", "-O", "json"]).json();
     assert_eq!(role["kind"], "ClusterRole");
     assert_eq!(role["rules"][0]["resources"][0], "widgets");
 }
 
 #[test]
 fn without_a_rule_set_there_is_no_role() {
-    let said = rules(&["roles", "wrong.yaml"]);
-    assert_eq!((said.code, said.out.as_str()), (1, ""));
+    let output = run_rules(&["roles", "wrong.yaml"]);
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""));
 }

@@ -1,6 +1,6 @@
-//! Tests of commands that redraw their output on a terminal.
+//! Tests of the command `tree --watch` on a terminal, where it redraws its output.
 
-use super::cluster::{cluster, operation};
+use super::cluster::{operation, serve_cluster};
 use super::terminal::Terminal;
 use portable_pty::CommandBuilder;
 use serde_json::json;
@@ -13,26 +13,26 @@ fn a_tree_redrawn_in_place_preserves_earlier_terminal_output() {
         operation["status"]["message"] = json!("moves to another node ".repeat(10));
         operation
     });
-    let (_runtime, address) = cluster(operations.collect());
+    let (_runtime, address) = serve_cluster(operations.collect());
     let mut command = CommandBuilder::new("sh");
-    command.args(["-c", "echo what was before; exec \"$0\" \"$@\""]);
+    command.args(["-c", "echo earlier output; exec \"$0\" \"$@\""]);
     command.arg(env!("CARGO_BIN_EXE_kubectl-ifo"));
     command.args(["tree", "-w", "-o", "wide", "--server"]);
     command.arg(format!("http://{address}"));
     command.env("KUBECONFIG", "/nonexistent");
     command.env("NO_PROXY", "127.0.0.1");
     let mut tree = Terminal::start(command, 80, 24);
-    let look = |screen: &vt100::Screen| {
+    let fills_the_screen = |screen: &vt100::Screen| {
         let text = screen.contents();
         text.starts_with("kubevirt\n  shop\n    VirtualMachine/vm-0")
             && text.lines().all(|line| line.chars().count() <= 80)
             && text.trim_end().ends_with("… 10 more lines")
     };
-    tree.until("a frame as large as the terminal", look);
-    // It is redrawn each second.
+    tree.until("a tree as large as the terminal", fills_the_screen);
+    // The tree is redrawn every second.
     std::thread::sleep(Duration::from_secs(2));
-    tree.until("the same frame", look);
+    tree.until("the same tree again", fills_the_screen);
     let above = tree.above();
-    assert_eq!(above.matches("what was before").count(), 1, "{above}");
+    assert_eq!(above.matches("earlier output").count(), 1, "{above}");
     assert_eq!(above.matches("VirtualMachine/").count(), 0, "{above}");
 }

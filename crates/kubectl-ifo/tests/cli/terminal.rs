@@ -1,6 +1,7 @@
-//! A pseudo-terminal for tests, with the screen that a real terminal would show.
+//! A pseudo-terminal in which tests run a command. It keeps the text and the modes of the screen
+//! that a real terminal would show.
 
-// Some tests use only a part of this module.
+// Two crates include this module, and each uses only some of its functions.
 #![allow(dead_code)]
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
@@ -9,17 +10,17 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Time limit of every wait. It is far longer than any wait, because the machine may be busy. Only
-/// a failing test reaches it.
+/// Time limit of every wait. Only a failing test reaches it, because it is much longer than any
+/// wait on a busy machine.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Interval at which a condition is checked.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Number of lines that are kept after scrolling.
-const KEPT: usize = 1_000;
+/// Number of lines that are kept after they have scrolled off the screen.
+const SCROLLBACK_LINES: usize = 1_000;
 
-/// A process on its own terminal. Dropping this value kills it.
+/// A process with its own pseudo-terminal. The process is killed when this value is dropped.
 pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
@@ -27,12 +28,12 @@ pub struct Terminal {
     screen: Arc<Mutex<vt100::Parser>>,
     /// The settings of the terminal before the process started.
     modes: String,
-    // The settings are lost when the last process closes the terminal.
+    // The settings are lost when no process has the terminal open. So this handle stays open.
     _slave: Box<dyn portable_pty::SlavePty + Send>,
 }
 
-fn some(size: u16) -> NonZeroU16 {
-    NonZeroU16::new(size).expect("a terminal has a size")
+fn non_zero(size: u16) -> NonZeroU16 {
+    NonZeroU16::new(size).expect("the size is not zero")
 }
 
 fn size(cols: u16, rows: u16) -> PtySize {
@@ -44,18 +45,18 @@ fn size(cols: u16, rows: u16) -> PtySize {
 }
 
 impl Terminal {
-    /// Starts a command on a terminal of this size.
+    /// Starts a command on a new terminal with this number of columns and rows.
     pub fn start(mut command: CommandBuilder, cols: u16, rows: u16) -> Self {
         let pair = native_pty_system().openpty(size(cols, rows)).unwrap();
         let modes = modes(&*pair.master);
         command.env("TERM", "xterm-256color");
         command.env_remove("NO_COLOR");
         let child = pair.slave.spawn_command(command).unwrap();
-        let screen = vt100::Parser::new(some(rows), some(cols), KEPT);
+        let screen = vt100::Parser::new(non_zero(rows), non_zero(cols), SCROLLBACK_LINES);
         let screen = Arc::new(Mutex::new(screen));
         let shown = Arc::clone(&screen);
         let mut reader = pair.master.try_clone_reader().unwrap();
-        // The thread ends with the terminal.
+        // The thread ends when the terminal is closed.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
@@ -78,22 +79,26 @@ impl Terminal {
         self.writer.flush().unwrap();
     }
 
-    /// Makes the terminal larger or smaller.
+    /// Changes the size of the terminal.
     pub fn resize(&mut self, cols: u16, rows: u16) {
-        self.screen.lock().unwrap().set_size(some(rows), some(cols));
+        self.screen
+            .lock()
+            .unwrap()
+            .set_size(non_zero(rows), non_zero(cols));
         self.master.resize(size(cols, rows)).unwrap();
     }
 
-    /// The text on the screen.
+    /// Returns the text on the screen.
     pub fn text(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// The first lines that were scrolled away, as many as the screen has lines.
+    /// Returns the oldest lines that have scrolled off the screen. There are at most as many as the
+    /// screen has rows.
     pub fn above(&self) -> String {
         let mut parser = self.screen.lock().unwrap();
         let screen = parser.screen_mut();
-        screen.set_scrollback(KEPT);
+        screen.set_scrollback(SCROLLBACK_LINES);
         let text: Vec<String> = screen
             .contents()
             .lines()
@@ -104,26 +109,27 @@ impl Terminal {
         text.join("\n")
     }
 
-    /// Applies a function to the screen.
-    pub fn is(&self, look: impl Fn(&vt100::Screen) -> bool) -> bool {
-        look(self.screen.lock().unwrap().screen())
+    /// Returns true if the screen fulfills `condition` now.
+    pub fn is(&self, condition: impl Fn(&vt100::Screen) -> bool) -> bool {
+        condition(self.screen.lock().unwrap().screen())
     }
 
-    /// Waits until the screen fulfills a condition.
-    pub fn until(&mut self, what: &str, look: impl Fn(&vt100::Screen) -> bool) {
+    /// Waits until the screen fulfills `condition`. `what` describes the condition in the message
+    /// of a failure.
+    pub fn until(&mut self, what: &str, condition: impl Fn(&vt100::Screen) -> bool) {
         let started = Instant::now();
-        while !self.is(&look) {
+        while !self.is(&condition) {
             assert!(
                 started.elapsed() < DEADLINE,
-                "in vain: {what}; ended: {:?}; the screen:\n{}",
+                "the terminal does not show {what}; status of the process: {:?}; screen:\n{}",
                 self.child.try_wait(),
                 self.text()
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Waits until all of `parts` are on the screen.
+    /// Waits until the screen contains all of `parts`.
     pub fn shows(&mut self, parts: &[&str]) {
         self.until(&format!("{parts:?}"), |screen| {
             let text = screen.contents();
@@ -131,7 +137,7 @@ impl Terminal {
         });
     }
 
-    /// Waits until none of `parts` is on the screen.
+    /// Waits until the screen contains none of `parts`.
     pub fn hides(&mut self, parts: &[&str]) {
         self.until(&format!("no {parts:?}"), |screen| {
             let text = screen.contents();
@@ -139,30 +145,43 @@ impl Terminal {
         });
     }
 
-    /// Sends a signal by its name.
+    /// Sends a signal to the process. `signal` is a name such as `TERM`.
     pub fn signal(&self, signal: &str) {
-        let id = self.child.process_id().expect("it runs").to_string();
+        let id = self
+            .child
+            .process_id()
+            .expect("the process has not ended")
+            .to_string();
         let sent = std::process::Command::new("kill")
             .args(["-s", signal, &id])
             .status()
             .unwrap();
-        assert!(sent.success());
+        assert!(sent.success(), "SIG{signal} cannot be sent");
     }
 
-    /// Waits for the end of the process, and checks that the terminal has its earlier settings.
+    /// Waits until the process ends, and then until the terminal has the settings from before its
+    /// start. Returns the exit status.
     pub fn restored(&mut self) -> ExitStatus {
         let started = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(started.elapsed() < DEADLINE, "it goes on:\n{}", self.text());
-            std::thread::sleep(LOOK);
+            assert!(
+                started.elapsed() < DEADLINE,
+                "the process does not end; screen:\n{}",
+                self.text()
+            );
+            std::thread::sleep(POLL_INTERVAL);
         };
-        self.until("the usual screen, with a cursor", |screen| {
+        self.until("the normal screen with a cursor", |screen| {
             !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
         });
-        assert_eq!(modes(&*self.master), self.modes);
+        assert_eq!(
+            modes(&*self.master),
+            self.modes,
+            "the settings must be restored"
+        );
         status
     }
 }
@@ -174,8 +193,8 @@ impl Drop for Terminal {
     }
 }
 
-/// The settings as `stty -a` prints them.
+/// Returns the settings of a terminal, which `stty -a` also shows.
 fn modes(master: &dyn MasterPty) -> String {
-    let modes = master.get_termios().expect("a terminal has modes");
+    let modes = master.get_termios().expect("a terminal has settings");
     format!("{modes:?}")
 }

@@ -1,15 +1,19 @@
-//! Tests of `test`: the operations that rules detect on objects.
+//! Tests of the command `rules test`, which prints the operations that rules detect on given
+//! objects.
 
-use super::{each, rules, rules_with};
+use super::{run_rules, run_rules_with_input, values_at};
 use serde_json::json;
 
 #[test]
 fn each_object_has_a_result_with_the_values_of_each_operation() {
-    let said = rules(&["test", "rules", "--objects", "objects.yaml", "-O", "json"]);
-    assert_eq!(said.code, 0, "{}", said.err);
-    let json = said.json();
+    let output = run_rules(&["test", "rules", "--objects", "objects.yaml", "-O", "json"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let json = output.json();
     let results = &json["results"];
-    assert_eq!(each(results, "/subject/name"), ["a", "b", "c", "other"]);
+    assert_eq!(
+        values_at(results, "/subject/name"),
+        ["a", "b", "c", "other"]
+    );
     assert_eq!(
         results[0],
         json!({
@@ -43,7 +47,7 @@ fn each_object_has_a_result_with_the_values_of_each_operation() {
 
 #[test]
 fn failures_are_reported_as_results() {
-    let said = rules(&[
+    let output = run_rules(&[
         "test",
         "rules",
         "--objects",
@@ -51,12 +55,12 @@ fn failures_are_reported_as_results() {
         "-O",
         "json",
     ]);
-    assert_eq!(said.code, 1);
+    assert_eq!(output.code, 1);
     assert_eq!(
-        said.err,
+        output.stderr,
         "error: objects on which an expression failed: 1\n"
     );
-    let result = &said.json()["results"][0];
+    let result = &output.json()["results"][0];
     assert_eq!(result["operations"][0]["message"], "");
     assert_eq!(
         result["failures"],
@@ -68,10 +72,10 @@ fn failures_are_reported_as_results() {
 }
 
 #[test]
-fn the_table_has_a_line_for_each_operation() {
-    let said = rules(&["test", "rules", "--objects", "objects.yaml"]);
-    let lines: Vec<Vec<&str>> = said
-        .out
+fn the_table_has_one_line_for_each_operation() {
+    let output = run_rules(&["test", "rules", "--objects", "objects.yaml"]);
+    let lines: Vec<Vec<&str>> = output
+        .stdout
         .lines()
         .map(|line| {
             line.split("   ")
@@ -80,7 +84,7 @@ fn the_table_has_a_line_for_each_operation() {
                 .collect()
         })
         .collect();
-    assert_eq!(lines.len(), 4, "{}", said.out);
+    assert_eq!(lines.len(), 4, "{}", output.stdout);
     assert_eq!(
         lines[1],
         [
@@ -107,7 +111,7 @@ fn the_table_has_a_line_for_each_operation() {
         ]
     );
     assert_eq!(
-        said.err,
+        output.stderr,
         "note: operations: 3; objects that rules are about: 3; others: 1\n"
     );
 }
@@ -115,21 +119,21 @@ fn the_table_has_a_line_for_each_operation() {
 #[test]
 fn yaml_and_json_output_are_equal() {
     let args = ["test", "rules", "--objects", "objects.yaml", "-O"];
-    let json = rules(&[&args[..], &["json"]].concat()).json();
-    let yaml = rules(&[&args[..], &["yaml"]].concat());
-    let yaml: serde_json::Value = serde_saphyr::from_str(&yaml.out).expect("YAML");
+    let json = run_rules(&[&args[..], &["json"]].concat()).json();
+    let yaml = run_rules(&[&args[..], &["yaml"]].concat());
+    let yaml: serde_json::Value = serde_saphyr::from_str(&yaml.stdout).expect("YAML");
     assert_eq!(yaml, json);
 }
 
 #[test]
 fn expectations_are_compared_with_results() {
     let args = ["test", "rules", "--expect", "--objects"];
-    let said = rules(&[&args[..], &["objects.yaml"]].concat());
-    assert_eq!(said.code, 0, "{}", said.err);
-    let said = rules(&[&args[..], &["objects.yaml", "unexpected.yaml"]].concat());
-    assert_eq!(said.code, 1);
-    let errors: Vec<&str> = said
-        .err
+    let output = run_rules(&[&args[..], &["objects.yaml"]].concat());
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let output = run_rules(&[&args[..], &["objects.yaml", "unexpected.yaml"]].concat());
+    assert_eq!(output.code, 1);
+    let errors: Vec<&str> = output
+        .stderr
         .lines()
         .filter(|line| line.starts_with("error"))
         .collect();
@@ -145,37 +149,39 @@ fn expectations_are_compared_with_results() {
 #[test]
 fn a_comparison_without_expectations_fails() {
     let object = "{apiVersion: example.io/v1, kind: Widget, metadata: {name: a}}";
-    let said = rules_with(&["test", "rules", "--expect", "--objects", "-"], object);
-    assert_eq!(said.code, 1, "{}", said.err);
+    let output = run_rules_with_input(&["test", "rules", "--expect", "--objects", "-"], object);
+    assert_eq!(output.code, 1, "{}", output.stderr);
     assert!(
-        said.err
+        output
+            .stderr
             .contains("no object has the annotation ifo.kubevirt.io/expect"),
         "{}",
-        said.err
+        output.stderr
     );
-    let without = rules_with(&["test", "rules", "--objects", "-"], object);
-    assert_eq!(without.code, 0, "{}", without.err);
+    let without = run_rules_with_input(&["test", "rules", "--objects", "-"], object);
+    assert_eq!(without.code, 0, "{}", without.stderr);
 }
 
 #[test]
-fn a_dead_cluster_is_read_from_its_must_gather() {
-    let said = rules(&["test", "rules", "--objects", "must-gather", "-O", "json"]);
-    let json = said.json();
+fn objects_are_read_from_a_must_gather_folder() {
+    let output = run_rules(&["test", "rules", "--objects", "must-gather", "-O", "json"]);
+    let json = output.json();
     let results = &json["results"];
     assert_eq!(
-        each(results, "/subject/kind"),
+        values_at(results, "/subject/kind"),
         ["CustomResourceDefinition", "Widget", "Widget"]
     );
     // A file and a folder of the same name have no defined order.
-    let found: Vec<_> = each(results, "/operations/0/operation");
+    let found: Vec<_> = values_at(results, "/operations/0/operation");
     assert_eq!(found, ["missing", "Waiting", "Moving"]);
-    // An unreadable file is reported, and the others are read.
-    assert_eq!(said.code, 1);
+    // An invalid file is reported, and the other files are read.
+    assert_eq!(output.code, 1);
     assert!(
-        said.err
+        output
+            .stderr
             .contains("error: must-gather/namespaces/one/cut.yaml: line 3")
     );
-    assert!(said.err.contains(
+    assert!(output.stderr.contains(
         "note: skipped documents that are no Kubernetes objects: must-gather/namespaces/one/usage.json"
     ));
 }
@@ -183,12 +189,14 @@ fn a_dead_cluster_is_read_from_its_must_gather() {
 #[test]
 fn objects_of_another_api_version_are_reported() {
     let object = "{apiVersion: example.io/v2, kind: Widget, metadata: {name: a}}";
-    let said = rules_with(&["test", "rules", "--objects", "-"], object);
-    assert_eq!(said.code, 0);
+    let output = run_rules_with_input(&["test", "rules", "--objects", "-"], object);
+    assert_eq!(output.code, 0);
     assert!(
-        said.err.contains("1 of example.io/v2/widgets passed over"),
+        output
+            .stderr
+            .contains("1 of example.io/v2/widgets passed over"),
         "{}",
-        said.err
+        output.stderr
     );
 }
 
@@ -203,14 +211,14 @@ spec:
   target: {group: example.io, version: v1, resource: gateways}
   rules: [{operation: Moving, expression: object.moving}]
 ";
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("rules.yaml");
-    std::fs::write(&path, rule_set).expect("written");
+    std::fs::write(&path, rule_set).expect("the file can be written");
     let object = "{apiVersion: example.io/v1, kind: Gateway, metadata: {name: a}, moving: true}";
-    let path = path.to_str().expect("a path");
+    let path = path.to_str().expect("the path is UTF-8");
     let args = ["test", path, "--objects", "-", "-O", "json"];
-    let said = rules_with(&args, object);
-    assert_eq!(said.code, 0, "{}", said.err);
-    let found = each(&said.json()["results"], "/operations/0/operation");
+    let output = run_rules_with_input(&args, object);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let found = values_at(&output.json()["results"], "/operations/0/operation");
     assert_eq!(found, ["Moving"]);
 }

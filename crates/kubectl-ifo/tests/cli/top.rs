@@ -1,7 +1,8 @@
-//! Tests of `top` on a terminal, with a demo.
+//! Tests of the command `top` on a pseudo-terminal. The server is the demo mode of `ifo-apiserver`,
+//! which reads objects from files.
 
 use super::binaries::other_binary;
-use super::cluster::{cluster, said};
+use super::cluster::{execute, serve_cluster};
 use super::terminal::{DEADLINE, Terminal};
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
@@ -23,13 +24,15 @@ const RULES: &str = r#"{
     }
 }"#;
 
-/// A demo whose objects are files. Dropping it kills the process.
+/// A server in demo mode, whose objects are files in a folder. The process is killed when this
+/// value is dropped.
 struct Demo {
     child: Child,
     folder: tempfile::TempDir,
 }
 
 impl Demo {
+    /// Starts the server with these migrating `VirtualMachine` objects.
     fn start(machines: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -54,11 +57,11 @@ impl Demo {
         .unwrap();
         let demo = Self { child, folder };
         for name in machines {
-            demo.machine(name, "Migrating");
+            demo.write_machine(name, "Migrating");
         }
         let started = Instant::now();
         while !demo.kubeconfig().exists() {
-            assert!(started.elapsed() < DEADLINE, "no demo");
+            assert!(started.elapsed() < DEADLINE, "the demo must start");
             std::thread::sleep(Duration::from_millis(50));
         }
         demo
@@ -68,13 +71,14 @@ impl Demo {
         self.folder.path().join("kubeconfig")
     }
 
-    /// A VM in a state.
-    fn machine(&self, name: &str, state: &str) {
+    /// Writes the file of a `VirtualMachine` with this status.
+    fn write_machine(&self, name: &str, state: &str) {
         let text = format!(
             "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: {name}\n  \
              namespace: shop\nstatus:\n  printableStatus: {state}\n"
         );
-        // In one step, as editors do, and under a name that is not read.
+        // The file is written outside of the folder and then renamed, so that the server never
+        // reads an incomplete file.
         let temporary = self.folder.path().join(format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
         let path = self.folder.path().join(format!("objects/{name}.yaml"));
@@ -86,8 +90,8 @@ impl Demo {
         let _ = self.child.wait();
     }
 
-    fn top(&self, args: &[&str]) -> Terminal {
-        Terminal::start(top(&self.kubeconfig(), args), 80, 24)
+    fn start_top(&self, args: &[&str]) -> Terminal {
+        Terminal::start(top_command(&self.kubeconfig(), args), 80, 24)
     }
 }
 
@@ -97,7 +101,7 @@ impl Drop for Demo {
     }
 }
 
-fn top(kubeconfig: &Path, args: &[&str]) -> CommandBuilder {
+fn top_command(kubeconfig: &Path, args: &[&str]) -> CommandBuilder {
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     command.args(["top", "--kubeconfig"]);
     command.arg(kubeconfig);
@@ -108,15 +112,15 @@ fn top(kubeconfig: &Path, args: &[&str]) -> CommandBuilder {
 #[test]
 fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     let demo = Demo::start(&["database-0", "web-0"]);
-    let mut top = demo.top(&[]);
+    let mut top = demo.start_top(&[]);
     top.shows(&["2 progressing", "live", "VirtualMachine/web-0"]);
     assert!(top.is(|screen| screen.alternate_screen() && screen.hide_cursor()));
-    demo.machine("web-1", "Migrating");
+    demo.write_machine("web-1", "Migrating");
     top.shows(&["3 progressing", "VirtualMachine/web-1"]);
-    demo.machine("web-0", "Running");
+    demo.write_machine("web-0", "Running");
     top.shows(&["2 progressing"]);
     top.hides(&["VirtualMachine/web-0"]);
-    // A completed operation is still available.
+    // The key `c` shows completed operations.
     top.type_text("c");
     top.shows(&["VirtualMachine/web-0", "1 completed"]);
     top.type_text("/data");
@@ -132,19 +136,19 @@ fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     top.shows(&["filter \"data\""]);
     top.type_text("q");
     assert!(top.restored().success());
-    // Nothing remains on the screen.
+    // `top` leaves no text on the screen.
     assert_eq!(top.text().trim(), "");
 }
 
 #[test]
 fn keys_and_signals_that_end_top_restore_the_terminal() {
     let demo = Demo::start(&["web-0"]);
-    let mut top = demo.top(&[]);
+    let mut top = demo.start_top(&[]);
     top.shows(&["VirtualMachine/web-0"]);
     top.type_text("/\x03");
     assert!(top.restored().success());
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
-        let mut top = demo.top(&[]);
+        let mut top = demo.start_top(&[]);
         top.shows(&["VirtualMachine/web-0"]);
         top.signal(signal);
         assert_eq!(top.restored().exit_code(), code, "{signal}");
@@ -154,7 +158,7 @@ fn keys_and_signals_that_end_top_restore_the_terminal() {
 #[test]
 fn a_lost_server_is_reported_and_quitting_works() {
     let mut demo = Demo::start(&["web-0"]);
-    let mut top = demo.top(&[]);
+    let mut top = demo.start_top(&[]);
     top.shows(&["VirtualMachine/web-0", "live"]);
     demo.stop();
     top.shows(&["VirtualMachine/web-0", "lost ", "cannot reach the cluster"]);
@@ -166,34 +170,34 @@ fn a_lost_server_is_reported_and_quitting_works() {
 fn a_startup_error_is_one_line_on_the_normal_screen() {
     let mut demo = Demo::start(&[]);
     demo.stop();
-    let mut top = demo.top(&[]);
+    let mut top = demo.start_top(&[]);
     assert_eq!(top.restored().exit_code(), 1);
     top.shows(&["error: cannot reach the cluster"]);
-    let mut top = demo.top(&["--context", "none"]);
+    let mut top = demo.start_top(&["--context", "none"]);
     assert_eq!(top.restored().exit_code(), 1);
     top.shows(&["error: there is no context \"none\""]);
 }
 
 #[test]
 fn an_unknown_kind_is_reported_before_the_alternate_screen() {
-    let (_runtime, address) = cluster(Vec::new());
+    let (_runtime, address) = serve_cluster(Vec::new());
     let server = format!("http://{address}");
     let args = ["--server", &server, "--kind", "Typo"];
-    let mut top = Terminal::start(top(Path::new("/dev/null"), &args), 80, 24);
+    let mut top = Terminal::start(top_command(Path::new("/dev/null"), &args), 80, 24);
     assert_eq!(top.restored().exit_code(), 2);
     top.shows(&["error: the cluster has no resource \"Typo\""]);
 }
 
 #[test]
-fn without_a_terminal_the_error_says_what_to_do() {
-    let said = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
+fn without_a_terminal_the_error_names_another_command() {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
         .arg("top")
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    assert_eq!(said.status.code(), Some(2));
-    assert_eq!(String::from_utf8(said.stdout).unwrap(), "");
-    let error = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "");
+    let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(error.contains("kubectl ifo list -w"), "{error}");
 }
@@ -201,7 +205,7 @@ fn without_a_terminal_the_error_says_what_to_do() {
 #[test]
 fn colors_are_on_unless_disabled() {
     let demo = Demo::start(&["web-0"]);
-    let colored = |screen: &vt100::Screen| {
+    let has_colors = |screen: &vt100::Screen| {
         let (rows, cols) = screen.size();
         (0..rows.get()).any(|row| {
             (0..cols.get()).any(|col| {
@@ -212,42 +216,45 @@ fn colors_are_on_unless_disabled() {
             })
         })
     };
-    let mut top = demo.top(&[]);
+    let mut top = demo.start_top(&[]);
     top.shows(&["live", "VirtualMachine/web-0"]);
-    assert!(top.is(colored));
-    let mut top = demo.top(&["--no-color"]);
+    assert!(top.is(has_colors));
+    let mut top = demo.start_top(&["--no-color"]);
     top.shows(&["live", "VirtualMachine/web-0"]);
-    assert!(!top.is(colored));
+    assert!(!top.is(has_colors));
 }
 
-/// The demo of a folder serves no namespaces, and only its own kinds.
+/// A demo server that reads a folder serves no namespaces, and only the kinds of its objects.
 #[test]
 fn wait_accepts_namespaces_and_kinds_that_the_demo_does_not_serve() {
     let demo = Demo::start(&["web-0"]);
     let wait = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         command.env("KUBECONFIG", demo.kubeconfig());
-        let waited = said(command.args(["wait", "--timeout=0"]).args(args));
-        (waited.code, waited.err + &waited.out)
+        let waited = execute(command.args(["wait", "--timeout=0"]).args(args));
+        (waited.code, waited.stderr + &waited.stdout)
     };
     let started = Instant::now();
-    // Waits until an operation is in flight and the target of the rule set is watched.
+    // Waits until the operation is in flight and the server watches the resource of the rule set.
     while wait(&[]).0 != 1 || wait(&["-c", "tests", "-n", "none"]).0 != 0 {
-        assert!(started.elapsed() < DEADLINE, "not in time");
+        assert!(
+            started.elapsed() < DEADLINE,
+            "the operation must be detected in time"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
-    for (args, code, told) in [
+    for (args, code, expected) in [
         (&["-n", "nowhere"][..], 0, "idle: no operation in flight"),
         (&["-n", "nowhere", "-k", "vm"], 0, "idle: "),
         (&["-k", "VM"], 1, "not idle: VirtualMachine/web-0"),
         (
             &["-n", "nowhere", "-k", "vn"],
             3,
-            "check --kind vn; the cluster does not say",
+            "check --kind vn; the kinds of the cluster are unknown",
         ),
     ] {
-        let (got, text) = wait(args);
-        assert_eq!(got, code, "{args:?}: {text}");
-        assert!(text.contains(told), "{args:?}: {text}");
+        let (actual, text) = wait(args);
+        assert_eq!(actual, code, "{args:?}: {text}");
+        assert!(text.contains(expected), "{args:?}: {text}");
     }
 }

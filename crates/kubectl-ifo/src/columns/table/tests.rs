@@ -1,16 +1,18 @@
+//! Tests of tables to which a watch adds rows.
+
 use super::*;
 use crate::snapshots::{now, operation};
 use serde_json::json;
 
-fn begun(operations: &[ListedOperation], screen: Option<usize>) -> Table {
+fn growing_table(operations: &[ListedOperation], screen: Option<usize>) -> Table {
     let style = TextStyle {
         screen,
         ..TextStyle::default()
     };
-    Table::open(operations, now(), style)
+    Table::growing(operations, now(), style)
 }
 
-fn deploying() -> ListedOperation {
+fn rollout() -> ListedOperation {
     let message = "1 of 3 replicas are up to date";
     let more = json!({"status": {"message": message, "progress": 33}});
     operation("team-a", "Deployment/payment-service", "Rollout", 65, more)
@@ -18,10 +20,10 @@ fn deploying() -> ListedOperation {
 
 #[test]
 fn a_table_that_starts_empty_shows_later_rows_completely() {
-    let mut table = begun(&[], Some(200));
+    let mut table = growing_table(&[], Some(200));
     let header = table.header();
     assert!(header.contains("MESSAGE"), "{header}");
-    let row = table.grow(&deploying(), now());
+    let row = table.grow(&rollout(), now());
     for part in [
         "Deployment/payment-service",
         "Rollout",
@@ -31,12 +33,12 @@ fn a_table_that_starts_empty_shows_later_rows_completely() {
     ] {
         assert!(row.contains(part), "{part}: {row}");
     }
-    // And of the column below its heading.
+    // The message is below its heading.
     assert_eq!(row.find("1 of 3"), header.find("MESSAGE"), "{header}{row}");
-    // Without space for the message, its heading is also left out.
-    let mut narrow = begun(&[], Some(80));
+    // If there is no space for messages, their heading is left out, too.
+    let mut narrow = growing_table(&[], Some(80));
     assert!(!narrow.header().contains("MESSAGE"), "{}", narrow.header());
-    let row = narrow.grow(&deploying(), now());
+    let row = narrow.grow(&rollout(), now());
     assert!(row.contains("Deployment/payment-serv"), "{row}");
     assert!(row.contains("Progressing") && row.contains("65s"), "{row}");
 }
@@ -45,11 +47,11 @@ fn a_table_that_starts_empty_shows_later_rows_completely() {
 fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
     let few = [operation("a", "VM/b", "Up", 5, json!({}))];
     let long = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
-    let late = operation("a-long-namespace", long, "Migrating", 65, json!({}));
+    let long_operation = operation("a-long-namespace", long, "Migrating", 65, json!({}));
     for width in [20, 40, 60, 80, 100, 120, 200] {
-        let mut table = begun(&few, Some(width));
+        let mut table = growing_table(&few, Some(width));
         let mut text = table.header() + &table.grow(&few[0], now());
-        for operation in [&late, &deploying(), &few[0]] {
+        for operation in [&long_operation, &rollout(), &few[0]] {
             text += &table.grow(operation, now());
         }
         assert!(text.lines().all(|line| line.width() <= width), "{text}");
@@ -58,9 +60,9 @@ fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
             assert!(text.contains("Deployment/payment-s"), "{text}");
         }
     }
-    // Later rows have the width of the longer one.
-    let mut table = begun(&few, Some(200));
-    let first = table.grow(&late, now());
+    // The rows after a long row have the same column widths.
+    let mut table = growing_table(&few, Some(200));
+    let first = table.grow(&long_operation, now());
     let second = table.grow(&few[0], now());
     assert!(first.contains(long), "{first}");
     assert_eq!(
@@ -69,8 +71,8 @@ fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
         "{first}{second}"
     );
     // One long name does not take the space of the messages in all later rows.
-    let mut table = begun(&few, Some(110));
-    table.grow(&late, now());
-    let row = table.grow(&deploying(), now());
+    let mut table = growing_table(&few, Some(110));
+    table.grow(&long_operation, now());
+    let row = table.grow(&rollout(), now());
     assert!(row.contains("1 of 3"), "{row}");
 }

@@ -1,7 +1,8 @@
-//! Collects the visible history of operations.
+//! Collects the history of each operation in a replay: its start, its end, and the changes between
+//! them.
 //!
-//! Input: changes by the tracker, as a watch would deliver them. Output: one line for each
-//! operation.
+//! The changes come from the tracker. A change is in the history if a client that watches the
+//! operations would receive it.
 
 use super::time_scale::TimeScale;
 use crate::operation::{Field, ListedOperation, ListedSubject, OperationData};
@@ -13,23 +14,24 @@ use serde::{Serialize, Serializer};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// One operation from its start to its end.
+/// The history of one operation.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Start in seconds of the stream. It can be negative if the rule yields an earlier time.
+    /// Start in seconds of the stream. Negative if the rule yields a time before the stream.
     started: f64,
-    /// Time at which the server shows the end. With `--hindsight`, the time at which the operation
-    /// was not detected any more. None for an operation that is active at the end of the stream.
+    /// End in seconds of the stream: the time at which the server would show the end. With
+    /// `--hindsight`, the time at which the operation was no longer detected. None if the operation
+    /// is active at the end of the stream.
     completed: Option<f64>,
-    /// The operation as the server shows it first.
+    /// The first state of the operation that the server would show.
     first: ReplayedState,
-    /// Each later visible change, including the end.
+    /// The later states that the server would show, including the completed state.
     later: Vec<ReplayedState>,
-    /// Time of the last detection, while the operation is settling.
+    /// Time at which the operation was no longer detected. None if the operation is not settling.
     settling: Option<f64>,
 }
 
-/// The visible fields of an operation from this time on.
+/// A state of an operation that the server would show, from the time `t` on.
 #[derive(Debug, Serialize)]
 struct ReplayedState {
     /// Time in seconds of the stream.
@@ -38,14 +40,14 @@ struct ReplayedState {
     operation: ListedOperation,
 }
 
-/// The fields of a moment, in order.
-const MOMENT_FIELDS: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
+/// The fields of a state in JSON and YAML, in order.
+const STATE_FIELDS: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
 
 fn shown<S: Serializer>(operation: &ListedOperation, serializer: S) -> Result<S::Ok, S::Error> {
-    operation.whole_data(MOMENT_FIELDS).serialize(serializer)
+    operation.whole_data(STATE_FIELDS).serialize(serializer)
 }
 
-/// The history of an operation in JSON and YAML.
+/// The JSON and YAML form of a history.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RunData<'a> {
@@ -56,26 +58,26 @@ struct RunData<'a> {
     completed: Option<f64>,
     #[serde(flatten)]
     end: OperationData<'a>,
-    /// Its messages, in order.
+    /// The messages of the operation, in order.
     messages: Vec<&'a str>,
     /// Number of visible changes, including the appearance and the end.
     changes: usize,
-    /// The changes.
+    /// The states, in order.
     timeline: Vec<&'a ReplayedState>,
 }
 
-/// The `startTimeSource` of a start that the rule yields.
+/// The value of `startTimeSource` for a start that the rule yields.
 const EXPRESSION: &str = "Expression";
 
-/// The fields before the rule set.
+/// The fields of the JSON and YAML form that precede `ruleSet`.
 const FIRST_FIELDS: &[Field] = &[Field::Subject, Field::Operation, Field::Item];
 
-/// The fields after the times.
+/// The fields of the JSON and YAML form that follow the times.
 const LAST_FIELDS: &[Field] = &[Field::State, Field::Reason];
 
 impl Serialize for Run {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let last = self.operation();
+        let last = self.last_operation();
         let data = RunData {
             identity: self.first.operation.whole_data(FIRST_FIELDS),
             rule_set: &last.rule_set,
@@ -83,15 +85,15 @@ impl Serialize for Run {
             completed: self.completed,
             end: last.whole_data(LAST_FIELDS),
             messages: self.messages(),
-            changes: self.moments().count(),
-            timeline: self.moments().collect(),
+            changes: self.states().count(),
+            timeline: self.states().collect(),
         };
         data.serialize(serializer)
     }
 }
 
 impl Run {
-    /// The server shows an operation for the first time, at `t`.
+    /// Begins the history of an operation that the server would show from `t` on.
     fn begin(operation: ListedOperation, started: f64, t: f64) -> Self {
         Self {
             started,
@@ -102,7 +104,7 @@ impl Run {
         }
     }
 
-    /// The server shows this state since `t`.
+    /// Adds a state that the server would show from `t` on.
     fn show(&mut self, operation: ListedOperation, t: f64, hindsight: bool) {
         let settling = self.settling.filter(|_| hindsight);
         let t = if operation.active {
@@ -116,19 +118,20 @@ impl Run {
         self.later.push(ReplayedState { t, operation });
     }
 
-    fn moments(&self) -> impl Iterator<Item = &ReplayedState> {
+    fn states(&self) -> impl Iterator<Item = &ReplayedState> {
         std::iter::once(&self.first).chain(&self.later)
     }
 
-    /// The last visible state of the operation.
-    fn operation(&self) -> &ListedOperation {
+    /// Returns the last state of the operation.
+    fn last_operation(&self) -> &ListedOperation {
         let last = self.later.last().unwrap_or(&self.first);
         &last.operation
     }
 
-    /// The messages of the active operation, without repetitions.
+    /// Returns the messages of the operation while it was active. A message that is repeated
+    /// immediately occurs once.
     fn messages(&self) -> Vec<&str> {
-        let active = self.moments().map(|it| &it.operation);
+        let active = self.states().map(|it| &it.operation);
         let active = active.filter(|it| it.active && !it.message.is_empty());
         let mut messages: Vec<&str> = active.map(|it| it.message.as_str()).collect();
         messages.dedup();
@@ -137,7 +140,7 @@ impl Run {
 
     pub(super) fn row(&self) -> [String; 8] {
         let seconds = |t: f64| format!("{t:.3}");
-        let last = self.operation();
+        let last = self.last_operation();
         [
             seconds(self.started),
             self.completed.map_or_else(|| "-".to_owned(), seconds),
@@ -145,13 +148,13 @@ impl Run {
             expect::name(&self.first.operation),
             last.state.clone(),
             last.reason.clone(),
-            self.moments().count().to_string(),
+            self.states().count().to_string(),
             self.messages().join("; "),
         ]
     }
 }
 
-/// Kind, namespace and name of a subject.
+/// Kind, namespace and name of a subject (the object that an operation is about).
 type SubjectNames = (String, Option<String>, String);
 
 fn names(kind: &str, namespace: Option<&str>, name: &str) -> SubjectNames {
@@ -162,31 +165,33 @@ fn names(kind: &str, namespace: Option<&str>, name: &str) -> SubjectNames {
     )
 }
 
-/// An event of the stream.
+/// An event of the stream, which is about one object.
 #[derive(Debug)]
 struct HistoryEvent {
+    /// Time in seconds of the stream.
     t: f64,
-    /// The operations that rules detected on its object.
+    /// The names of the operations that rules detected on the object.
     detected: Vec<Arc<str>>,
 }
 
-/// Collects the histories.
+/// The histories of all operations in a replay.
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// True if an operation ends at its last detection, which is known only after its debounce
     /// period.
     hindsight: bool,
     runs: Vec<Run>,
-    /// The visible operations by key: the index in `runs`, and the object.
+    /// The index in `runs` and the JSON of each operation that the server would show now.
     open: HashMap<Key, (usize, Vec<u8>)>,
-    /// The times of all events by subject, in order.
-    heard: HashMap<SubjectNames, Vec<HistoryEvent>>,
-    /// True after the end of the stream. Then only the debounce periods end.
+    /// The events of each subject, in order.
+    events: HashMap<SubjectNames, Vec<HistoryEvent>>,
+    /// True after the end of the stream. From then on, only debounce periods end, and no operation
+    /// appears.
     closed: bool,
 }
 
 impl History {
-    /// Creates a collector without operations.
+    /// Creates an empty history.
     pub(super) fn new(hindsight: bool) -> Self {
         Self {
             hindsight,
@@ -194,10 +199,10 @@ impl History {
         }
     }
 
-    /// Records an event about `object`, on which rules `detected` these operations.
-    pub(super) fn heard(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
+    /// Records an event about `object`. `detected` are the operations that rules detected on it.
+    pub(super) fn add_event(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
         let subject = names(&object.kind, object.namespace.as_deref(), &object.name);
-        let events = self.heard.entry(subject).or_default();
+        let events = self.events.entry(subject).or_default();
         events.push(HistoryEvent { t, detected });
     }
 
@@ -206,7 +211,8 @@ impl History {
         self.closed = true;
     }
 
-    /// Returns true if an operation is settling.
+    /// Returns true if an operation is settling (no longer detected, but within its debounce
+    /// period).
     pub(super) fn is_settling(&self) -> bool {
         let mut open = self
             .open
@@ -215,7 +221,7 @@ impl History {
         open.any(|run| run.completed.is_none() && run.settling.is_some())
     }
 
-    /// Records a change of an operation at `t`.
+    /// Records a change by the tracker, at `t` seconds of the stream.
     pub(super) fn changed(&mut self, change: Write, t: f64, scale: &TimeScale) {
         let (key, json) = match change {
             Write::Show { key, operation } => (key, operation.json),
@@ -251,15 +257,16 @@ impl History {
         run.show(operation, t, self.hindsight);
     }
 
-    /// Returns the start of an operation that appears at `t`. Its object has whole seconds. If an
-    /// event of the subject is in that second, its time is the start.
+    /// Returns the start of an operation that appears at `t`, in seconds of the stream. The start
+    /// in the object has whole seconds. If an event of the subject is within that second, the start
+    /// is the time of the event.
     fn started(&self, operation: &ListedOperation, t: f64, scale: &TimeScale) -> f64 {
         let Some(created) = operation.started else {
             return t;
         };
         let second = created.as_second();
-        let within = |t: f64| scale.at(t).wall.as_second();
-        if second >= within(t) {
+        let second_of = |t: f64| scale.at(t).wall.as_second();
+        if second >= second_of(t) {
             return t;
         }
         let ListedSubject {
@@ -268,10 +275,11 @@ impl History {
             name,
             ..
         } = &operation.subject;
-        let heard = self.heard.get(&names(kind, namespace.as_deref(), name));
-        let heard = heard.into_iter().flatten();
-        let mut events = heard.filter(|event| within(event.t) == second);
-        // A start time that the rule yields is in the object from its first change on.
+        let events = self.events.get(&names(kind, namespace.as_deref(), name));
+        let events = events.into_iter().flatten();
+        let mut events = events.filter(|event| second_of(event.t) == second);
+        // If the rule yields the start, this is the first event in the second. Otherwise it is the
+        // first event on which the operation was detected.
         let event = if operation.start_time_source == EXPRESSION {
             events.next()
         } else {
@@ -281,11 +289,16 @@ impl History {
         if let Some(event) = event {
             return event.t;
         }
-        let begins = scale.seconds_of(created);
-        // Some controllers write some time after they read the clock. Then there is no event in
-        // that second, but one soon after it.
-        let ends = begins + 1.0;
-        if t < ends + 1.0 { t.min(ends) } else { begins }
+        let second_start = scale.seconds_of(created);
+        // Some controllers read the clock and write the object a little later. Then the second has
+        // no event, but an event follows soon after it. The start is the end of the second in this
+        // case.
+        let second_end = second_start + 1.0;
+        if t < second_end + 1.0 {
+            t.min(second_end)
+        } else {
+            second_start
+        }
     }
 
     /// Returns all operations, sorted by start.

@@ -1,6 +1,7 @@
-//! Converts seconds of the recorded stream to the wall clock and the steady clock. The recording
-//! gives the wall clock. The steady clock begins when the scale is created, because an `Instant`
-//! has no other origin.
+//! Converts the times of a recorded stream, in seconds, to the two clocks of the engine.
+//!
+//! The wall clock is derived from the timestamps in the recorded objects. The steady clock is an
+//! `Instant`, which has no fixed origin, so it begins at the time at which the scale is created.
 
 use ifo_client::recording::RecordedEvent;
 use ifo_engine::ClockReading;
@@ -8,18 +9,21 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Converts seconds of the stream to times, and back.
+/// Converts seconds of the stream to clock times, and back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeScale {
+    /// Time of the first event, in seconds of the stream.
     first: f64,
+    /// Time of the first event on the steady clock.
     start: Instant,
+    /// Time of the first event on the wall clock.
     wall: Timestamp,
 }
 
 impl TimeScale {
-    /// Creates the scale of `events`. A recording does not contain its date, but its objects have
-    /// timestamps. No timestamp is in the future, and the newest ones are those of the events. So
-    /// the scale begins at the earliest time at which no event precedes a timestamp of its object.
+    /// Creates the scale of `events`. A recording contains no dates, but its objects contain
+    /// timestamps. An event cannot be earlier than any timestamp in its object. So the scale begins
+    /// at the earliest time for which this is true of all events.
     pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
         let wall = events
@@ -36,12 +40,12 @@ impl TimeScale {
         }
     }
 
-    /// Returns the time of the first event.
+    /// Returns the clock times of the first event.
     pub(super) fn first(&self) -> ClockReading {
         self.at(self.first)
     }
 
-    /// Returns the time at `t` seconds of the stream.
+    /// Converts `t` seconds of the stream to clock times.
     pub(super) fn at(&self, t: f64) -> ClockReading {
         let passed = Duration::try_from_secs_f64(t - self.first).unwrap_or_default();
         let signed = SignedDuration::try_from(passed).unwrap_or_default();
@@ -51,12 +55,12 @@ impl TimeScale {
         }
     }
 
-    /// Returns the seconds of the stream, with a resolution of one millisecond.
+    /// Converts a time on the steady clock to seconds of the stream, rounded to a millisecond.
     pub(super) fn seconds(&self, steady: Instant) -> f64 {
         round(self.first + (steady - self.start).as_secs_f64())
     }
 
-    /// Converts `wall` to seconds of the stream.
+    /// Converts a time on the wall clock to seconds of the stream, rounded to a millisecond.
     pub(super) fn seconds_of(&self, wall: Timestamp) -> f64 {
         round(self.first + wall.duration_since(self.wall).as_secs_f64())
     }
@@ -70,7 +74,8 @@ fn duration(seconds: f64) -> SignedDuration {
     SignedDuration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// Returns the newest time at which a field of the object was written, as the server recorded it.
+/// Returns the newest timestamp in the metadata of an object: its creation, or a write in
+/// `managedFields`.
 fn newest(object: &Value) -> Option<Timestamp> {
     let metadata = object.get("metadata")?;
     let time = |value: &Value| value.as_str()?.parse().ok();
@@ -90,7 +95,7 @@ mod tests {
     use ifo_client::recording;
 
     #[test]
-    fn no_scaled_time_is_in_the_future() {
+    fn no_event_is_earlier_than_a_timestamp_in_its_object() {
         let line = |t: f64, time: &str| {
             format!(
                 r#"{{"t":{t},"type":"ADDED","object":{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a","creationTimestamp":"{time}"}}}}}}"#

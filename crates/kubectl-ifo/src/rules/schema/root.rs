@@ -1,7 +1,5 @@
-//! Checks paths against a schema.
-//!
-//! Input: the schema of a resource, and a path. Output: the field of the path that no object can
-//! have.
+//! Checks whether objects can have a field according to their schema, and finds the most similar
+//! existing field otherwise. The field is given as a path, such as `status.phase`.
 
 use crate::suggestion::nearest;
 use ifo_cel::PathStep;
@@ -11,10 +9,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Largest number of references and combinations for one field, because schemas can be recursive.
+/// Largest nesting of references and combinations (`allOf`, `anyOf`, `oneOf`) that is followed for
+/// one field. Schemas can be recursive.
 const MAX_DEPTH: usize = 32;
 
-/// The fields that every object has. CRDs leave them out.
+/// The schema of `metadata`. The schemas in CRDs leave it out.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let settings = SchemaSettings::default().with(|it| it.inline_subschemas = true);
     let schema = settings
@@ -23,44 +22,45 @@ static METADATA: LazyLock<Value> = LazyLock::new(|| {
     schema.to_value()
 });
 
-/// The type of a text, which has no fields.
+/// The schema of a string, which has no fields.
 static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
 
-/// A field that an object cannot have.
+/// A field in a path that no object can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rules) struct Unknown {
-    /// Number of steps to the field.
+    /// Number of steps before the field in the path.
     pub(in crate::rules) depth: usize,
-    /// Its name.
+    /// The name of the field.
     pub(in crate::rules) field: String,
-    /// The parent, such as `object.status`.
+    /// The path of the parent, such as `object.status`.
     pub(in crate::rules) parent: String,
-    /// The nearest existing name.
+    /// The most similar field that exists.
     pub(in crate::rules) nearest: Option<String>,
 }
 
-/// The schema of an object.
+/// The schema of the objects of a resource.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rules) struct SchemaRoot<'s> {
-    /// The document to which its references point.
+    /// The document to which references in the schema point.
     pub(super) document: &'s Value,
-    /// The schema.
+    /// The schema itself.
     pub(super) schema: &'s Value,
 }
 
-/// The possible content of a value.
+/// The content that a value can have according to its schemas.
 #[derive(Default)]
 struct SchemaContent<'s> {
     fields: BTreeMap<&'s str, &'s Value>,
-    /// The schemas of members with any name.
+    /// The schemas of the values of a map, whose keys can have any name.
     values: Vec<&'s Value>,
     elements: Vec<&'s Value>,
-    /// True if any content is possible.
+    /// True if the value can have any content.
     open: bool,
 }
 
 impl<'s> SchemaRoot<'s> {
-    /// Returns the first step of `path` that an object cannot have, if there is one.
+    /// Returns the first field in `path` that no object can have. None if objects can have all
+    /// fields in the path.
     pub(in crate::rules) fn check(&self, path: &[PathStep]) -> Option<Unknown> {
         let mut parent = "object".to_owned();
         let mut here = vec![self.schema];
@@ -69,7 +69,8 @@ impl<'s> SchemaRoot<'s> {
             here = match step {
                 PathStep::Index | PathStep::Each => {
                     parent.push_str("[]");
-                    // A comprehension over a map visits its keys, which are texts.
+                    // A CEL macro such as `all` visits the keys of a map. Keys are strings, which
+                    // have no fields.
                     if *step == PathStep::Each && inside.elements.is_empty() {
                         return None;
                     }
@@ -96,6 +97,7 @@ impl<'s> SchemaRoot<'s> {
         None
     }
 
+    /// Returns the content that a value with these schemas can have.
     fn inside(&self, schemas: &[&'s Value]) -> SchemaContent<'s> {
         let mut inside = SchemaContent::default();
         for schema in schemas {
@@ -104,6 +106,7 @@ impl<'s> SchemaRoot<'s> {
         inside
     }
 
+    /// Adds the content that `schema` defines to `inside`.
     fn gather(&self, schema: &'s Value, inside: &mut SchemaContent<'s>, depth: usize) {
         if depth > MAX_DEPTH {
             inside.open = true;
@@ -122,9 +125,9 @@ impl<'s> SchemaRoot<'s> {
         let mut combined = false;
         for key in ["allOf", "anyOf", "oneOf"] {
             for part in schema[key].as_array().into_iter().flatten() {
-                // Parts of a schema that only restrict values define no fields.
-                let says = ["$ref", "properties", "items", "allOf", "anyOf", "oneOf"];
-                if says.iter().any(|key| part.get(key).is_some()) {
+                // A part that only restricts values defines no fields, so it is left out.
+                let defining_keys = ["$ref", "properties", "items", "allOf", "anyOf", "oneOf"];
+                if defining_keys.iter().any(|key| part.get(key).is_some()) {
                     combined = true;
                     self.gather(part, inside, depth + 1);
                 }
@@ -147,12 +150,12 @@ impl<'s> SchemaRoot<'s> {
         }
         let object = matches!(schema["type"].as_str(), None | Some("object"));
         let scalar = schema["x-kubernetes-int-or-string"] == true;
-        let silent = fields.is_none()
+        let defines_nothing = fields.is_none()
             && schema["additionalProperties"].is_null()
             && schema["items"].is_null();
         inside.open |= schema["x-kubernetes-preserve-unknown-fields"] == true
             || schema["x-kubernetes-embedded-resource"] == true
-            || (silent && object && !scalar && !combined);
+            || (defines_nothing && object && !scalar && !combined);
     }
 }
 

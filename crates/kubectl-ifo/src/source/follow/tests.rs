@@ -1,6 +1,6 @@
-//! Tests of a watch that continues after errors.
+//! Tests of the changes that watches return, also after errors.
 
-use super::{FollowedNamespace, OperationChange, watched};
+use super::{FollowedNamespace, OperationChange, watch_with_relist};
 use crate::api_client::ApiClient;
 use crate::filter::Filters;
 use crate::operation::ListedOperation;
@@ -37,29 +37,29 @@ async fn a_resumed_watch_reports_the_complete_state() {
         };
         let response = Response::builder().status(code);
         let response = response.body(Body::from(body.as_bytes().to_vec()));
-        async move { Ok::<_, Infallible>(response.expect("it is one")) }
+        async move { Ok::<_, Infallible>(response.expect("status and body are valid")) }
     });
     let kind = GroupVersionKind::gvk(LIVE_GROUP, VERSION, live::KIND);
     let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
     let api = Api::all_with(Client::new(service, "default"), &resource);
-    let mut events = std::pin::pin!(watched(api, Config::default()));
-    let mut told = Vec::new();
+    let mut events = std::pin::pin!(watch_with_relist(api, Config::default()));
+    let mut received = Vec::new();
     for _ in 0..5 {
-        told.push(match events.next().await.expect("it never ends") {
-            Ok(Event::Init) => "from the start",
-            Ok(Event::InitDone) => "that is all",
-            Ok(_) => "a change",
-            Err(_) => "broken",
+        received.push(match events.next().await.expect("the watch never ends") {
+            Ok(Event::Init) => "list begins",
+            Ok(Event::InitDone) => "list ends",
+            Ok(_) => "change",
+            Err(_) => "error",
         });
     }
     let expected = [
-        "from the start",
-        "that is all",
-        "broken",
-        "from the start",
-        "that is all",
+        "list begins",
+        "list ends",
+        "error",
+        "list begins",
+        "list ends",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
     assert_eq!(watches.load(Ordering::SeqCst), 1);
 }
 
@@ -76,17 +76,20 @@ async fn a_permission_error_is_not_retried() {
         };
         let response = Response::builder().status(code);
         let response = response.body(Body::from(body.as_bytes().to_vec()));
-        async move { Ok::<_, Infallible>(response.expect("it is one")) }
+        async move { Ok::<_, Infallible>(response.expect("status and body are valid")) }
     });
     let server = ApiClient {
         client: Client::new(service, "default"),
         address: "https://192.0.2.1".to_owned(),
         default_namespace: "default".to_owned(),
         timeout: None,
+        offline: None,
     };
     let found = OperationSource::find(server, Filters::default(), false).await;
-    let (source, listed) = found.expect("there are none");
-    let mut follower = source.follow(Some(listed)).expect("it is one watch");
+    let (source, listed) = found.expect("the answers are an empty list");
+    let mut follower = source
+        .follow(Some(listed))
+        .expect("all namespaces need only one watch");
     assert!(matches!(follower.next().await, Ok(OperationChange::Synced)));
     let refused = follower.next().await;
     assert!(
@@ -95,86 +98,96 @@ async fn a_permission_error_is_not_retried() {
     );
 }
 
-fn at(name: &str, version: &str) -> ListedOperation {
+fn active(name: &str, version: &str) -> ListedOperation {
     let subject = format!("VirtualMachine/{name}");
     let more = json!({"metadata": {"resourceVersion": version}});
     snapshots::operation("shop", &subject, "Migrating", 65, more)
 }
 
-fn over(name: &str, version: &str) -> ListedOperation {
+fn completed(name: &str, version: &str) -> ListedOperation {
     ListedOperation {
         active: false,
         state: "Succeeded".to_owned(),
-        ..at(name, version)
+        ..active(name, version)
     }
 }
 
-/// A namespace in which these operations were listed, without completed ones.
+/// Returns the state of a watch whose caller has already listed `operations`.
 fn listed(operations: &[ListedOperation]) -> FollowedNamespace {
     let known = operations.iter().map(|it| (it.key(), it.clone()));
     FollowedNamespace {
         known: known.collect(),
-        skips_ended: true,
+        skips_completed: true,
         ..FollowedNamespace::default()
     }
 }
 
-/// The changes that follow from a list: each name with its state, or that it was deleted.
-fn relist(place: &mut FollowedNamespace, operations: &[ListedOperation]) -> Vec<String> {
-    assert!(place.take(Event::Init).is_empty());
+/// Sends a new list to the watch, and returns the resulting changes as text.
+fn relist(watch: &mut FollowedNamespace, operations: &[ListedOperation]) -> Vec<String> {
+    assert!(watch.take(Event::Init).is_empty());
     for operation in operations {
         let event = Event::InitApply(operation.clone());
-        assert!(place.take(event).is_empty());
+        assert!(watch.take(event).is_empty());
     }
-    told(place.take(Event::InitDone))
+    described(watch.take(Event::InitDone))
 }
 
-fn told(changes: Vec<OperationChange>) -> Vec<String> {
-    let told = changes.into_iter().map(|change| match change {
+fn described(changes: Vec<OperationChange>) -> Vec<String> {
+    let texts = changes.into_iter().map(|change| match change {
         OperationChange::Applied(it) => format!("{} {}", it.subject.name, it.state),
         OperationChange::Deleted {
             operation,
             was_active: true,
-        } => format!("{} gone", operation.subject.name),
+        } => format!("{} deleted while active", operation.subject.name),
         OperationChange::Deleted { operation, .. } => {
-            format!("{} forgotten", operation.subject.name)
+            format!("{} deleted after completion", operation.subject.name)
         }
         change => format!("{change:?}"),
     });
-    told.collect()
+    texts.collect()
 }
 
 #[test]
 fn listed_and_already_completed_operations_are_not_reported() {
-    let mut place = listed(&[at("a", "1")]);
-    let news = relist(&mut place, &[at("a", "1"), over("b", "2"), at("c", "3")]);
-    assert_eq!(news, ["c Progressing"]);
+    let mut watch = listed(&[active("a", "1")]);
+    let changes = relist(
+        &mut watch,
+        &[active("a", "1"), completed("b", "2"), active("c", "3")],
+    );
+    assert_eq!(changes, ["c Progressing"]);
     assert_eq!(
-        told(place.take(Event::Apply(over("c", "4")))),
+        described(watch.take(Event::Apply(completed("c", "4")))),
         ["c Succeeded"]
     );
-    // Its end was reported.
+    // The completion was already returned.
     assert_eq!(
-        told(place.take(Event::Delete(over("c", "4")))),
-        ["c forgotten"]
+        described(watch.take(Event::Delete(completed("c", "4")))),
+        ["c deleted after completion"]
     );
-    // After a gap, a completed operation may have started and ended within it.
-    let news = relist(&mut place, &[at("a", "1"), over("b", "2"), over("d", "5")]);
-    assert_eq!(news, ["d Succeeded"]);
+    // In a later list, a completed operation may have started and ended while the watch was
+    // interrupted.
+    let changes = relist(
+        &mut watch,
+        &[active("a", "1"), completed("b", "2"), completed("d", "5")],
+    );
+    assert_eq!(changes, ["d Succeeded"]);
 }
 
 #[test]
 fn operations_that_end_between_list_and_watch_are_reported() {
-    let mut place = listed(&[at("a", "1"), at("b", "1")]);
-    let news = relist(&mut place, &[over("a", "2")]);
-    assert_eq!(news, ["b gone", "a Succeeded"]);
-    assert!(relist(&mut place, &[over("a", "2")]).is_empty());
+    let mut watch = listed(&[active("a", "1"), active("b", "1")]);
+    let changes = relist(&mut watch, &[completed("a", "2")]);
+    assert_eq!(changes, ["b deleted while active", "a Succeeded"]);
+    assert!(relist(&mut watch, &[completed("a", "2")]).is_empty());
 }
 
 #[test]
 fn deleted_operations_are_reported_once() {
-    let mut place = listed(&[at("a", "1")]);
-    assert!(relist(&mut place, &[at("a", "1")]).is_empty());
-    assert_eq!(told(place.take(Event::Delete(at("a", "1")))), ["a gone"]);
-    assert!(place.take(Event::Delete(at("a", "1"))).is_empty());
+    let mut watch = listed(&[active("a", "1")]);
+    assert!(relist(&mut watch, &[active("a", "1")]).is_empty());
+    assert_eq!(
+        described(watch.take(Event::Delete(active("a", "1")))),
+        ["a deleted while active"]
+    );
+    assert!(watch.take(Event::Delete(active("a", "1"))).is_empty());
 }

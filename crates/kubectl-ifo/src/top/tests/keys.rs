@@ -1,10 +1,10 @@
-//! Tests of keys and changes.
+//! Tests of keys, and of changes of operations.
 
 use super::*;
 
 #[test]
 fn a_filter_applies_while_it_is_typed() {
-    let mut seen = Seen::with(60, 9, some());
+    let mut seen = Seen::with(60, 9, sample_operations());
     seen.press(KeyCode::Char('/'));
     seen.type_text("virtual Q");
     seen.press(KeyCode::Backspace);
@@ -29,7 +29,7 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
     seen.press(KeyCode::Char('/'));
     assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::On);
     assert!(seen.subjects().is_empty());
-    // The earlier filter is replaced by the typed one.
+    // Esc clears the whole filter.
     seen.press(KeyCode::Esc);
     assert_eq!(seen.subjects().len(), 4);
     assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::Quit);
@@ -37,7 +37,7 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
 
 #[test]
 fn a_filter_supports_shell_editing_keys_and_paste() {
-    let mut seen = Seen::with(40, 9, some());
+    let mut seen = Seen::with(40, 9, sample_operations());
     let control = |c| TopEvent::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
     seen.model.update(TopEvent::Paste("q".to_owned()));
     seen.press(KeyCode::Char('/'));
@@ -57,7 +57,7 @@ fn a_filter_supports_shell_editing_keys_and_paste() {
 
 #[test]
 fn the_sort_order_cycles_and_reverses() {
-    let mut seen = Seen::with(80, 24, some());
+    let mut seen = Seen::with(80, 24, sample_operations());
     let age = ["[worker-1]", "database-0", "disk-7", "my-operator.v2.0"];
     assert_eq!(seen.subjects(), age);
     seen.press(KeyCode::Char('s'));
@@ -79,7 +79,7 @@ fn the_sort_order_cycles_and_reverses() {
 
 #[test]
 fn completed_operations_are_toggled() {
-    let mut seen = Seen::with(80, 24, some());
+    let mut seen = Seen::with(80, 24, sample_operations());
     assert_eq!(seen.subjects().len(), 4);
     seen.press(KeyCode::Char('c'));
     assert_eq!(seen.subjects().len(), 5);
@@ -90,7 +90,7 @@ fn completed_operations_are_toggled() {
 
 #[test]
 fn the_cursor_follows_its_operation_and_stays_at_the_top() {
-    let mut seen = Seen::with(80, 24, some());
+    let mut seen = Seen::with(80, 24, sample_operations());
     let older = operation("Pod/older", "Starting", "Progressing", 9000);
     let oldest = operation("Pod/oldest", "Starting", "Progressing", 9999);
     seen.change(OperationChange::Applied(Box::new(older)));
@@ -99,14 +99,14 @@ fn the_cursor_follows_its_operation_and_stays_at_the_top() {
     assert_eq!(seen.subjects()[1], "[worker-1]");
     seen.change(OperationChange::Applied(Box::new(oldest)));
     assert_eq!(seen.subjects()[2], "[worker-1]");
-    let gone = some().remove(2);
+    let gone = sample_operations().remove(2);
     seen.change(OperationChange::Deleted {
         operation: Box::new(gone),
         was_active: true,
     });
     assert_eq!(seen.subjects()[2], "[database-0]");
     seen.press(KeyCode::End);
-    let last = some().remove(3);
+    let last = sample_operations().remove(3);
     seen.change(OperationChange::Deleted {
         operation: Box::new(last),
         was_active: true,
@@ -125,7 +125,7 @@ fn the_cursor_is_always_visible() {
         )
     });
     let mut seen = Seen::with(80, 10, many.collect());
-    // Ten lines without header, heading and footer.
+    // Header, heading and footer take four of the ten lines, so the table has six rows.
     let first = |seen: &mut Seen| seen.lines()[3].split_whitespace().nth(1).map(str::to_owned);
     for (key, cursor, top) in [
         (KeyCode::PageDown, 5, 0),
@@ -152,7 +152,7 @@ fn the_cursor_is_always_visible() {
 
 #[test]
 fn help_lists_all_keys_and_returns_to_the_previous_view() {
-    let mut seen = Seen::with(80, 24, some());
+    let mut seen = Seen::with(80, 24, sample_operations());
     seen.press(KeyCode::Enter);
     seen.press(KeyCode::Char('?'));
     let lines = seen.lines();

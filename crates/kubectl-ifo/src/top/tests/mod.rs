@@ -1,4 +1,4 @@
-//! Tests of the screen after events.
+//! Tests of the screen of `top` after keys, changes of operations, and changes of the size.
 
 use super::keys::HELP;
 use super::model::{LoopAction, Model, TopEvent, TopLink, TopOrder};
@@ -22,7 +22,7 @@ fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// An operation in `shop` that began `age` seconds ago.
+/// Creates an operation in `shop` that began `age` seconds ago.
 fn operation(subject: &str, operation: &str, state: &str, age: i64) -> ListedOperation {
     let (kind, name) = subject.split_once('/').unwrap();
     let mut it = ListedOperation {
@@ -42,7 +42,7 @@ fn operation(subject: &str, operation: &str, state: &str, age: i64) -> ListedOpe
     it
 }
 
-fn some() -> Vec<ListedOperation> {
+fn sample_operations() -> Vec<ListedOperation> {
     let mut migrating = operation("VirtualMachine/database-0", "Migrating", "Progressing", 190);
     migrating.progress = Some(45);
     migrating.message = "Migration database-0-x is copying memory".to_owned();
@@ -90,7 +90,7 @@ fn some() -> Vec<ListedOperation> {
     vec![migrating, volume, node, csv, done]
 }
 
-/// A model with its screen.
+/// A model of `top` with its screen.
 struct Seen {
     model: Model,
     terminal: Terminal<TestBackend>,
@@ -138,14 +138,14 @@ impl Seen {
     }
 
     fn draw(&mut self) {
-        self.model.settle();
+        self.model.refresh_rows();
         let (model, theme) = (&self.model, self.theme);
         self.terminal
             .draw(|frame| view::draw(model, theme, frame))
             .unwrap();
     }
 
-    /// The lines on the screen, without trailing blanks.
+    /// Returns the lines on the screen, without trailing blanks.
     fn lines(&mut self) -> Vec<String> {
         self.draw();
         let buffer = self.terminal.backend().buffer();
@@ -181,11 +181,11 @@ impl Seen {
         );
     }
 
-    /// Names of the subjects on the screen. The one under the cursor is in brackets.
+    /// Returns the names of the subjects in the table. The name under the cursor is in brackets.
     fn subjects(&mut self) -> Vec<String> {
-        self.model.settle();
+        self.model.refresh_rows();
         let cursor = self.model.cursor;
-        let rows = self.model.visible.iter().enumerate();
+        let rows = self.model.table_rows.iter().enumerate();
         let rows = rows.map(|(number, row)| {
             let name = &row.operation.subject.name;
             if number == cursor {

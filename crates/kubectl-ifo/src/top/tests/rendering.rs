@@ -1,10 +1,10 @@
-//! Tests of the exact lines on the screen.
+//! Tests of the exact lines on the screen of `top`.
 
 use super::*;
 
 #[test]
 fn a_medium_screen_shows_the_oldest_first_with_bars_and_counts() {
-    Seen::with(80, 24, some()).shows(
+    Seen::with(80, 24, sample_operations()).shows(
         "
 1 failing  1 blocked  2 progressing                                         live
 oldest first, all namespaces, https://127.0.0.1:6443
@@ -36,7 +36,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 
 #[test]
 fn a_wide_screen_shows_the_message_in_one_line() {
-    Seen::with(150, 9, some()).shows(
+    Seen::with(150, 9, sample_operations()).shows(
         "
 1 failing  1 blocked  2 progressing                                                                                                               live
 oldest first, all namespaces, https://127.0.0.1:6443
@@ -53,7 +53,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                    
 
 #[test]
 fn a_small_screen_shows_fewer_columns() {
-    Seen::with(40, 10, some()).shows(
+    Seen::with(40, 10, sample_operations()).shows(
         "
 1 failing  1 blocked  2 progressing live
 oldest first, all namespaces, https://1…
@@ -104,7 +104,7 @@ q quit  ? help  Enter detail         1/1
 }
 
 #[test]
-fn an_empty_cluster_is_called_quiet_only_when_the_data_is_complete() {
+fn nothing_is_in_flight_only_if_the_first_list_is_complete() {
     let mut seen = Seen::new(60, 6);
     seen.shows(
         "
@@ -131,7 +131,7 @@ q quit  ? help  Enter detail  / filter  s order
 
 #[test]
 fn a_lost_connection_is_shown_with_its_reason_until_the_data_is_complete() {
-    let mut seen = Seen::with(80, 9, some());
+    let mut seen = Seen::with(80, 9, sample_operations());
     let lost = || Problem::Unreachable {
         server: "https://127.0.0.1:6443".to_owned(),
         why: "connection refused".to_owned(),
@@ -139,7 +139,7 @@ fn a_lost_connection_is_shown_with_its_reason_until_the_data_is_complete() {
     seen.change(OperationChange::Lost(lost()));
     let later = now() + SignedDuration::from_secs(12);
     seen.model.update(TopEvent::Tick(later));
-    // Another failure does not shorten it.
+    // A further failure does not change the time at which the interruption began.
     seen.change(OperationChange::Lost(lost()));
     seen.shows(
         "
@@ -160,7 +160,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 
 #[test]
 fn the_detail_view_shows_everything_known_of_an_operation() {
-    let mut seen = Seen::with(80, 24, some());
+    let mut seen = Seen::with(80, 24, sample_operations());
     seen.press(KeyCode::Down);
     seen.press(KeyCode::Enter);
     seen.shows(
@@ -191,8 +191,8 @@ Labels
 q quit  ? help  Esc back  ↑↓ scroll
 ",
     );
-    // The current state is shown, also after the deletion.
-    let mut later = some().remove(0);
+    // The page shows the newest state of the operation, even after the operation was deleted.
+    let mut later = sample_operations().remove(0);
     later.progress = Some(46);
     seen.change(OperationChange::Applied(Box::new(later.clone())));
     assert!(seen.lines()[5].contains("46%"));
@@ -211,7 +211,7 @@ q quit  ? help  Esc back  ↑↓ scroll
 
 #[test]
 fn the_detail_view_scrolls_to_its_end() {
-    let mut seen = Seen::with(40, 10, some());
+    let mut seen = Seen::with(40, 10, sample_operations());
     seen.press(KeyCode::Down);
     seen.press(KeyCode::Enter);
     seen.shows(
@@ -241,7 +241,7 @@ q quit  ? help  Esc back  ↑↓ scroll
 fn no_screen_size_is_too_small() {
     for height in 1..15 {
         for width in 1..45 {
-            let mut seen = Seen::with(width, height, some());
+            let mut seen = Seen::with(width, height, sample_operations());
             for key in [
                 '\n', 'j', '?', ' ', '\u{1b}', '/', 'x', 'y', 'z', '\u{1b}', 'c',
             ] {
@@ -253,7 +253,7 @@ fn no_screen_size_is_too_small() {
                 seen.press(code);
                 seen.draw();
             }
-            // The terminal reports its new size shortly after the change.
+            // For a moment, the terminal has a new size that it has not reported yet.
             seen.terminal.backend_mut().resize(height, width);
             seen.draw();
         }
@@ -262,7 +262,7 @@ fn no_screen_size_is_too_small() {
 
 #[test]
 fn states_have_colors_and_the_cursor_line_is_highlighted() {
-    let mut seen = Seen::with(80, 24, some());
+    let mut seen = Seen::with(80, 24, sample_operations());
     seen.theme = Paint { on: true }.into();
     seen.draw();
     let color = |seen: &Seen, text: &str| {
@@ -270,7 +270,7 @@ fn states_have_colors_and_the_cursor_line_is_highlighted() {
         let row = (3..10).find_map(|y| {
             let row: Vec<_> = (0..80).map(|x| buffer[(x, y)].clone()).collect();
             let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
-            // All characters before it have one byte and one column each.
+            // Each character before the text takes one byte and one column.
             line.find(text).map(|at| row[at].clone())
         });
         row.unwrap()

@@ -1,4 +1,4 @@
-//! Tests of the parents of resources.
+//! Tests of the parents below which objects are shown in a tree.
 
 use super::*;
 
@@ -30,7 +30,7 @@ kubevirt
     Plan/p  Executing  0s
 ",
     );
-    // A root of the same kind is nearer.
+    // A cluster-scoped root takes precedence over a root in a namespace.
     let version = on("", "Version", "v", "Upgrading").group("g", "root");
     same(
         &drawn(vec![root("b"), node, version], PIPED),
@@ -113,7 +113,7 @@ kubevirt
 }
 
 #[test]
-fn a_controller_wins_over_an_owner_in_flight_and_that_over_the_group_root() {
+fn the_preferred_parent_is_the_controller_then_an_owner_in_flight_then_the_group_root() {
     let operations = vec![
         on("a", "Plan", "p", "Executing").group("g", "root"),
         on("a", "VM", "w", "Migrating").group("g", "child"),
@@ -123,7 +123,7 @@ fn a_controller_wins_over_an_owner_in_flight_and_that_over_the_group_root() {
             .owned_by("VM", "x")
             .owned_by("VM", "w")
             .controlled(),
-        // This owner is unknown.
+        // This owner has no operation, and was not looked up.
         on("a", "VMI", "z", "Migrating")
             .group("g", "child")
             .owned_by("VM", "unknown"),
@@ -177,7 +177,7 @@ kubevirt
     └── Pod/x       Evicting    0s
 ",
     );
-    // The owner of the Set is unknown.
+    // If the Set is not looked up, its owner is unknown.
     same(
         &drawn(operations, PIPED),
         "\
@@ -200,7 +200,7 @@ kubevirt
     Pod/p  Evicting  0s
 ";
     same(&drawn(vec![pod("a"), pod("b")], PIPED), alone);
-    // Unless an operation is in flight on it.
+    // A Node with an operation in flight is shown, with its Pods below it.
     let node = on("", "Node", "n", "Draining");
     same(
         &drawn(vec![pod("a"), pod("b"), node], PIPED),
@@ -338,7 +338,7 @@ fn filtered_out_resources_still_connect_their_descendants() {
         ..Filters::default()
     };
     same(
-        &drawn_for_meant("VM/web", &operations, &[], &filters),
+        &drawn_for_with_filters("VM/web", &operations, &[], &filters),
         "\
 kubevirt
   a
@@ -352,7 +352,7 @@ kubevirt
         ..Filters::default()
     };
     assert_eq!(
-        drawn_for_meant("VM/web", &operations, &[], &filters),
+        drawn_for_with_filters("VM/web", &operations, &[], &filters),
         "",
         "it is over"
     );

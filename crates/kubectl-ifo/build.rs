@@ -1,0 +1,34 @@
+//! Generates the list of the shipped rule sets. A support bundle keeps the names and texts of
+//! shipped rule sets, because they are public.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules");
+    let mut files = Vec::new();
+    find(&folder, &mut files);
+    files.sort();
+    let mut code = "[\n".to_owned();
+    for file in files {
+        let file = file.to_str().expect("the path of the repository is UTF-8");
+        writeln!(code, "include_str!({file:?}),").expect("writing to a String cannot fail");
+    }
+    code.push(']');
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
+    std::fs::write(PathBuf::from(out).join("shipped_rule_sets.rs"), code)
+        .expect("the output folder is writable");
+}
+
+/// Appends the YAML files below a folder.
+fn find(folder: &Path, files: &mut Vec<PathBuf>) {
+    println!("cargo::rerun-if-changed={}", folder.display());
+    for entry in std::fs::read_dir(folder).expect("the folder rules/ is readable") {
+        let path = entry.expect("the folder rules/ is readable").path();
+        if path.is_dir() {
+            find(&path, files);
+        } else if path.extension().is_some_and(|it| it == "yaml") {
+            files.push(path);
+        }
+    }
+}

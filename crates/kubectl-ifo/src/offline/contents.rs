@@ -1,0 +1,451 @@
+//! Finds the operations, rule sets and Events in the files of `--from`, and the time at which they
+//! were recorded.
+
+use super::super::output::complain;
+use super::super::plain_text::first_names;
+use super::super::problem::Problem;
+use super::super::support_bundle::{BundleIndex, INDEX_FILE, PartResult};
+use super::files::{self, FoundFile, base_name, is_events_file};
+use crate::clock;
+use ifo_api::completeness::{Incomplete, Named, NotWorking};
+use ifo_api::ruleset::{self, GROUP_NOT_SERVED};
+use ifo_api::{GROUP, LIVE_GROUP, live};
+use ifo_client::manifest::{self, Object};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The file in which a must-gather records its time.
+pub(super) const TIMESTAMP_FILE: &str = "timestamp";
+
+/// Largest number of namespaces that a message names.
+const MAX_NAMED: usize = 5;
+
+/// The origin of the time to which ages are relative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecordingTime {
+    /// The support bundle or the must-gather contains its time.
+    Recorded,
+    /// The last change of the newest file.
+    FileChange,
+    /// Standard input has no time, so it is the present.
+    Present,
+}
+
+/// The contents of the files, as far as the commands read them.
+#[derive(Debug)]
+pub(super) struct FileContents {
+    /// The path that the user has given.
+    pub(super) path: String,
+    /// Time at which the objects were read from the cluster.
+    pub(super) time: Timestamp,
+    time_origin: RecordingTime,
+    /// True if the names in the files are pseudonyms.
+    is_redacted: bool,
+    /// Objects of the live API. None if the files contain none, and no empty list of them.
+    pub(super) live: Option<Vec<Value>>,
+    /// Custom resources.
+    pub(super) custom: Option<Vec<Value>>,
+    /// None if the files do not contain the rule sets of the cluster.
+    pub(super) rule_sets: Option<Vec<Value>>,
+    /// The namespaces whose operations were listed. None for all namespaces.
+    pub(super) namespaces: Option<Vec<String>>,
+    /// The reason why operations may be missing. None if the list was complete.
+    pub(super) incomplete: Option<Incomplete>,
+    /// The version of the server, if it was recorded.
+    pub(super) server_version: Option<String>,
+    event_files: Vec<FoundFile>,
+    events: OnceLock<Vec<Value>>,
+}
+
+/// Objects of one resource by namespace and name, and whether a list of the resource was found.
+#[derive(Debug, Default)]
+struct ResourceObjects {
+    objects: BTreeMap<(Option<String>, String), Value>,
+    is_listed: bool,
+}
+
+impl ResourceObjects {
+    /// Adds an object. Of two objects with the same name, the first one is kept.
+    fn add(&mut self, object: Object) {
+        self.is_listed = true;
+        let key = (object.namespace, object.name);
+        self.objects.entry(key).or_insert(object.json);
+    }
+
+    fn into_list(self) -> Option<Vec<Value>> {
+        self.is_listed.then(|| self.objects.into_values().collect())
+    }
+}
+
+/// The objects in all files.
+#[derive(Debug, Default)]
+struct SortedObjects {
+    live: ResourceObjects,
+    custom: ResourceObjects,
+    rule_sets: ResourceObjects,
+    /// True if a list without items was found, which does not name its resource.
+    has_empty_list: bool,
+}
+
+impl FileContents {
+    /// Reads the files at `path`.
+    pub(super) fn read(path: &Path) -> Result<Self, Problem> {
+        Self::of(path.display().to_string(), files::read(path)?)
+    }
+
+    fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {
+        let index = read_index(&path, &found)?;
+        let mut sorted = SortedObjects::default();
+        let mut newest_file = None;
+        let mut gathered = None;
+        let mut event_files = Vec::new();
+        let is_single = found.len() == 1;
+        for file in found {
+            match base_name(&file.path) {
+                INDEX_FILE => continue,
+                TIMESTAMP_FILE => {
+                    gathered = gathered.max(must_gather_time(&file.bytes));
+                    continue;
+                }
+                _ => {}
+            }
+            // A support bundle has further files, which are not objects.
+            if index.is_some() && !is_read_from_bundle(&file.path) {
+                continue;
+            }
+            if is_events_file(&file.path) {
+                event_files.push(file);
+                continue;
+            }
+            newest_file = newest_file.max(file.modified);
+            if let Err(why) = sorted.add(&file) {
+                // A file that the user has named must be readable.
+                if is_single {
+                    return Err(Problem::Other(format!("{path}: {why}")));
+                }
+                complain("note", format!("{}: not read: {why}", file.path));
+            }
+        }
+        let recorded = index.as_ref().map(|it| it.created).or(gathered);
+        let (time, time_origin) = match (recorded, newest_file) {
+            (Some(time), _) => (time, RecordingTime::Recorded),
+            (None, Some(time)) => (time, RecordingTime::FileChange),
+            (None, None) => (clock::now(), RecordingTime::Present),
+        };
+        let SortedObjects {
+            live,
+            custom,
+            rule_sets,
+            has_empty_list,
+        } = sorted;
+        let (mut live, custom, rule_sets) =
+            (live.into_list(), custom.into_list(), rule_sets.into_list());
+        if let Some(index) = &index {
+            check_operations_part(&path, index)?;
+        }
+        if live.is_none() && custom.is_none() {
+            // A must-gather has no file for a resource without objects.
+            let is_installed = rule_sets.is_some() || has_empty_list || index.is_some();
+            if !is_installed {
+                return Err(Problem::Other(format!(
+                    "{path}: there are no operations, no rule sets and no empty list; --from \
+                     reads a support bundle, a must-gather folder, or the output of: kubectl get \
+                     ifos -A -o yaml"
+                )));
+            }
+            live = Some(Vec::new());
+        }
+        let incomplete = match &index {
+            Some(index) if index.operations.is_complete => None,
+            Some(index) => Some(
+                (index.operations.warning.as_deref())
+                    .and_then(|it| it.parse().ok())
+                    .unwrap_or_else(|| missing_statement(rule_sets.as_deref())),
+            ),
+            None => Some(missing_statement(rule_sets.as_deref())),
+        };
+        let newest = live
+            .iter()
+            .chain(&custom)
+            .flatten()
+            .filter_map(newest_time)
+            .max();
+        Ok(Self {
+            path,
+            // The clock of this machine can be behind the clock of the cluster.
+            time: newest.map_or(time, |newest| time.max(newest)),
+            time_origin,
+            is_redacted: index.as_ref().is_some_and(|it| it.redacted),
+            live,
+            custom,
+            rule_sets,
+            namespaces: index
+                .as_ref()
+                .and_then(|it| it.operations.namespaces.clone()),
+            incomplete,
+            server_version: index.and_then(|it| it.server_version),
+            event_files,
+            events: OnceLock::new(),
+        })
+    }
+
+    /// Returns the line that says what the output shows.
+    pub(super) fn introduction(&self) -> String {
+        let origin = match self.time_origin {
+            RecordingTime::Recorded => "",
+            RecordingTime::FileChange => " (the last change of the file)",
+            RecordingTime::Present => " (now)",
+        };
+        let mut text = format!(
+            "showing the operations in {} at {:.0}{origin}; ages are relative to that time",
+            self.path, self.time
+        );
+        if self.is_redacted {
+            text += "; names are pseudonyms";
+        }
+        if let Some(namespaces) = &self.namespaces {
+            let named = first_names(namespaces.iter().map(String::as_str), MAX_NAMED);
+            text.extend(["; only the operations in ", &named, " were recorded"]);
+        }
+        text
+    }
+
+    /// Returns all Events in the files.
+    pub(super) fn events(&self) -> &[Value] {
+        self.events.get_or_init(|| {
+            let mut events = Vec::new();
+            for file in &self.event_files {
+                let mut objects = Vec::new();
+                for document in documents(file).unwrap_or_default() {
+                    let _ = manifest::append_objects(document, &mut objects);
+                }
+                let own = objects.into_iter().filter(|it| it.kind == "Event");
+                events.extend(own.map(|it| it.json));
+            }
+            events
+        })
+    }
+}
+
+fn documents(file: &FoundFile) -> Result<Vec<Value>, String> {
+    let text = str::from_utf8(&file.bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
+    // JSON is YAML, too, but the JSON parser is much faster.
+    if text.trim_start().starts_with('{')
+        && let Ok(documents) = manifest::documents(text, true)
+    {
+        return Ok(documents);
+    }
+    manifest::documents(text, false)
+}
+
+impl SortedObjects {
+    fn add(&mut self, file: &FoundFile) -> Result<(), String> {
+        for document in documents(file)? {
+            self.note_list(&document);
+            let mut objects = Vec::new();
+            // Objects before an invalid object are used, too.
+            let added = manifest::append_objects(document, &mut objects);
+            for object in objects {
+                match (object.group(), object.kind.as_str()) {
+                    (LIVE_GROUP, live::KIND) => self.live.add(object),
+                    (GROUP, live::KIND) => self.custom.add(object),
+                    (GROUP, ruleset::KIND) => self.rule_sets.add(object),
+                    _ => {}
+                }
+            }
+            added?;
+        }
+        Ok(())
+    }
+
+    /// Records that a document is a list, because a list without items contains no object.
+    fn note_list(&mut self, document: &Value) {
+        let text = |field: &str| document[field].as_str().unwrap_or_default();
+        let group = ifo_client::kinds::group(text("apiVersion"));
+        let kind = text("kind").strip_suffix("List");
+        match (group, kind) {
+            (LIVE_GROUP, Some(live::KIND)) => self.live.is_listed = true,
+            (GROUP, Some(live::KIND)) => self.custom.is_listed = true,
+            (GROUP, Some(ruleset::KIND)) => self.rule_sets.is_listed = true,
+            (_, Some("")) if document["items"].as_array().is_some_and(Vec::is_empty) => {
+                self.has_empty_list = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns true if a file of a support bundle contains operations, rule sets or Events.
+fn is_read_from_bundle(path: &str) -> bool {
+    path.contains("operations/")
+        || base_name(path) == "operationrulesets.json"
+        || is_events_file(path)
+}
+
+/// Reads the index of a support bundle. None if the files are no support bundle.
+fn read_index(path: &str, found: &[FoundFile]) -> Result<Option<BundleIndex>, Problem> {
+    let mut indexes = found.iter().filter(|it| base_name(&it.path) == INDEX_FILE);
+    let Some(file) = indexes.next() else {
+        return Ok(None);
+    };
+    if indexes.next().is_some() {
+        return Err(Problem::Other(format!(
+            "{path}: there are several support bundles; name one of them"
+        )));
+    }
+    let index: BundleIndex = serde_json::from_slice(&file.bytes)
+        .map_err(|error| Problem::Other(format!("{path}: {}: {error}", file.path)))?;
+    Ok(Some(index))
+}
+
+/// Returns an error if the bundle contains no operations because they could not be read.
+fn check_operations_part(path: &str, index: &BundleIndex) -> Result<(), Problem> {
+    match index.operations.result {
+        PartResult::Read | PartResult::Truncated => Ok(()),
+        result => Err(Problem::Other(format!(
+            "{path}: the support bundle contains no operations: {}",
+            result.reason()
+        ))),
+    }
+}
+
+/// Returns the reason why operations may be missing from a list that does not state whether it is
+/// complete.
+fn missing_statement(rule_sets: Option<&[Value]>) -> Incomplete {
+    let Some(rule_sets) = rule_sets else {
+        return Incomplete::NotRecorded;
+    };
+    if rule_sets.is_empty() {
+        return Incomplete::NoRuleSets;
+    }
+    let named: Vec<Named> = rule_sets.iter().filter_map(not_working).collect();
+    if named.is_empty() {
+        return Incomplete::NotRecorded;
+    }
+    Incomplete::NotWorking(NotWorking {
+        count: named.len(),
+        total: rule_sets.len(),
+        named,
+    })
+}
+
+fn not_working(rule_set: &Value) -> Option<Named> {
+    let conditions = rule_set
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let condition = |kind: &str| {
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.find(|it| it["type"] == kind)
+    };
+    let is_group_missing =
+        condition("InvalidTarget").is_some_and(|it| it["reason"] == GROUP_NOT_SERVED);
+    let ready = condition("Ready");
+    if is_group_missing || ready.is_some_and(|it| it["status"] == "True") {
+        return None;
+    }
+    let reason = ready.and_then(|it| it["reason"].as_str());
+    Some(Named {
+        name: rule_set["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        reason: reason.unwrap_or("no status").to_owned(),
+    })
+}
+
+/// Reads the file in which a must-gather records its times: `2026-03-01 12:00:00.1 +0000 UTC m=+0.1`
+/// at the start and again at the end. Returns the last one.
+fn must_gather_time(bytes: &[u8]) -> Option<Timestamp> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut times = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (date, time, offset) = (words.next()?, words.next()?, words.next()?);
+        let (hours, minutes) = offset.split_at_checked(3)?;
+        format!("{date}T{time}{hours}:{minutes}").parse().ok()
+    });
+    times.next_back()
+}
+
+/// Returns the newest time in an operation.
+fn newest_time(operation: &Value) -> Option<Timestamp> {
+    let conditions = operation
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let transitions = conditions
+        .into_iter()
+        .flatten()
+        .map(|it| &it["lastTransitionTime"]);
+    let fields = [
+        "/metadata/creationTimestamp",
+        "/status/started",
+        "/status/completed",
+    ];
+    let fields = fields.iter().filter_map(|it| operation.pointer(it));
+    let texts = fields.chain(transitions).filter_map(Value::as_str);
+    texts.filter_map(|it| it.parse().ok()).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> FoundFile {
+        FoundFile {
+            path: path.to_owned(),
+            bytes: text.as_bytes().to_vec(),
+            modified: Some(Timestamp::from_second(1_000_000_000).expect("in range")),
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_must_gather_is_its_end() {
+        let text =
+            b"2026-03-01 12:00:00.402374637 +0000 UTC m=+0.1\n2026-03-01 14:05:00 +0200 CEST\n";
+        let time = must_gather_time(text).expect("the text has times");
+        assert_eq!(time.to_string(), "2026-03-01T12:05:00Z");
+        assert_eq!(must_gather_time(b"nothing"), None);
+    }
+
+    #[test]
+    fn the_time_is_not_before_the_newest_operation() {
+        let operation = "{apiVersion: live.ifo.kubevirt.io/v1alpha1, kind: InFlightOperation, \
+                         metadata: {name: a, creationTimestamp: '2026-01-01T00:00:00Z'}}";
+        let contents = FileContents::of("x".to_owned(), vec![file("x", operation)]);
+        let contents = contents.expect("the file has an operation");
+        assert_eq!(contents.time.to_string(), "2026-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_list_without_a_statement_is_never_complete() {
+        let rule_set = |status: &str| {
+            format!(
+                "apiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\nmetadata: {{name: vm}}\n\
+                 status: {{conditions: [{{type: Ready, status: '{status}', reason: InvalidRule}}]}}\n"
+            )
+        };
+        let incomplete = |text: &str| {
+            let contents = FileContents::of("x".to_owned(), vec![file("x", text)]);
+            contents.map(|it| it.incomplete.map(|it| it.to_string()))
+        };
+        let unknown = Some(Incomplete::NotRecorded.to_string());
+        let empty = "{apiVersion: v1, kind: List, items: []}";
+        assert_eq!(incomplete(empty), Ok(unknown.clone()));
+        assert_eq!(incomplete(&rule_set("True")), Ok(unknown));
+        let broken = incomplete(&rule_set("False"));
+        let broken = broken
+            .expect("the file has a rule set")
+            .expect("it is incomplete");
+        assert!(broken.contains("vm (InvalidRule)"), "{broken}");
+        let no_rule_sets =
+            "{apiVersion: ifo.kubevirt.io/v1alpha1, kind: OperationRuleSetList, items: []}";
+        assert_eq!(
+            incomplete(no_rule_sets),
+            Ok(Some(Incomplete::NoRuleSets.to_string()))
+        );
+        let other = incomplete("{apiVersion: v1, kind: Pod, metadata: {name: a}}");
+        assert!(other.is_err(), "{other:?}");
+    }
+}

@@ -1,0 +1,263 @@
+//! Reads the files of `--from`: a folder, an archive (tar, also compressed with gzip), one file, or
+//! standard input.
+//!
+//! Only files are kept that can contain operations, rule sets or Events, because a must-gather has
+//! gigabytes of other files.
+
+use super::super::problem::Problem;
+use super::super::support_bundle::INDEX_FILE;
+use flate2::read::MultiGzDecoder;
+use jiff::Timestamp;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Largest size of one file. A list of 50,000 operations has about 100 MB.
+const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Largest size of all kept files together.
+const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Largest nesting of folders. The files of a must-gather are up to ten levels deep.
+const MAX_DEPTH: usize = 32;
+
+/// Offset and text of the magic number of a tar archive.
+const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
+
+/// The magic number of gzip.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// A file in its original form.
+#[derive(Debug)]
+pub(super) struct FoundFile {
+    /// Path relative to the folder or archive.
+    pub(super) path: String,
+    /// The bytes of the file.
+    pub(super) bytes: Vec<u8>,
+    /// Time of the last change. None if it is unknown.
+    pub(super) modified: Option<Timestamp>,
+}
+
+/// Reads all relevant files at `path`. `-` is standard input.
+pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
+    let name = path.display().to_string();
+    let failed = |error: io::Error| Problem::Other(format!("{name}: {}", describe(&error)));
+    let mut found = FoundFiles::default();
+    if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        let limit = io::stdin().lock().take(MAX_FILE_BYTES + 1);
+        read_limited(limit, &mut bytes).map_err(failed)?;
+        found
+            .add_stream("-", io::Cursor::new(bytes), None)
+            .map_err(failed)?;
+    } else if path.is_dir() {
+        found.add_folder(path, "", 0).map_err(failed)?;
+    } else {
+        let file = File::open(path).map_err(failed)?;
+        let modified = file.metadata().ok().and_then(|it| it.modified().ok());
+        let modified = modified.and_then(timestamp);
+        found
+            .add_stream(&name, BufReader::new(file), modified)
+            .map_err(failed)?;
+    }
+    Ok(found.files)
+}
+
+/// Returns the message of an error without the number of the operating system.
+fn describe(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn timestamp(time: SystemTime) -> Option<Timestamp> {
+    Timestamp::try_from(time).ok()
+}
+
+fn too_large() -> io::Error {
+    io::Error::other(format!(
+        "a file is larger than {} MiB, or all files together are larger than {} MiB",
+        MAX_FILE_BYTES >> 20,
+        MAX_TOTAL_BYTES >> 20
+    ))
+}
+
+/// Reads a whole stream. It fails if the stream is longer than [`MAX_FILE_BYTES`]. The caller
+/// limits the stream to one byte more.
+fn read_limited(mut stream: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+    stream.read_to_end(bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(too_large());
+    }
+    Ok(())
+}
+
+/// The files that were found so far.
+#[derive(Debug, Default)]
+struct FoundFiles {
+    files: Vec<FoundFile>,
+    total: usize,
+}
+
+impl FoundFiles {
+    fn add_folder(&mut self, folder: &Path, prefix: &str, depth: usize) -> io::Result<()> {
+        if depth > MAX_DEPTH {
+            return Err(io::Error::other(format!(
+                "more than {MAX_DEPTH} nested folders"
+            )));
+        }
+        let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            // The type of a symbolic link is not that of its target, so links are skipped.
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
+            } else if kind.is_file() && is_candidate(&path) {
+                let mut bytes = Vec::new();
+                let file = File::open(entry.path())?;
+                let modified = file.metadata()?.modified().ok().and_then(timestamp);
+                read_limited(file.take(MAX_FILE_BYTES + 1), &mut bytes)?;
+                self.add(path, bytes, modified)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file that can be compressed or an archive.
+    fn add_stream(
+        &mut self,
+        name: &str,
+        mut stream: impl Read + io::Seek,
+        modified: Option<Timestamp>,
+    ) -> io::Result<()> {
+        let mut magic = [0; 2];
+        let read = stream.read(&mut magic)?;
+        stream.rewind()?;
+        if read == 2 && magic == GZIP_MAGIC {
+            self.add_plain(name, MultiGzDecoder::new(stream), modified)
+        } else {
+            self.add_plain(name, stream, modified)
+        }
+    }
+
+    fn add_plain(
+        &mut self,
+        name: &str,
+        mut stream: impl Read,
+        modified: Option<Timestamp>,
+    ) -> io::Result<()> {
+        let (offset, magic) = TAR_MAGIC;
+        let mut head = Vec::new();
+        stream
+            .by_ref()
+            .take((offset + magic.len()) as u64)
+            .read_to_end(&mut head)?;
+        let is_archive = head.get(offset..) == Some(magic);
+        let whole = io::Cursor::new(head).chain(stream);
+        if is_archive {
+            return self.add_archive(whole);
+        }
+        let mut bytes = Vec::new();
+        read_limited(whole.take(MAX_FILE_BYTES + 1), &mut bytes)?;
+        self.total += bytes.len();
+        self.files.push(FoundFile {
+            path: name.to_owned(),
+            bytes,
+            modified,
+        });
+        Ok(())
+    }
+
+    fn add_archive(&mut self, stream: impl Read) -> io::Result<()> {
+        let mut archive = tar::Archive::new(stream);
+        for entry in archive.entries()? {
+            let entry = entry?;
+            let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            if !entry.header().entry_type().is_file() || !is_candidate(&path) {
+                continue;
+            }
+            let seconds = entry
+                .header()
+                .mtime()
+                .ok()
+                .and_then(|it| i64::try_from(it).ok());
+            let modified = seconds.and_then(|it| Timestamp::from_second(it).ok());
+            let mut bytes = Vec::new();
+            read_limited(entry.take(MAX_FILE_BYTES + 1), &mut bytes)?;
+            self.add(path, bytes, modified)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: String, bytes: Vec<u8>, modified: Option<Timestamp>) -> io::Result<()> {
+        if !is_relevant(&path, &bytes) {
+            return Ok(());
+        }
+        self.total += bytes.len();
+        if self.total > MAX_TOTAL_BYTES {
+            return Err(too_large());
+        }
+        self.files.push(FoundFile {
+            path,
+            bytes,
+            modified,
+        });
+        Ok(())
+    }
+}
+
+/// Returns the name of a file without its folder.
+pub(super) fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// Returns true if the name of a file allows the contents that are needed.
+fn is_candidate(path: &str) -> bool {
+    let name = base_name(path);
+    let is_manifest = [".json", ".yaml", ".yml"]
+        .iter()
+        .any(|it| name.ends_with(it));
+    is_manifest || name == super::contents::TIMESTAMP_FILE
+}
+
+/// Returns true if the file contains objects that the commands read.
+fn is_relevant(path: &str, bytes: &[u8]) -> bool {
+    let name = base_name(path);
+    name == super::contents::TIMESTAMP_FILE
+        || name == INDEX_FILE
+        || is_events_file(path)
+        || contains(bytes, ifo_api::GROUP.as_bytes())
+}
+
+/// Returns true if the name of the file says that it contains Events.
+pub(super) fn is_events_file(path: &str) -> bool {
+    let name = base_name(path);
+    name.split('.').next() == Some("events") || path.contains("/events/")
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_can_contain_operations_are_kept() {
+        let our_group = b"apiVersion: live.ifo.kubevirt.io/v1alpha1";
+        assert!(is_relevant(
+            "must-gather/x/namespaces/a/core/events.yaml",
+            b""
+        ));
+        assert!(is_relevant("a/b.yaml", our_group));
+        assert!(!is_relevant("a/pods.yaml", b"kind: Pod"));
+        assert!(is_candidate("quay-io/timestamp"));
+        assert!(!is_candidate("namespaces/a/pods/b/current.log"));
+    }
+}

@@ -1,0 +1,74 @@
+//! `--from DIR|FILE`: lets the read commands work on files instead of a cluster.
+//!
+//! Input: a support bundle, a must-gather folder, or the output of `kubectl get ifos -o yaml`.
+//! Output: an [`ApiClient`] that answers requests from these files. So each command runs the same
+//! code as with a cluster, and a request for something that the files do not contain is an error
+//! that names the files.
+//!
+//! ```text
+//! files (folder, tar, gzip, text) ─▶ contents (objects, time, completeness) ─▶ answers (HTTP)
+//! ```
+
+mod answers;
+mod contents;
+mod files;
+mod selector;
+
+use super::api_client::ApiClient;
+use super::output::complain;
+use super::problem::Problem;
+use crate::clock;
+use answers::answer;
+use contents::FileContents;
+use kube::Client;
+use kube::client::Body;
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A cluster that was read from files.
+pub(super) struct OfflineCluster {
+    contents: FileContents,
+}
+
+impl OfflineCluster {
+    /// Returns the namespaces whose operations the files contain. None for all namespaces.
+    pub(super) fn namespaces(&self) -> Option<&[String]> {
+        self.contents.namespaces.as_deref()
+    }
+
+    /// Returns the path that the user has given.
+    pub(super) fn path(&self) -> &str {
+        &self.contents.path
+    }
+}
+
+/// Reads the files at `path`. From then on, the current time is the time of the files. If `-n`
+/// chooses a namespace whose operations the files do not contain, requests for it fail.
+pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
+    let contents = FileContents::read(path)?;
+    complain("note", contents.introduction());
+    clock::set(contents.time);
+    let name = contents.path.clone();
+    let cluster = Arc::new(OfflineCluster { contents });
+    let served = Arc::clone(&cluster);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let response = answer(&served.contents, &request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    Ok(ApiClient {
+        client: Client::new(service, "default"),
+        address: name,
+        default_namespace: "default".to_owned(),
+        timeout: None,
+        offline: Some(cluster),
+    })
+}
+
+/// Returns the error for a command or a flag that follows changes. `what` is its name.
+pub(super) fn no_changes(what: &str) -> Problem {
+    Problem::Usage(format!(
+        "{what} cannot be used with --from: the operations in files do not change, and files \
+         do not show the present state of the cluster"
+    ))
+}

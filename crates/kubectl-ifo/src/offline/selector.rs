@@ -1,0 +1,158 @@
+//! Evaluates label and field selectors on objects from files, as a server does on its objects.
+
+use std::collections::BTreeMap;
+
+/// A requirement of a label selector.
+#[derive(Debug, PartialEq, Eq)]
+enum OfflineRequirement<'a> {
+    Exists(&'a str),
+    Missing(&'a str),
+    In(&'a str, Vec<&'a str>),
+    NotIn(&'a str, Vec<&'a str>),
+}
+
+/// A parsed label selector.
+#[derive(Debug, Default)]
+pub(super) struct FileLabelSelector<'a> {
+    requirements: Vec<OfflineRequirement<'a>>,
+}
+
+impl<'a> FileLabelSelector<'a> {
+    /// Parses the text of a selector, such as `a=b,c notin (d,e),!f`.
+    pub(super) fn parse(text: &'a str) -> Result<Self, String> {
+        let mut requirements = Vec::new();
+        for part in split_outside_parentheses(text) {
+            let part = part.trim();
+            if !part.is_empty() {
+                let invalid = || format!("unable to parse requirement {part:?}");
+                requirements.push(requirement(part).ok_or_else(invalid)?);
+            }
+        }
+        Ok(Self { requirements })
+    }
+
+    /// Returns true if labels match all requirements.
+    pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.requirements
+            .iter()
+            .all(|requirement| match requirement {
+                OfflineRequirement::Exists(key) => labels.contains_key(*key),
+                OfflineRequirement::Missing(key) => !labels.contains_key(*key),
+                OfflineRequirement::In(key, values) => labels
+                    .get(*key)
+                    .is_some_and(|it| values.contains(&it.as_str())),
+                OfflineRequirement::NotIn(key, values) => labels
+                    .get(*key)
+                    .is_none_or(|it| !values.contains(&it.as_str())),
+            })
+    }
+}
+
+fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |c: char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
+fn requirement(part: &str) -> Option<OfflineRequirement<'_>> {
+    let key_only = |key: &'_ str| ifo_api::labels::is_key(key);
+    if let Some(key) = part.strip_prefix('!') {
+        let key = key.trim();
+        return key_only(key).then_some(OfflineRequirement::Missing(key));
+    }
+    if let Some((key, value)) = part.split_once("!=") {
+        return pair(key, value).map(|(key, value)| OfflineRequirement::NotIn(key, vec![value]));
+    }
+    if let Some((key, value)) = part.split_once('=') {
+        let value = value.strip_prefix('=').unwrap_or(value);
+        return pair(key, value).map(|(key, value)| OfflineRequirement::In(key, vec![value]));
+    }
+    if let Some((before, values)) = part.split_once('(') {
+        let values: Vec<&str> = values
+            .strip_suffix(')')?
+            .split(',')
+            .map(str::trim)
+            .collect();
+        let before = before.trim();
+        let (key, operator) = before.rsplit_once(char::is_whitespace)?;
+        let key = key.trim();
+        let is_valid = key_only(key) && values.iter().all(|it| ifo_api::labels::is_value(it));
+        return match operator {
+            "in" if is_valid => Some(OfflineRequirement::In(key, values)),
+            "notin" if is_valid => Some(OfflineRequirement::NotIn(key, values)),
+            _ => None,
+        };
+    }
+    key_only(part).then_some(OfflineRequirement::Exists(part))
+}
+
+fn pair<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, &'a str)> {
+    let (key, value) = (key.trim(), value.trim());
+    let is_valid = ifo_api::labels::is_key(key) && ifo_api::labels::is_value(value);
+    is_valid.then_some((key, value))
+}
+
+/// Returns true if the object has the values that a field selector such as `a.b=c,d!=e` requires.
+/// An absent field has the empty value.
+pub(super) fn fields_match(selector: &str, object: &serde_json::Value) -> bool {
+    let mut requirements = selector.split(',').filter(|it| !it.is_empty());
+    requirements.all(|requirement| {
+        let (field, wanted, equal) = match requirement.split_once("!=") {
+            Some((field, value)) => (field, value, false),
+            None => match requirement.split_once('=') {
+                Some((field, value)) => (field, value.trim_start_matches('='), true),
+                None => return false,
+            },
+        };
+        let pointer = format!("/{}", field.replace('.', "/"));
+        let actual = object.pointer(&pointer).and_then(serde_json::Value::as_str);
+        (actual.unwrap_or_default() == wanted) == equal
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_selectors_match_as_in_kubernetes() {
+        let labels = BTreeMap::from([
+            ("a".to_owned(), "b".to_owned()),
+            ("x.io/c".to_owned(), String::new()),
+        ]);
+        for (selector, expected) in [
+            ("", true),
+            ("a=b", true),
+            ("a==b", true),
+            ("a!=b", false),
+            ("d!=b", true),
+            ("a in (b, c)", true),
+            ("a notin (b)", false),
+            ("a in (b), x.io/c", true),
+            ("!a", false),
+            ("!d", true),
+            ("x.io/c=", true),
+        ] {
+            let parsed = FileLabelSelector::parse(selector).expect("the selector is valid");
+            assert_eq!(parsed.matches(&labels), expected, "{selector}");
+        }
+        for invalid in ["not a selector", "a=b c", "a in b", "=b", "a like (b)"] {
+            assert!(FileLabelSelector::parse(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn an_absent_field_has_the_empty_value() {
+        let object = serde_json::json!({"status": {"phase": "Active"}});
+        assert!(fields_match("status.phase=Active", &object));
+        assert!(!fields_match("status.phase!=Active", &object));
+        assert!(fields_match("a.b=,status.phase=Active", &object));
+        assert!(!fields_match("a.b=c", &object));
+    }
+}

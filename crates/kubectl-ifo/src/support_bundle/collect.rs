@@ -1,0 +1,470 @@
+//! Collects the parts of a support bundle from a cluster.
+
+mod server;
+
+use super::DEFAULT_NAMESPACE;
+use super::access;
+use super::index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
+use super::limits::{LIST_BYTES, OBJECTS, OPERATIONS};
+use super::output::BundleFile;
+use super::redact::{ObjectPolicy, Redactor};
+use super::requests::{BundleClient, FetchFailure, parse};
+use crate::api_client::{ApiClient, ListCompleteness};
+use crate::filter::Filters;
+use crate::problem::Problem;
+use crate::source::{OperationSource, Served};
+use crate::version::read_server_version;
+use ifo_api::completeness::Incomplete;
+use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Which parts of the cluster are collected.
+#[derive(Debug)]
+pub(super) struct BundleScope {
+    /// The namespace of `-n`. None for all namespaces.
+    pub(super) namespace: Option<String>,
+    /// The namespace of the server, if the user has named it.
+    pub(super) server_namespace: Option<String>,
+    /// True if names and messages are kept.
+    pub(super) includes_text: bool,
+    /// The metrics, if the user has read them.
+    pub(super) metrics: Option<String>,
+}
+
+/// The parts that were collected so far.
+pub(super) struct BundleCollection {
+    client: BundleClient,
+    redactor: Redactor,
+    server_namespace: String,
+    parts: Vec<BundlePart>,
+    files: Vec<BundleFile>,
+    created: Timestamp,
+    server_version: Option<String>,
+    operations: OperationsPart,
+}
+
+/// The objects of a list, and whether a limit was reached.
+struct BundleList {
+    items: Vec<Value>,
+    is_truncated: bool,
+}
+
+impl BundlePart {
+    /// Returns true if the user must know that the part is missing. Custom resources and the logs
+    /// of previous containers usually do not exist.
+    pub(super) fn is_reported(&self) -> bool {
+        let is_optional = self.what == CUSTOM_RESOURCES || self.what.starts_with(PREVIOUS_LOG);
+        match self.result {
+            PartResult::Read => false,
+            PartResult::NotFound | PartResult::Failed => !is_optional,
+            _ => true,
+        }
+    }
+}
+
+const CUSTOM_RESOURCES: &str = "custom resources";
+const PREVIOUS_LOG: &str = "previous log";
+
+impl BundleCollection {
+    /// Collects all parts. Each part that cannot be read is recorded with the reason.
+    pub(super) async fn collect(client: ApiClient, scope: BundleScope, now: Timestamp) -> Self {
+        let mut bundle = Self {
+            client: BundleClient::new(client),
+            redactor: Redactor::new(scope.includes_text),
+            server_namespace: DEFAULT_NAMESPACE.to_owned(),
+            parts: Vec::new(),
+            files: Vec::new(),
+            created: now,
+            server_version: None,
+            operations: OperationsPart {
+                result: PartResult::Skipped,
+                count: 0,
+                namespaces: None,
+                is_complete: false,
+                warning: None,
+            },
+        };
+        bundle.versions().await;
+        let service = bundle.registration().await;
+        if let Some(namespace) = scope.server_namespace.or(service) {
+            bundle.server_namespace = namespace;
+        }
+        let rule_sets = bundle.rule_sets().await;
+        bundle.operations(scope.namespace.as_ref()).await;
+        bundle.custom_resources().await;
+        let account = bundle.server_objects(scope.metrics.as_deref()).await;
+        bundle.definitions().await;
+        bundle.access(account.as_deref(), &rule_sets).await;
+        bundle
+    }
+
+    /// Returns the index and all files, among them the index.
+    pub(super) fn finish(self) -> Result<(BundleIndex, Vec<BundleFile>), Problem> {
+        let index = BundleIndex {
+            created: self.created,
+            redacted: self.redactor.is_active(),
+            plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+            server_version: self.server_version,
+            server_namespace: self.redactor.name(&self.server_namespace),
+            operations: self.operations,
+            parts: self.parts,
+        };
+        let mut files = self.files;
+        let bytes = encode(&index).map_err(|error| Problem::Other(error.to_string()))?;
+        files.insert(
+            0,
+            BundleFile {
+                path: INDEX_FILE.to_owned(),
+                bytes,
+            },
+        );
+        Ok((index, files))
+    }
+
+    /// Records a part that was read, and adds its file.
+    fn add(&mut self, what: &str, path: &str, bytes: Vec<u8>, is_truncated: bool) {
+        self.parts.push(BundlePart {
+            what: what.to_owned(),
+            path: Some(path.to_owned()),
+            result: if is_truncated {
+                PartResult::Truncated
+            } else {
+                PartResult::Read
+            },
+            code: None,
+            message: String::new(),
+        });
+        self.files.push(BundleFile {
+            path: path.to_owned(),
+            bytes,
+        });
+    }
+
+    /// Records a part that could not be read.
+    fn record_failure(&mut self, what: &str, failure: &FetchFailure) {
+        self.parts.push(BundlePart {
+            what: what.to_owned(),
+            path: None,
+            result: failure.result,
+            code: failure.code,
+            message: self.redactor.text(&failure.message),
+        });
+    }
+
+    fn add_json(&mut self, what: &str, path: &str, value: &impl Serialize, is_truncated: bool) {
+        match encode(value) {
+            Ok(bytes) => self.add(what, path, bytes, is_truncated),
+            Err(error) => {
+                let failure = FetchFailure::new(PartResult::Failed, &error);
+                self.record_failure(what, &failure);
+            }
+        }
+    }
+
+    /// Adds objects as a list of this kind.
+    fn add_list(
+        &mut self,
+        what: &str,
+        path: &str,
+        (api_version, kind): (&str, &str),
+        list: BundleList,
+        policy: ObjectPolicy,
+    ) {
+        let BundleList {
+            mut items,
+            is_truncated,
+        } = list;
+        for item in &mut items {
+            // The objects of a list do not repeat their kind.
+            item["apiVersion"] = json!(api_version);
+            item["kind"] = json!(kind);
+            self.redactor.object(item, policy);
+        }
+        let list =
+            json!({"apiVersion": api_version, "kind": format!("{kind}List"), "items": items});
+        self.add_json(what, path, &list, is_truncated);
+    }
+
+    /// Reads a list. Only its first page is read.
+    async fn list(&self, uri: &str) -> Result<BundleList, FetchFailure> {
+        let separator = if uri.contains('?') { '&' } else { '?' };
+        let uri = format!("{uri}{separator}limit={OBJECTS}");
+        let mut list = parse(&self.client.get(&uri, LIST_BYTES).await?)?;
+        let next = list.pointer("/metadata/continue").and_then(Value::as_str);
+        let is_truncated = next.is_some_and(|token| !token.is_empty());
+        let items = match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        };
+        Ok(BundleList {
+            items,
+            is_truncated,
+        })
+    }
+
+    async fn versions(&mut self) {
+        let kubernetes = self
+            .client
+            .get("/version", LIST_BYTES)
+            .await
+            .and_then(|it| parse(&it));
+        let server = self
+            .client
+            .within(read_server_version(&self.client.client))
+            .await;
+        let server = match server {
+            Ok(Ok(version)) => Some(version),
+            Ok(Err(problem)) => {
+                self.record_failure("version of the server", &failure_of(&problem));
+                None
+            }
+            Err(failure) => {
+                self.record_failure("version of the server", &failure);
+                None
+            }
+        };
+        let kubernetes = match kubernetes {
+            Ok(version) => version,
+            Err(failure) => {
+                self.record_failure("version of the kube-apiserver", &failure);
+                Value::Null
+            }
+        };
+        // Other fields of the version can name the machine that has built the kube-apiserver.
+        let versions = json!({
+            "plugin": concat!("v", env!("CARGO_PKG_VERSION")),
+            "server": server.as_deref().map(|it| self.version_text(it)),
+            "kubernetes": kubernetes["gitVersion"].as_str().map(|it| self.version_text(it)),
+            "platform": kubernetes["platform"].as_str().map(|it| self.version_text(it)),
+        });
+        self.server_version = server.map(|it| self.version_text(&it));
+        self.add_json("versions", "versions.json", &versions, false);
+    }
+
+    /// Returns a version, or hides it if it does not have the form of a version.
+    fn version_text(&self, version: &str) -> String {
+        let is_version = |c: char| c.is_ascii_alphanumeric() || "+-._/".contains(c);
+        if version.len() < 64 && version.chars().all(is_version) {
+            version.to_owned()
+        } else {
+            self.redactor.text(version)
+        }
+    }
+
+    /// Reads the APIService. Returns the namespace of the server.
+    async fn registration(&mut self) -> Option<String> {
+        let what = "APIService";
+        let name = format!("{VERSION}.{LIVE_GROUP}");
+        let uri = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
+        match self
+            .client
+            .get(&uri, LIST_BYTES)
+            .await
+            .and_then(|it| parse(&it))
+        {
+            Ok(mut object) => {
+                let namespace = object.pointer("/spec/service/namespace");
+                let namespace = namespace.and_then(Value::as_str).map(str::to_owned);
+                self.redactor.object(&mut object, ObjectPolicy::Api);
+                self.add_json(what, "cluster/apiservice.json", &object, false);
+                namespace
+            }
+            Err(failure) => {
+                self.record_failure(what, &failure);
+                None
+            }
+        }
+    }
+
+    async fn rule_sets(&mut self) -> Vec<Value> {
+        let uri = format!("/apis/{GROUP}/{VERSION}/{}", ruleset::PLURAL);
+        match self.list(&uri).await {
+            Ok(list) => {
+                let rule_sets = list.items.clone();
+                let kind = (&*format!("{GROUP}/{VERSION}"), ruleset::KIND);
+                let path = "cluster/operationrulesets.json";
+                self.add_list("rule sets", path, kind, list, ObjectPolicy::RuleSet);
+                rule_sets
+            }
+            Err(failure) => {
+                self.record_failure("rule sets", &failure);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Reads the operations as the other commands do: in all namespaces that the user may read.
+    async fn operations(&mut self, namespace: Option<&String>) {
+        let filters = Filters::all_in(namespace);
+        let found = OperationSource::find(self.client.client.clone(), filters, true);
+        let failure = match self.client.within(found).await {
+            Ok(Ok((source, listed))) => {
+                let raw = listed.iter().filter_map(|it| it.raw.as_ref());
+                let items: Result<Vec<Value>, _> = raw
+                    .take(OPERATIONS)
+                    .map(|it| serde_json::from_str(it.get()))
+                    .collect();
+                let list = BundleList {
+                    items: items.unwrap_or_default(),
+                    is_truncated: listed.len() > OPERATIONS,
+                };
+                self.add_operations(&source, namespace, list);
+                return;
+            }
+            Ok(Err(problem)) => failure_of(&problem),
+            Err(failure) => failure,
+        };
+        self.operations.result = failure.result;
+        self.record_failure("operations", &failure);
+    }
+
+    fn add_operations(
+        &mut self,
+        source: &OperationSource,
+        namespace: Option<&String>,
+        list: BundleList,
+    ) {
+        let listed = match namespace {
+            Some(namespace) => Some(vec![namespace.clone()]),
+            None => source.namespaces.clone(),
+        };
+        let completeness = source.completeness();
+        let warning = match &completeness {
+            ListCompleteness::Incomplete(incomplete) => Some(self.warning(incomplete)),
+            ListCompleteness::Complete | ListCompleteness::NotStated => None,
+        };
+        self.operations = OperationsPart {
+            result: if list.is_truncated {
+                PartResult::Truncated
+            } else {
+                PartResult::Read
+            },
+            count: list.items.len(),
+            namespaces: listed.map(|all| all.iter().map(|it| self.redactor.name(it)).collect()),
+            is_complete: completeness == ListCompleteness::Complete && !list.is_truncated,
+            warning,
+        };
+        let group = source.served.group();
+        let kind = (&*format!("{group}/{VERSION}"), live::KIND);
+        let path = format!("operations/{}.{group}.json", live::PLURAL);
+        let what = match source.served {
+            Served::Live => "operations",
+            Served::Crs => CUSTOM_RESOURCES,
+        };
+        self.add_list(what, &path, kind, list, ObjectPolicy::Operation);
+    }
+
+    /// Returns the text of a warning. The names of rule sets in it are hidden.
+    fn warning(&self, incomplete: &Incomplete) -> String {
+        let mut incomplete = incomplete.clone();
+        if let Incomplete::NotWorking(sets) = &mut incomplete {
+            for named in &mut sets.named {
+                named.name = self.redactor.name(&named.name);
+            }
+        }
+        incomplete.to_string()
+    }
+
+    /// Reads the custom resources, which exist in persistence mode besides the live API.
+    async fn custom_resources(&mut self) {
+        if self.parts.iter().any(|it| it.what == CUSTOM_RESOURCES) {
+            return;
+        }
+        let uri = format!("/apis/{GROUP}/{VERSION}/{}", live::PLURAL);
+        match self.list(&uri).await {
+            Ok(list) => {
+                let kind = (&*format!("{GROUP}/{VERSION}"), live::KIND);
+                let path = format!("operations/{}.{GROUP}.json", live::PLURAL);
+                self.add_list(CUSTOM_RESOURCES, &path, kind, list, ObjectPolicy::Operation);
+            }
+            Err(failure) => self.record_failure(CUSTOM_RESOURCES, &failure),
+        }
+    }
+
+    /// Reads which versions of our resources the cluster has. The schemas are left out.
+    async fn definitions(&mut self) {
+        let mut found = Vec::new();
+        for plural in [ruleset::PLURAL, live::PLURAL] {
+            let name = format!("{plural}.{GROUP}");
+            let uri = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+            match self
+                .client
+                .get(&uri, LIST_BYTES)
+                .await
+                .and_then(|it| parse(&it))
+            {
+                Ok(definition) => {
+                    let mut definition = summary_of(&definition);
+                    self.redactor.object(&mut definition, ObjectPolicy::Api);
+                    found.push(definition);
+                }
+                // The definition of custom resources exists in persistence mode only.
+                Err(failure)
+                    if failure.result == PartResult::NotFound && plural == live::PLURAL => {}
+                Err(failure) => self.record_failure("CustomResourceDefinitions", &failure),
+            }
+        }
+        if !found.is_empty() {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": found});
+            let path = "cluster/customresourcedefinitions.json";
+            self.add_json("CustomResourceDefinitions", path, &list, false);
+        }
+    }
+
+    async fn access(&mut self, account: Option<&str>, rule_sets: &[Value]) {
+        let namespace = self.server_namespace.clone();
+        let outcome =
+            access::review(&self.client, &self.redactor, &namespace, account, rule_sets).await;
+        if let Some(failure) = &outcome.failure {
+            self.record_failure("rights of the server", failure);
+        }
+        let what = "results of access reviews";
+        self.add_json(what, "access.json", &outcome.report, outcome.is_truncated);
+    }
+}
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn failure_of(problem: &Problem) -> FetchFailure {
+    FetchFailure::new(PartResult::of(problem), &problem)
+}
+
+/// Returns the names, versions and conditions of a definition.
+fn summary_of(definition: &Value) -> Value {
+    let versions = definition
+        .pointer("/spec/versions")
+        .and_then(Value::as_array);
+    let versions = versions
+        .into_iter()
+        .flatten()
+        .map(|it| json!({"name": it["name"], "served": it["served"], "storage": it["storage"]}));
+    let conditions = definition
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let conditions = conditions
+        .into_iter()
+        .flatten()
+        .map(|it| json!({"type": it["type"], "status": it["status"], "reason": it["reason"]}));
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": definition["metadata"]["name"]},
+        "spec": {
+            "group": definition["spec"]["group"],
+            "scope": definition["spec"]["scope"],
+            "names": {"plural": definition["spec"]["names"]["plural"],
+                      "kind": definition["spec"]["names"]["kind"]},
+            "versions": versions.collect::<Vec<_>>(),
+        },
+        "status": {
+            "storedVersions": definition["status"]["storedVersions"],
+            "conditions": conditions.collect::<Vec<_>>(),
+        },
+    })
+}

@@ -1,0 +1,130 @@
+//! The index of a support bundle: what it contains, and what could not be read. `--from` reads it.
+
+use crate::problem::Problem;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Name of the file with the index.
+pub(crate) const INDEX_FILE: &str = "bundle.json";
+
+/// The index of a support bundle.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BundleIndex {
+    /// Time at which the collection began.
+    pub(crate) created: Timestamp,
+    /// True if names are pseudonyms and messages are hidden.
+    pub(crate) redacted: bool,
+    /// Version of the plugin.
+    pub(crate) plugin_version: String,
+    /// Version of `ifo-apiserver`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_version: Option<String>,
+    /// Namespace of `ifo-apiserver`.
+    pub(crate) server_namespace: String,
+    /// The list of operations.
+    pub(crate) operations: OperationsPart,
+    /// All parts.
+    pub(crate) parts: Vec<BundlePart>,
+}
+
+/// Which operations the bundle contains.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OperationsPart {
+    /// Whether the operations were read.
+    pub(crate) result: PartResult,
+    /// Number of operations in the bundle.
+    pub(crate) count: usize,
+    /// The namespaces whose operations were listed. None for all namespaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) namespaces: Option<Vec<String>>,
+    /// True if the server has stated that the list is complete.
+    pub(crate) is_complete: bool,
+    /// The reason why operations may be missing, as the server has stated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warning: Option<String>,
+}
+
+/// A part of the bundle.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BundlePart {
+    /// What was requested, such as `rule sets`.
+    pub(crate) what: String,
+    /// Path of the file in the bundle. None if the bundle does not contain the part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
+    /// Whether the part was read.
+    pub(crate) result: PartResult,
+    /// HTTP status code of a refused request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) code: Option<u16>,
+    /// The error message.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub(crate) message: String,
+}
+
+/// Whether a part of the bundle was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum PartResult {
+    /// It was read completely.
+    Read,
+    /// A limit was reached. The bundle contains the beginning.
+    Truncated,
+    /// RBAC does not allow the request, or the credentials are not accepted (403, 401).
+    Forbidden,
+    /// The cluster has no such object or resource (404).
+    NotFound,
+    /// The cluster or the server does not answer (no route, 502, 503, 504).
+    Unavailable,
+    /// The time limit was reached.
+    TimedOut,
+    /// The answer is larger than the limit.
+    TooLarge,
+    /// The part was not requested, because a part that it needs is missing.
+    Skipped,
+    /// Any other error.
+    Failed,
+}
+
+impl PartResult {
+    /// Returns the reason in words.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Truncated => "only the beginning, because of a limit",
+            Self::Forbidden => "no permission",
+            Self::NotFound => "not in the cluster",
+            Self::Unavailable => "no answer",
+            Self::TimedOut => "no answer in time",
+            Self::TooLarge => "larger than the limit",
+            Self::Skipped => "not requested, because a part that it needs is missing",
+            Self::Failed => "an error",
+        }
+    }
+
+    /// Classifies the problem of a request.
+    pub(super) fn of(problem: &Problem) -> Self {
+        match problem {
+            Problem::Forbidden { .. } | Problem::Unauthorized => Self::Forbidden,
+            Problem::NotFound(_) | Problem::NotInstalled => Self::NotFound,
+            Problem::TimedOut(_) => Self::TimedOut,
+            Problem::Unreachable { .. }
+            | Problem::Unavailable(_)
+            | Problem::NotSynced
+            | Problem::Busy(_) => Self::Unavailable,
+            _ => Self::Failed,
+        }
+    }
+
+    /// Classifies the status code of an unsuccessful answer.
+    pub(super) fn of_code(code: u16) -> Self {
+        match code {
+            401 | 403 => Self::Forbidden,
+            404 | 405 => Self::NotFound,
+            429 | 502..=504 => Self::Unavailable,
+            _ => Self::Failed,
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Tests of `--from`: the read commands on a must-gather, on the output of `kubectl get`, and on
+//! standard input.
+
+use super::CommandOutput;
+use super::cluster::{execute, operation};
+use super::terminal::Terminal;
+use portable_pty::CommandBuilder;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn ifo(args: &[&str]) -> CommandOutput {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    execute(
+        command
+            .args(args)
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null()),
+    )
+}
+
+fn from(path: &Path, args: &[&str]) -> CommandOutput {
+    ifo(&[args, &["--from", path.to_str().expect("the path is UTF-8")]].concat())
+}
+
+fn write(folder: &Path, path: &str, object: &Value) {
+    let path = folder.join(path);
+    std::fs::create_dir_all(path.parent().expect("it has a folder"))
+        .expect("the folder is writable");
+    // JSON is YAML, too.
+    std::fs::write(path, format!("---\n{object}\n")).expect("the folder is writable");
+}
+
+fn rule_set(ready: &str) -> Value {
+    json!({
+        "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet", "metadata": {"name": "vm"},
+        "spec": {"component": "kubevirt",
+                 "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+                 "rules": [{"operation": "Migrating", "expression": "object.status.migrating"}]},
+        "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "WatchFailed", "message": "m",
+                                   "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+    })
+}
+
+fn event(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "shop"},
+        "involvedObject": {"kind": "VirtualMachine", "name": name, "namespace": "shop"},
+        "reason": "Moved", "message": format!("{name} was moved"), "type": "Normal",
+        "lastTimestamp": "2026-01-01T00:00:30Z",
+    })
+}
+
+/// Writes a must-gather, as `oc adm inspect` does.
+fn must_gather(folder: &Path) {
+    let root = "quay-io-image";
+    let time = "2026-01-01 00:01:00.402374637 +0000 UTC m=+0.1\n";
+    for number in 1..=2 {
+        let name = format!("vm-{number}-migrating");
+        let group = "live.ifo.kubevirt.io";
+        let path = format!("{root}/namespaces/shop/{group}/inflightoperations/{name}.yaml");
+        write(folder, &path, &operation(number));
+    }
+    let path = format!("{root}/cluster-scoped-resources/ifo.kubevirt.io/operationrulesets/vm.yaml");
+    write(folder, &path, &rule_set("True"));
+    let events =
+        json!({"apiVersion": "v1", "kind": "EventList", "items": [event("vm-1"), event("vm-2")]});
+    write(
+        folder,
+        &format!("{root}/namespaces/shop/core/events.yaml"),
+        &events,
+    );
+    // Other files of a must-gather are not read, also if they are invalid.
+    write(
+        folder,
+        &format!("{root}/namespaces/shop/core/secrets.yaml"),
+        &json!({"kind": "Secret"}),
+    );
+    std::fs::write(folder.join(root).join("broken.yaml"), "a: [").expect("the folder is writable");
+    std::fs::write(folder.join("timestamp"), time).expect("the folder is writable");
+}
+
+#[test]
+fn a_must_gather_is_read_like_a_cluster() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    must_gather(folder.path());
+    let from = |args: &[&str]| from(folder.path(), args);
+    let list = from(&["list"]);
+    assert_eq!(list.code, 0, "{}", list.stderr);
+    assert_eq!(list.stdout.lines().count(), 3, "{}", list.stdout);
+    // Ages are relative to the time of the must-gather.
+    assert!(list.stdout.contains("   60s"), "{}", list.stdout);
+    assert!(
+        list.stderr
+            .contains("at 2026-01-01T00:01:00Z; ages are relative"),
+        "{}",
+        list.stderr
+    );
+    assert!(
+        list.stderr.contains("it was not recorded whether"),
+        "{}",
+        list.stderr
+    );
+    assert!(!list.stderr.contains("broken.yaml"), "{}", list.stderr);
+
+    assert_eq!(from(&["list", "-n", "other", "-o", "name"]).stdout, "");
+    let named = from(&["get", "vm-2-migrating", "-o", "yaml"]);
+    assert!(
+        named.stdout.contains("name: vm-2-migrating"),
+        "{}",
+        named.stdout
+    );
+    let missing = from(&["get", "vm-3-migrating"]);
+    assert_eq!(missing.code, 1, "{}", missing.stderr);
+
+    let summary = from(&["summary", "-O", "json"]).json();
+    assert_eq!(summary["total"]["active"], 2);
+    assert!(summary["incomplete"]["message"].is_string(), "{summary}");
+
+    let description = from(&["describe", "-n", "shop", "VirtualMachine/vm-1"]).stdout;
+    for part in ["object.status.migrating", "vm-1 was moved", "30s"] {
+        assert!(description.contains(part), "{part}: {description}");
+    }
+    assert!(!description.contains("vm-2 was moved"), "{description}");
+    let tree = from(&["tree", "--for", "VirtualMachine/vm-2"]);
+    assert!(
+        tree.stdout.contains("VirtualMachine/vm-2") && !tree.stdout.contains("vm-1"),
+        "{}",
+        tree.stdout
+    );
+}
+
+#[test]
+fn output_of_kubectl_get_is_read_from_a_file_and_from_standard_input() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("ifos.yaml");
+    let items = [operation(1), operation(2)];
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {}});
+    write(folder.path(), "ifos.yaml", &list);
+    let shown = from(&file, &["-o", "name"]);
+    assert_eq!(shown.stdout.lines().count(), 2, "{}", shown.stderr);
+    assert!(
+        shown.stderr.contains("the last change of the file"),
+        "{}",
+        shown.stderr
+    );
+    // Without rule sets, it is unknown whether a value exists.
+    let unknown = from(&file, &["list", "-c", "other"]);
+    assert_eq!(unknown.code, 0, "{}", unknown.stderr);
+    assert!(
+        unknown.stderr.contains("does not contain the rule sets"),
+        "{}",
+        unknown.stderr
+    );
+    assert!(
+        unknown
+            .stderr
+            .contains("The files contain no operations that were in flight"),
+        "{}",
+        unknown.stderr
+    );
+
+    let mut command = Command::new("sh");
+    let pipe = format!(
+        "cat '{}' | '{}' list --from -",
+        file.display(),
+        env!("CARGO_BIN_EXE_kubectl-ifo")
+    );
+    let piped = execute(command.args(["-c", &pipe]).env_remove("KUBECONFIG"));
+    assert!(
+        piped.stdout.contains("VirtualMachine/vm-1"),
+        "{}",
+        piped.stderr
+    );
+}
+
+#[test]
+fn an_empty_list_is_not_shown_as_a_quiet_cluster() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("ifos.json");
+    std::fs::write(&file, r#"{"apiVersion":"v1","kind":"List","items":[]}"#)
+        .expect("it is writable");
+    let list = from(&file, &["list"]);
+    assert_eq!((list.code, &*list.stdout), (0, ""), "{}", list.stderr);
+    assert!(
+        !list.stderr.contains("No operations in flight."),
+        "{}",
+        list.stderr
+    );
+    assert!(
+        list.stderr.contains("operations may be missing"),
+        "{}",
+        list.stderr
+    );
+    let tree = from(&file, &["tree", "-o", "json"]).json();
+    assert!(tree["incomplete"]["message"].is_string(), "{tree}");
+
+    write(
+        folder.path(),
+        "cluster-scoped-resources/vm.yaml",
+        &rule_set("False"),
+    );
+    let broken = from(folder.path(), &["list"]);
+    assert!(
+        broken
+            .stderr
+            .contains("1 of 1 rule set is not working: vm (WatchFailed)"),
+        "{}",
+        broken.stderr
+    );
+}
+
+#[test]
+fn waiting_and_watching_files_is_an_error() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    must_gather(folder.path());
+    for command in [
+        &["list", "-w"][..],
+        &["tree", "--watch"],
+        &["summary", "-w"],
+        &["wait"],
+        &["support-bundle"],
+    ] {
+        let output = from(folder.path(), command);
+        assert_eq!(
+            (output.code, &*output.stdout),
+            (2, ""),
+            "{command:?}: {}",
+            output.stderr
+        );
+        assert!(
+            output
+                .stderr
+                .contains("the operations in files do not change"),
+            "{}",
+            output.stderr
+        );
+    }
+    let both = from(folder.path(), &["list", "--context", "prod"]);
+    assert_eq!(both.code, 2, "{}", both.stderr);
+    assert!(
+        both.stderr.contains("cannot be used with"),
+        "{}",
+        both.stderr
+    );
+}
+
+#[test]
+fn files_without_operations_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let list = from(folder.path(), &["list"]);
+    assert_eq!((list.code, &*list.stdout), (1, ""));
+    assert!(
+        list.stderr.contains("there are no operations"),
+        "{}",
+        list.stderr
+    );
+    let missing = from(&folder.path().join("none"), &["list"]);
+    assert!(
+        missing.stderr.contains("No such file"),
+        "{}",
+        missing.stderr
+    );
+    let broken = folder.path().join("broken.yaml");
+    std::fs::write(&broken, "kind: [").expect("it is writable");
+    let broken = from(&broken, &["list"]);
+    assert_eq!(broken.code, 1);
+    assert!(
+        broken.stderr.contains("broken.yaml: line "),
+        "{}",
+        broken.stderr
+    );
+}
+
+#[test]
+fn top_shows_files_on_the_whole_screen() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    must_gather(folder.path());
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    command.args(["top", "--from"]);
+    command.arg(folder.path());
+    command.env_remove("KUBECONFIG");
+    let mut top = Terminal::start(command, 80, 24);
+    // The clock stands still, so the age stays 60 s.
+    top.shows(&["2 progressing", "from files", "VirtualMachine/vm-1", "60s"]);
+    top.shows(&["it was not recorded whether"]);
+    top.type_text("q");
+    assert!(top.restored().success());
+}

@@ -1,0 +1,473 @@
+//! Tests of `kubectl ifo support-bundle`: what a bundle contains, and that a redacted bundle
+//! contains no name and no message of the cluster.
+
+use super::cluster::{
+    LIVE, RULE_SETS, execute, json_response, list_response, not_found, plugin, serve,
+    status_response,
+};
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::Path;
+
+/// The text in every name and message of the simulated cluster.
+const MARKER: &str = "zqx";
+
+/// Fields whose values stay in a redacted bundle, because they are words of an API.
+const WORDS: [&str; 13] = [
+    "apiVersion",
+    "kind",
+    "group",
+    "version",
+    "resource",
+    "operation",
+    "component",
+    "state",
+    "phase",
+    "reason",
+    "type",
+    "status",
+    "allowed",
+];
+
+/// Replaces each text in `value` by a unique marked text, except times and words of APIs.
+fn mark(value: &mut Value, field: &str, count: &mut usize) {
+    match value {
+        Value::String(text) => {
+            let is_time = text.ends_with('Z') && text.starts_with("2026");
+            if !is_time && !WORDS.contains(&field) {
+                *count += 1;
+                let is_sentence = text.contains(' ');
+                *text = format!(
+                    "{MARKER}{count}{}",
+                    if is_sentence { " is broken" } else { "" }
+                );
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|it| mark(it, field, count)),
+        Value::Object(fields) => {
+            for (key, value) in fields.iter_mut() {
+                mark(value, key, count);
+            }
+            if ["labels", "annotations", "matchLabels"].contains(&field) {
+                *count += 1;
+                fields.insert(format!("{MARKER}{count}.example/{MARKER}"), json!(MARKER));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn marked(mut value: Value) -> Value {
+    mark(&mut value, "", &mut 0);
+    value
+}
+
+fn metadata() -> Value {
+    json!({
+        "name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generateName": "g",
+        "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {}, "annotations": {"a": "b"},
+        "selfLink": "s", "finalizers": ["f"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}],
+        "managedFields": [{"manager": "m", "operation": "Update", "fieldsV1": {"f:x": {}}}],
+    })
+}
+
+fn marked_operation() -> Value {
+    marked(json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+        "metadata": metadata(),
+        "spec": {
+            "operation": "Migrating", "ruleSet": "r", "component": "kubevirt", "item": "i",
+            "subject": {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web",
+                        "namespace": "ns", "uid": "u",
+                        "ownerReferences": [{"apiVersion": "v1", "kind": "Pool", "name": "p", "uid": "u"}]},
+        },
+        "status": {
+            "phase": "Active", "state": "Blocked", "reason": "Migrating", "message": "a message",
+            "started": "2026-01-01T00:00:00Z", "detectedBy": ["r"], "progress": 7, "future": "field",
+            "conditions": [{"type": "Detected", "status": "True", "reason": "RuleMatched",
+                            "message": "word", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    }))
+}
+
+fn marked_rule_set() -> Value {
+    marked(json!({
+        "metadata": metadata(),
+        "spec": {
+            "component": "kubevirt", "namespaces": ["a"], "labels": {"k": "v"},
+            "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+            "labelSelector": {"matchLabels": {}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]},
+            "labelExpressions": [{"key": "k", "expression": "object.metadata.name"}],
+            "variables": [{"name": "v", "expression": "a + b"}],
+            "rules": [{"operation": "Migrating", "expression": "word", "message": "'a b'", "reason": "Some reason",
+                       "instance": "x", "debounce": "soon"}],
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "EvaluationFailed",
+                                   "message": "on an object", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+    }))
+}
+
+fn marked_pod() -> Value {
+    marked(json!({
+        "metadata": metadata(),
+        "spec": {
+            "nodeName": "node", "serviceAccountName": "sa", "nodeSelector": {"k": "v"}, "hostname": "h",
+            "containers": [{"name": "c", "image": "registry/i:t", "args": ["--flag=value"], "command": ["c"],
+                            "env": [{"name": "E", "value": "v"}], "ports": [{"name": "https", "containerPort": 8443}],
+                            "resources": {"limits": {"memory": "320Mi", "example.com/gpu": "1"}}}],
+            "volumes": [{"name": "v", "secret": {"secretName": "s"}}],
+        },
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.0.0.2", "message": "m",
+                   "containerStatuses": [{"name": "c", "imageID": "registry/i@sha256:1",
+                     "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m n"}}}]},
+    }))
+}
+
+fn marked_event() -> Value {
+    marked(json!({
+        "metadata": metadata(), "reason": "Unhealthy", "type": "Warning", "message": "a b", "note": "n",
+        "involvedObject": {"kind": "Pod", "namespace": "ns", "name": "p", "uid": "u", "fieldPath": "f"},
+        "source": {"component": "zqx-component", "host": "node"},
+        "reportingComponent": "x", "reportingInstance": "y", "action": "An action",
+        "related": {"kind": "Pod", "name": "q"},
+    }))
+}
+
+const LOG: &str = "\
+2026-01-01T00:00:00Z 2026-01-01T00:00:00Z  WARN ifo::observe: zqx broke namespace=zqx
+2026-01-01T00:00:00Z {\"timestamp\":\"2026-01-01T00:00:00Z\",\"level\":\"INFO\",\"target\":\"zqx\",\"message\":\"zqx\",\"gvr\":\"zqx zqx\",\"zqx\":[\"zqx\"],\"user\":\"zqx\",\"span\":{\"zqx\":\"zqx\"}}
+zqx
+thread 'zqx' panicked at zqx:1:2: zqx
+";
+
+const METRICS: &str = "\
+# HELP ifo_operations zqx
+# TYPE ifo_operations gauge
+ifo_operations{component=\"kubevirt\",state=\"zqx } zqx\",zqx=\"zqx\"} 3
+ifo_evaluation_failures_total{ruleset=\"zqx\",operation=\"Migrating\"} 1 # {trace=\"zqx\"} 1
+zqx 1
+ifo_leader 1
+ifo_leader zqx
+# EOF
+";
+
+/// Answers of a cluster in which every name and every message is marked.
+fn marked_cluster(request: &Request) -> Response {
+    let path = request.uri().path();
+    let query = request.uri().query().unwrap_or_default();
+    let list = |item: Value| json_response(&json!({"items": [item], "metadata": {"continue": ""}}));
+    match path {
+        LIVE => {
+            let mut response = list_response(&[marked_operation()], "");
+            let warning = "299 - \"1 of 1 rule set is not working, operations may be missing: \
+                           zqx-rules (does not compile)\"";
+            response
+                .headers_mut()
+                .insert("Warning", warning.parse().expect("a header"));
+            response
+        }
+        RULE_SETS => list(marked_rule_set()),
+        "/version" => json_response(
+            &json!({"gitVersion": "v1.34.0", "buildDate": MARKER, "platform": "a zqx"}),
+        ),
+        path if path.contains("/apiservices/") => json_response(&marked(json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"labels": {}, "uid": "u"},
+            "spec": {"group": "live.ifo.kubevirt.io", "version": "v1alpha1", "caBundle": "x",
+                     "service": {"name": "s", "namespace": "ns"}},
+            "status": {"conditions": [{"type": "Available", "status": "False", "reason": "MissingEndpoints",
+                                       "message": "no endpoints"}]},
+        }))),
+        path if path.contains("/customresourcedefinitions/") => json_response(&json!({
+            "metadata": {"name": "operationrulesets.ifo.kubevirt.io", "annotations": {"a": MARKER}},
+            "spec": {"group": "ifo.kubevirt.io", "scope": "Cluster",
+                     "names": {"plural": "operationrulesets", "kind": "OperationRuleSet"},
+                     "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+                                   "schema": {"description": MARKER}}]},
+            "status": {"storedVersions": ["v1alpha1"], "conditions": [{"type": "Established",
+                       "status": "True", "reason": "InitialNamesAccepted", "message": MARKER}]},
+        })),
+        path if path.ends_with("/log") && query.contains("previous") => {
+            status_response(400, "BadRequest", "previous container of zqx not found")
+        }
+        path if path.ends_with("/log") => LOG.into_response(),
+        path if path.ends_with("/proxy/metrics") => METRICS.into_response(),
+        path if path.ends_with("/pods") => list(marked_pod()),
+        path if path.ends_with("/deployments") => list(marked(json!({
+            "metadata": metadata(), "spec": {"template": {"spec": marked_pod()["spec"]}},
+        }))),
+        path if path.ends_with("/events") => list(marked_event()),
+        path if path.ends_with("/leases") => list(marked(json!({
+            "metadata": metadata(),
+            "spec": {"holderIdentity": "h", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 3},
+        }))),
+        path if path.ends_with("reviews") => json_response(&json!({
+            "status": {"allowed": path.contains("self"), "reason": "allowed by zqx",
+                       "evaluationError": if path.contains("self") { "" } else { "zqx" }},
+        })),
+        path if path.ends_with("/poddisruptionbudgets") => status_response(
+            403,
+            "Forbidden",
+            "User \"zqx\" cannot list it in namespace \"zqx\"",
+        ),
+        _ => not_found(),
+    }
+}
+
+/// Returns the paths and contents of the files in an archive, one after the other.
+fn unpacked(archive: &Path) -> String {
+    let bytes = std::fs::read(archive).expect("the archive is readable");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bytes.as_slice()));
+    let mut all = String::new();
+    for entry in archive.entries().expect("it is an archive") {
+        let mut entry = entry.expect("it is complete");
+        let path = entry.path().expect("a path").display().to_string();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).expect("all files are text");
+        all.extend(["==> ", &path, "\n", &text]);
+    }
+    all
+}
+
+/// Returns the paths below a folder.
+fn paths(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            let name = path
+                .file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned();
+            found.extend(paths(&path).iter().map(|it| format!("{name}/{it}")));
+        } else {
+            found.insert(
+                path.file_name()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned(),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn a_redacted_bundle_contains_no_name_and_no_message() {
+    let (_runtime, address) = serve(marked_cluster);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let archive = folder.path().join("bundle.tar.gz");
+    let output = execute(
+        plugin(address)
+            .arg("support-bundle")
+            .arg("-o")
+            .arg(&archive),
+    );
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_eq!(output.stdout.trim(), archive.display().to_string());
+    assert!(!output.stderr.contains(MARKER), "{}", output.stderr);
+    let redacted = unpacked(&archive);
+    let at = redacted
+        .find(MARKER)
+        .map(|at| &redacted[at.saturating_sub(200)..at + 20]);
+    assert_eq!(at, None);
+    for kept in [
+        "\"operation\": \"Migrating\"",
+        "\"kind\": \"VirtualMachine\"",
+        "\"resource\": \"virtualmachines\"",
+        "\"reason\": \"CrashLoopBackOff\"",
+        "\"reason\": \"EvaluationFailed\"",
+        "<redacted, ",
+        "WARN ifo::observe: <redacted, ",
+        "ifo_leader 1\n",
+        "\"containerPort\": 8443",
+        "v1.34.0",
+        "\"allowed\": false",
+        "not working, operations may be missing: name-",
+    ] {
+        assert!(redacted.contains(kept), "{kept}: {redacted}");
+    }
+    // With the texts, the markers are there. So the redaction has removed them.
+    let open = folder.path().join("open.tar.gz");
+    let output = execute(
+        plugin(address)
+            .args(["support-bundle", "--include-text", "-o"])
+            .arg(&open),
+    );
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let open = unpacked(&open);
+    let files = |text: &str| text.lines().filter(|it| it.starts_with("==> ")).count();
+    assert_eq!(files(&open), files(&redacted));
+    for file in open.split("==> ").filter(|it| !it.is_empty()) {
+        let name = file.lines().next().unwrap_or_default();
+        let is_marked = !name.ends_with("customresourcedefinitions.json");
+        assert_eq!(file.contains(MARKER), is_marked, "{file}");
+    }
+}
+
+#[test]
+fn a_redacted_bundle_can_be_read_with_from() {
+    let (_runtime, address) = serve(marked_cluster);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bundle = folder.path().join("bundle/");
+    let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let files = paths(&bundle);
+    assert!(
+        files.contains("bundle.json") && files.contains("access.json"),
+        "{files:?}"
+    );
+    assert!(
+        files.iter().any(|it| it.starts_with("logs/name-")),
+        "{files:?}"
+    );
+    let from = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        execute(
+            command
+                .args(args)
+                .arg("--from")
+                .arg(&bundle)
+                .env_remove("KUBECONFIG"),
+        )
+    };
+    let list = from(&["list", "-o", "json"]);
+    assert_eq!(list.code, 0, "{}", list.stderr);
+    assert!(
+        list.stderr.contains("names are pseudonyms"),
+        "{}",
+        list.stderr
+    );
+    assert!(
+        list.stderr
+            .contains("1 of 1 rule set is not working: name-"),
+        "{}",
+        list.stderr
+    );
+    let operation = &list.json()["items"][0];
+    assert_eq!(operation["spec"]["subject"]["kind"], "VirtualMachine");
+    let name = operation["metadata"]["name"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
+    let description = from(&["describe", &name]);
+    assert_eq!(description.code, 0, "{}", description.stderr);
+    assert!(
+        description.stdout.contains("<redacted, "),
+        "{}",
+        description.stdout
+    );
+    let component = from(&["list", "-c", "kubvirt"]);
+    assert!(
+        component.stderr.contains("did you mean \"kubevirt\"?"),
+        "{}",
+        component.stderr
+    );
+    let index = std::fs::read(bundle.join("bundle.json")).expect("the index is readable");
+    let index: Value = serde_json::from_slice(&index).expect("the index is JSON");
+    let part = |what: &str| {
+        let parts = index["parts"].as_array().expect("the index has parts");
+        parts
+            .iter()
+            .find(|it| it["what"] == what)
+            .cloned()
+            .unwrap_or_default()
+    };
+    assert_eq!(part("PodDisruptionBudget")["result"], "Forbidden");
+    assert_eq!(part("PodDisruptionBudget")["code"], 403);
+    assert_eq!(part("custom resources")["result"], "NotFound");
+    assert_eq!(part("rule sets")["result"], "Read");
+}
+
+#[test]
+fn a_bundle_is_written_even_if_nothing_can_be_read() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bundle = folder.path().join("b.tar.gz");
+    let (_runtime, address) = serve(|_| status_response(403, "Forbidden", "no"));
+    let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(output.stderr.contains("missing: "), "{}", output.stderr);
+    assert!(output.stderr.contains("operations"), "{}", output.stderr);
+    let again = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
+    assert_eq!(again.code, 2, "{}", again.stderr);
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    let list = execute(command.arg("list").arg("--from").arg(&bundle));
+    assert_eq!((list.code, &*list.stdout), (1, ""), "{}", list.stderr);
+    assert!(
+        list.stderr
+            .contains("contains no operations: no permission"),
+        "{}",
+        list.stderr
+    );
+}
+
+#[test]
+fn a_reached_limit_and_given_metrics_are_recorded() {
+    let (_runtime, address) = serve(|request| {
+        let path = request.uri().path();
+        if path.ends_with("/log") {
+            return "a line\n".repeat(200_000).into_response();
+        }
+        if path.ends_with("/events") {
+            let first = json!({"items": [marked_event()], "metadata": {"continue": "token"}});
+            return json_response(&first);
+        }
+        if path.ends_with("/metrics") {
+            return status_response(403, "Forbidden", "no");
+        }
+        marked_cluster(request)
+    });
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let metrics = folder.path().join("own.txt");
+    std::fs::write(&metrics, METRICS).expect("the folder is writable");
+    let bundle = folder.path().join("bundle/");
+    let mut command = plugin(address);
+    command.arg("support-bundle").arg("-o").arg(&bundle);
+    let output = execute(command.arg("--metrics").arg(&metrics));
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    // The given metrics replace those of the cluster, which are not requested.
+    assert!(!output.stderr.contains("metrics"), "{}", output.stderr);
+    let incomplete = output.stderr.lines().find(|it| it.contains("incomplete: "));
+    let incomplete = incomplete.expect("the summary names incomplete parts");
+    assert!(
+        incomplete.contains("Events") && incomplete.contains("log of name-"),
+        "{incomplete}"
+    );
+    let metrics = std::fs::read_to_string(bundle.join("metrics/metrics.txt"));
+    let metrics = metrics.expect("the bundle contains the metrics");
+    assert!(
+        metrics.contains("ifo_leader 1\n") && !metrics.contains(MARKER),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn no_secret_is_requested() {
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&asked);
+    let (_runtime, address) = serve(move |request| {
+        let line = format!("{} {}", request.method(), request.uri().path());
+        seen.lock().expect("no test has panicked").push(line);
+        marked_cluster(request)
+    });
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = execute(
+        plugin(address)
+            .arg("support-bundle")
+            .arg("-o")
+            .arg(folder.path().join("b")),
+    );
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let asked = asked.lock().expect("no test has panicked");
+    assert!(asked.len() > 20, "{asked:?}");
+    for line in asked.iter() {
+        let is_review = line.starts_with("POST ") && line.ends_with("accessreviews");
+        assert!(is_review || line.starts_with("GET "), "{line}");
+        assert!(!line.contains("/secrets"), "{line}");
+    }
+}

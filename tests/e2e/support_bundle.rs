@@ -1,0 +1,235 @@
+//! Tests of `kubectl ifo support-bundle` and of `--from` on a cluster.
+
+use crate::harness::{Kind, RULE_SET, VM, World, eventually, migrating, rule_set, shared, so};
+use crate::plugin::run;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// A resource that `deploy/targets-default` does not allow the server to watch.
+const POLICY: Kind = Kind {
+    api_version: "networking.k8s.io/v1",
+    kind: "NetworkPolicy",
+    plural: "networkpolicies",
+};
+
+/// Creates a migrating machine, and a rule set whose target the server may not watch.
+async fn prepare(world: &World) -> &'static str {
+    let namespace = world.namespace("support-bundle").await;
+    world.ready_rule_set(&migrating(namespace)).await;
+    let machine = format!("{namespace}-machine");
+    world.machine(namespace, &machine, "Migrating").await;
+    world
+        .until_operations(namespace, &[(&machine, "Migrating")])
+        .await;
+    let name = format!("{namespace}-policies");
+    let mut rules = rule_set(&name, &POLICY, &[("Waiting", "false")]);
+    rules["spec"]["namespaces"] = json!([namespace]);
+    world.create(&RULE_SET, None, &rules).await;
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": format!("{namespace}-event"), "namespace": "ifo-system"},
+        "involvedObject": {"kind": "Pod", "namespace": "ifo-system", "name": format!("{namespace}-pod")},
+        "reason": "Unhealthy", "type": "Warning", "message": format!("{namespace} does not answer"),
+    });
+    let path = "/api/v1/namespaces/ifo-system/events";
+    world.admin.post(path, &event).await.ok();
+    namespace
+}
+
+fn read(folder: &Path, file: &str) -> Value {
+    let path = folder.join(file);
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).expect("the file must be JSON")
+}
+
+/// Returns the result of a part of the bundle.
+fn result(folder: &Path, what: &str) -> String {
+    let index = read(folder, "bundle.json");
+    let parts = index["parts"].as_array().expect("the index has parts");
+    let part = parts.iter().find(|it| it["what"] == what);
+    let part = part.unwrap_or_else(|| panic!("no {what}: {index}"));
+    part["result"]
+        .as_str()
+        .expect("the result is a text")
+        .to_owned()
+}
+
+/// Returns the contents of all files below a folder, and their paths.
+fn everything(folder: &Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the entry is readable").path();
+        all += &path.display().to_string();
+        if path.is_dir() {
+            all += &everything(&path);
+        } else {
+            all += &std::fs::read_to_string(&path).expect("all files are text");
+        }
+    }
+    all
+}
+
+#[test]
+fn an_administrator_gets_a_complete_bundle_without_names() {
+    shared(async |world| {
+        let namespace = prepare(world).await;
+        let folder = tempfile::tempdir().expect("a temporary folder can be created");
+        let (open, redacted) = (folder.path().join("open/"), folder.path().join("redacted/"));
+        let bundle = async |args: &[&str], output: &Path| {
+            let output = output.to_str().expect("the path is UTF-8");
+            let said = run(world, &[&["support-bundle", "-o", output], args].concat()).await;
+            assert_eq!(said.code, 0, "{}", said.err);
+        };
+        bundle(&["--include-text"], &open).await;
+        bundle(&[], &redacted).await;
+
+        for what in [
+            "versions",
+            "APIService",
+            "rule sets",
+            "operations",
+            "CustomResourceDefinitions",
+            "Lease",
+            "PodDisruptionBudget",
+            "Events",
+            "results of access reviews",
+        ] {
+            assert_eq!(result(&open, what), "Read", "{what}");
+        }
+        // The test environment runs no Pods.
+        assert_eq!(result(&open, "Pods"), "NotFound");
+        assert_eq!(result(&open, "logs"), "Skipped");
+
+        let access = read(&open, "access.json");
+        let missing = access["missing"].as_array().expect("the list exists");
+        let lacks = |resource: &str| missing.iter().any(|it| it["resource"] == resource);
+        assert!(lacks(POLICY.plural), "{access}");
+        assert!(!lacks("leases") && !lacks(VM.plural), "{access}");
+        let rights = access["serverRights"].as_array().expect("the list exists");
+        assert!(rights.len() > 20, "{access}");
+        assert!(
+            rights.iter().all(|it| it["allowed"].is_boolean()),
+            "{access}"
+        );
+
+        // All names of this test contain the name of its namespace.
+        assert!(everything(&open).contains(namespace));
+        let hidden = everything(&redacted);
+        let at = hidden.find(namespace);
+        assert!(
+            at.is_none(),
+            "{:?}",
+            at.map(|at| &hidden[at.saturating_sub(200)..at + 50])
+        );
+
+        let from = |folder: &Path| folder.to_str().expect("the path is UTF-8").to_owned();
+        let live = run(world, &["list", "-n", namespace, "-o", "name"]).await;
+        let said = run(
+            world,
+            &[
+                "list",
+                "-n",
+                namespace,
+                "-o",
+                "name",
+                "--from",
+                &from(&open),
+            ],
+        )
+        .await;
+        assert_eq!((said.code, &said.out), (0, &live.out), "{}", said.err);
+        let said = run(
+            world,
+            &["summary", "-O", "json", "--from", &from(&redacted)],
+        )
+        .await;
+        assert!(
+            said.json()["byOperation"]["Migrating"]["active"].as_u64() >= Some(1),
+            "{}",
+            said.out
+        );
+        assert!(said.err.contains("names are pseudonyms"), "{}", said.err);
+        let version = run(world, &["version", "--from", &from(&redacted)]).await;
+        assert!(version.out.contains("Server Version: v"), "{}", version.out);
+    });
+}
+
+#[test]
+fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
+    shared(async |world| {
+        let namespace = prepare(world).await;
+        let user = format!("{namespace}-user");
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "viewer"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        });
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces";
+        let path = format!("{bindings}/{namespace}/rolebindings");
+        world.admin.post(&path, &binding).await.ok();
+        eventually("the user may list operations", async || {
+            let said = run(world, &["list", "-n", namespace, "--as", &user]).await;
+            so(said.code == 0, &said.err)
+        })
+        .await;
+
+        let folder = tempfile::tempdir().expect("a temporary folder can be created");
+        let archive = folder.path().join("bundle.tar.gz");
+        let archive = archive.to_str().expect("the path is UTF-8");
+        let args = [
+            "support-bundle",
+            "--as",
+            &user,
+            "-n",
+            namespace,
+            "--include-text",
+            "-o",
+            archive,
+        ];
+        let said = run(world, &args).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert_eq!(said.out.trim(), archive);
+        let refused = said
+            .err
+            .lines()
+            .filter(|line| line.contains("no permission"));
+        let refused: Vec<&str> = refused.collect();
+        for what in [
+            "rule sets",
+            "Pods",
+            "Events",
+            "Lease",
+            "rights of the server",
+        ] {
+            assert!(
+                refused.iter().any(|it| it.contains(what)),
+                "{what}: {}",
+                said.err
+            );
+        }
+
+        let said = run(world, &["list", "-o", "name", "--from", archive]).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+        let live = run(world, &["list", "-n", namespace, "-o", "name"]).await;
+        assert_eq!(said.out, live.out);
+        let only = format!("only the operations in {namespace} were recorded");
+        assert!(said.err.contains(&only), "{}", said.err);
+        let other = run(world, &["list", "-n", "default", "--from", archive]).await;
+        assert_eq!((other.code, &*other.out), (1, ""), "{}", other.err);
+        assert!(
+            other
+                .err
+                .contains("does not contain the operations in namespace default"),
+            "{}",
+            other.err
+        );
+        // Values of filters cannot be checked without the rule sets.
+        let said = run(world, &["list", "-c", "unknown", "--from", archive]).await;
+        assert!(
+            said.err.contains("does not contain the rule sets"),
+            "{}",
+            said.err
+        );
+    });
+}
