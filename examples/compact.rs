@@ -41,8 +41,8 @@ fn repository_path(path: &str) -> PathBuf {
 struct Catalogue {
     /// The fields that the rule sets read, by the resource that they watch.
     projections: HashMap<Gvr, Projection>,
-    /// The text of all rule sets. The projection of a rule that checks whether an annotation exists
-    /// contains all annotations, but the text contains only the names of relevant ones.
+    /// The text of all rule sets. If a rule checks whether an annotation exists, its projection
+    /// contains all annotations. So an annotation is kept only if this text contains its name.
     text: String,
 }
 
@@ -125,8 +125,9 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
             object[name] = event["object"][name].clone();
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // The replay reads only times from `managedFields`, to derive the date of the
-            // recording. One time is enough: the one that is closest to its event.
+            // The replay reads only the times in `managedFields`. It derives the date of the
+            // recording from the write whose event followed soonest. So only the time of this write
+            // is kept.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);
@@ -162,8 +163,9 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     Ok(reduced)
 }
 
-/// Returns the line whose object was written most shortly before its event, and the time of the
-/// write. Compared with the time of the event in the stream, this write is later than all others.
+/// Finds the write that happened the shortest time before its event. Returns the number of the
+/// event's line, and the time of the write. The date at which the stream begins is unknown. But the
+/// delay is shortest where the time of the write, minus the event's time `t`, is largest.
 fn latest_write(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     let mut latest: Option<(f64, (usize, String))> = None;
     for (number, line) in (1..).zip(text.lines()) {

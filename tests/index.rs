@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A write to the index: the key of an object and its new number, or None if the object is deleted.
+/// A write to the index. Each object contains a number, which a write replaces. A step has the key
+/// of the object and the new number, or None instead of the number if the write deletes the object.
 type Step = (Key, Option<u64>);
 
 fn put(key: &Key, n: u64) -> Write {
@@ -192,7 +193,7 @@ async fn watch(
             last = change.rv;
             let key = change
                 .key()
-                .expect("this test writes no change without a key")
+                .expect("this test writes and deletes only objects, so each change has a key")
                 .clone();
             watched.push((key, change.after.as_deref().map(number)));
         }
@@ -225,8 +226,9 @@ impl Model {
         &self.past[after - 1].state
     }
 
-    /// Returns the writes that change the state. If the index copies a leader's index (`mirror`),
-    /// a write of an equal object counts, too.
+    /// Returns the writes for which the index must publish a change. A write of an equal object
+    /// changes nothing. But if the index copies a leader's index (`mirror`), such a write is also
+    /// published.
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
@@ -295,8 +297,8 @@ impl Model {
         }
     }
 
-    /// Compares the changes that a cursor returns with the model, from the state with the index
-    /// `from` on.
+    /// Compares the changes that `cursor` returns with the changes of the model. The first expected
+    /// change is the first one in `self.past[from..]` that belongs to `scope`.
     fn check_changes(&self, from: usize, scope: &ListScope, cursor: Cursor) {
         let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
         let mut expected = self.past[from..].iter().filter(ours);

@@ -72,7 +72,7 @@ impl Api {
         self.apply(&format!("{path}/{name}"), yaml).await
     }
 
-    /// Creates those of `count` subjects that do not exist.
+    /// Creates the `VirtualMachine`s `vm-N` for all numbers `N` below `count`, unless they exist.
     pub async fn create_machines(&self, count: usize) -> anyhow::Result<()> {
         for_each(count, |n| async move {
             let mut machine: Value = serde_json::from_str(VIRTUAL_MACHINE)?;

@@ -36,10 +36,9 @@ pub struct Signals(mpsc::Receiver<Signal>);
 impl Signals {
     /// Installs the signal handlers. It must be called before anything else is started.
     ///
-    /// The server is PID 1 in its container, and the kernel does not deliver a signal without a
-    /// handler to PID 1. A separate thread waits for the signals, because all threads of the
-    /// server's runtime can be blocked. An exec plugin of a kubeconfig blocks a thread, for
-    /// example.
+    /// The server is PID 1 in its container. The kernel ignores a signal to PID 1 if the process
+    /// has no handler for this signal. A separate thread waits for the signals, because all threads
+    /// of the server's runtime can be blocked, for example by an exec plugin of a kubeconfig.
     ///
     /// # Errors
     ///
@@ -78,8 +77,9 @@ impl Signals {
         }
     }
 
-    /// Runs one step of the start in a separate task, so the step may block its thread. Returns
-    /// `None` if a signal arrives before the step is complete.
+    /// Runs `step`, which is one step of the server's start. Returns `None` if a signal arrives
+    /// before the step is complete. The step runs in a task of its own, so this function can return
+    /// even while the step blocks its thread.
     pub(super) async fn unless_stopped<T: Send + 'static>(
         &mut self,
         step: impl Future<Output = anyhow::Result<T>> + Send + 'static,

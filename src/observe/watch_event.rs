@@ -1,5 +1,5 @@
-//! Splits a line of a watch into the type of the event and the JSON of the object. The object is
-//! not decoded.
+//! Splits a line of a watch response into the type of the event and the JSON of the object. The
+//! object is not decoded.
 //!
 //! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. So
 //! the object is the slice between a known beginning and the last brace. A line of another form is
@@ -42,7 +42,7 @@ pub(super) enum WatchLine {
     Error(WatchStatus),
 }
 
-/// The fields of `meta/v1.Status` that feeds use.
+/// The fields of `meta/v1.Status` that the server uses when a watch fails.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct WatchStatus {
@@ -83,14 +83,14 @@ struct BookmarkMetadata {
 
 /// Decodes a line.
 pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
-    for (kind, begin) in [
+    for (event_type, begin) in [
         ("MODIFIED", r#"{"type":"MODIFIED","object":{"#),
         ("ADDED", r#"{"type":"ADDED","object":{"#),
         ("DELETED", r#"{"type":"DELETED","object":{"#),
     ] {
         if line.starts_with(begin.as_bytes()) && line.ends_with(b"}}") {
             let object = line.slice(begin.len() - 1..line.len() - 1);
-            return Ok(if kind == "DELETED" {
+            return Ok(if event_type == "DELETED" {
                 WatchLine::Deleted(object)
             } else {
                 WatchLine::Applied(object)
@@ -126,9 +126,9 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
 /// Decodes the beginning of a line that is too long. `length` is the length of the whole line in
 /// bytes. Returns `None` if the beginning does not contain the object's identity.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
-    let (kind, object) = parse_beginning(head, ParserPosition::Line);
+    let (event_type, object) = parse_beginning(head, ParserPosition::Line);
     let object = object?;
-    match kind.as_deref()? {
+    match event_type.as_deref()? {
         "ADDED" | "MODIFIED" => Some(WatchLine::TooLarge { object, length }),
         "DELETED" => Some(WatchLine::Deleted(object)),
         _ => None,
@@ -141,15 +141,16 @@ pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
     parse_beginning(object, ParserPosition::Object).1
 }
 
-/// Returns the type of an event if it precedes the object, and JSON with the object's identity.
+/// Reads the beginning of an event or of an object. Returns the type of the event, and JSON with
+/// the identity of the object. The type is `None` if `text` does not contain it before the object.
 fn parse_beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
-    let mut kind = None;
+    let mut event_type = None;
     let mut metadata = Map::new();
     // The text is incomplete, so the parser returns an error at the end. The fields before the end
     // are used.
     let _ = IdentityReader {
         within,
-        kind: &mut kind,
+        event_type: &mut event_type,
         metadata: &mut metadata,
     }
     .deserialize(&mut serde_json::Deserializer::from_slice(text));
@@ -161,7 +162,7 @@ fn parse_beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Opti
             .to_string()
             .into()
     });
-    (kind, object)
+    (event_type, object)
 }
 
 /// The JSON object in which the parser is.
@@ -175,7 +176,7 @@ enum ParserPosition {
 /// Collects the identity of an object from the beginning of a text.
 struct IdentityReader<'a> {
     within: ParserPosition,
-    kind: &'a mut Option<String>,
+    event_type: &'a mut Option<String>,
     metadata: &'a mut Map<String, Value>,
 }
 
@@ -198,7 +199,7 @@ impl<'de> Visitor<'de> for IdentityReader<'_> {
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             let deeper = match (self.within, &*key) {
                 (ParserPosition::Line, "type") => {
-                    *self.kind = Some(map.next_value()?);
+                    *self.event_type = Some(map.next_value()?);
                     continue;
                 }
                 (ParserPosition::Metadata, "name" | "namespace" | "uid" | "resourceVersion") => {
@@ -215,7 +216,7 @@ impl<'de> Visitor<'de> for IdentityReader<'_> {
             };
             map.next_value_seed(IdentityReader {
                 within: deeper,
-                kind: &mut *self.kind,
+                event_type: &mut *self.event_type,
                 metadata: &mut *self.metadata,
             })?;
         }

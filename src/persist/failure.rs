@@ -8,7 +8,8 @@ use kube::client::Body;
 use kube::core::Status;
 use std::time::Duration;
 
-/// The time to wait after a 429 without the header `Retry-After`. client-go waits as long.
+/// The time to wait after a 429 without the header `Retry-After`. client-go also waits for
+/// one second.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The reason why a request failed.

@@ -1,22 +1,29 @@
-//! The leader election: decides, with the Lease, if this replica leads, and publishes the result.
+//! The leader election: uses the Lease to decide whether this replica leads, and publishes the
+//! result.
 //!
-//! The leader renews the Lease once per retry period, and every other replica reads it as often. A
-//! replica may take the Lease in these cases:
-//!
-//! - The Lease names this Pod as its holder, and was renewed within its duration. The container has
-//!   restarted, so it takes the Lease at once.
-//! - The Lease was released. A replica that has the final version takes it at once, and any other
-//!   replica after an additional wait. The final version is the last resourceVersion that the
-//!   leader issued before the release.
-//! - The Lease has not changed for its duration. A replica that has all changes of the last leader
-//!   takes it at once, and any other replica after an additional wait.
-//! - The Lease was never held. A replica takes it when it has seen the Lease for its duration.
-//!
-//! The additional wait gives a replica that has all changes the chance to lead. It is 10 s if a
-//! follower copied the last leader's index, and otherwise three retry periods.
-//!
-//! Each write is a PUT with the resourceVersion that was read, so only one replica can acquire the
+//! The resourceVersions of operations are times in microseconds. With each renewal of the Lease,
+//! the leader reserves the resourceVersions of the next seconds by writing the highest one into the
 //! Lease.
+//!
+//! The leader renews the Lease once per retry period, and each other replica reads the Lease once
+//! per retry period. A replica may acquire the Lease in these cases:
+//!
+//! - The Lease names this Pod as its holder, and was renewed within the lease duration. This
+//!   happens when the container has restarted in its Pod. Usually the replica acquires the Lease at
+//!   once.
+//! - The Lease was released. The Lease then contains the final version: the last resourceVersion
+//!   that the leader issued. A replica whose index has reached the final version acquires the Lease
+//!   at once. Other replicas acquire the Lease after an additional wait.
+//! - The Lease has not changed for one lease duration. A replica that has all changes of the last
+//!   leader acquires the Lease at once. Other replicas acquire it after an additional wait.
+//! - The Lease exists, but was never held. A replica acquires the Lease one lease duration after
+//!   its first read of the Lease.
+//!
+//! During the additional wait, a replica that has all changes can acquire the Lease first. The wait
+//! is 10 s if a follower copied the last leader's index, and otherwise three retry periods.
+//!
+//! Each write of the Lease is a PUT with the Lease's own resourceVersion from the last read. So if
+//! two replicas write at the same time, only one PUT succeeds.
 //!
 //! All decisions compare times of the boot clock. The timers use tokio's clock, which stops while a
 //! virtual machine is paused. So a timer can fire late, but the comparison after it is right.
@@ -42,12 +49,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// The time between two reads of the Lease during the first retry period after an event. The event
-/// can arrive before the Lease has changed, so the Lease is read several times.
+/// The time between two reads of the Lease in the first retry period after an
+/// [`ElectionEvent::Woken`], such as the end of the stream of changes from the leader. This event
+/// can arrive shortly before the Lease changes, so the Lease is read several times.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The number of attempts in one turn. After a conflict, the Lease is read and the request is sent
-/// again at once. If another client writes the Lease more often than that, the next attempt comes
+/// The number of attempts to write the Lease in one turn. After a conflict with another client, the
+/// Lease is read and written again at once. After this number of attempts, the next attempt comes
 /// one retry period later.
 const MAX_FAST_CONFLICTS: usize = 5;
 
@@ -68,8 +76,8 @@ pub struct Replica {
     /// True if this replica may take a Lease that was never held. False while a server of release
     /// 0.1.0, which uses no Lease, is running, and while its operations are not copied yet.
     pub may_begin: watch::Receiver<bool>,
-    /// Makes the election read the Lease immediately. It is notified when the stream of changes
-    /// from the leader ends.
+    /// Makes the election read the Lease immediately. Another task notifies it when the stream of
+    /// changes from the leader ends.
     pub wake: Arc<Notify>,
     /// Receives the times at which the kube-apiserver answered or failed to answer.
     pub answers: watch::Sender<ClusterContact>,
@@ -90,24 +98,25 @@ pub struct Election<S> {
     has_read: bool,
     /// The last known leader.
     last: Option<Leader>,
-    /// The highest resourceVersion that a leader has reserved in the Lease, as far as this process
-    /// has seen, and the time at which it was seen.
+    /// The highest reserved resourceVersion that this process has read in the Lease, and the time
+    /// at which this process read it.
     seen_reservation: Option<(Rv, BootTime)>,
     /// The leadership of this replica. None while it does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease.
     last_own_term: Option<Term>,
-    /// False if this process has seen another holder. If the Lease then names this Pod as the
-    /// holder again, the Lease was restored from a backup, and another replica may lead.
+    /// False after this process has read a Lease with another holder. If a later read shows this
+    /// Pod as the holder, the Lease was restored from a backup. Then another replica may lead, so
+    /// this replica must not acquire the Lease at once.
     may_be_ours: bool,
-    /// The last resourceVersion that this replica issued. It is set when this replica releases the
-    /// Lease. From then on, this replica never leads again.
+    /// The last resourceVersion that this replica issued. It is set when this replica must release
+    /// the Lease. From then on, this replica never leads again.
     own_final_version: Option<Rv>,
-    /// The end of the time in which the Lease is read each [`WAKE_INTERVAL`].
+    /// Until this time, the Lease is read once per [`WAKE_INTERVAL`].
     read_often_until: BootTime,
-    /// The problem that was logged last. None after the problem is over.
+    /// The problem in the last log line about a problem. None after the problem is over.
     logged_problem: Option<String>,
-    /// The reason for waiting that was logged last.
+    /// The reason in the last log line about waiting.
     logged_wait: Option<&'static str>,
 }
 
@@ -119,17 +128,17 @@ struct OwnLeadership {
     acquired: Acquired,
 }
 
-/// The values that stay the same during a term.
+/// The values that stay the same during a leadership term.
 #[derive(Clone, Copy)]
 struct Acquired {
     /// The first resourceVersion of the term.
     start: Rv,
     /// The time of the acquisition on the wall clock.
     at: Timestamp,
-    /// The time of the acquisition on the boot clock. The resourceVersions of a term follow the
-    /// boot clock, because a user can set the wall clock.
+    /// The time of the acquisition on the boot clock. Reservations later in the term are computed
+    /// from the time since then on the boot clock, because a user can set the wall clock.
     boot: BootTime,
-    /// The number of times that the Lease was acquired.
+    /// How often the Lease was acquired so far, by any replica.
     transitions: i32,
 }
 
@@ -172,8 +181,8 @@ impl<S: LeaseStore> Election<S> {
     /// Takes part in the election until the future is dropped. The future never completes.
     ///
     /// The role of this replica is sent to `standing`. A message on `release` ends the leadership.
-    /// It contains the last resourceVersion that this replica issued. Afterwards this replica only
-    /// reads the Lease, and never leads again.
+    /// The message contains the last resourceVersion that this replica issued. This replica then
+    /// releases the Lease. Afterwards it only reads the Lease, and never leads again.
     pub async fn run(
         mut self,
         standing: watch::Sender<LeaderView>,
@@ -197,8 +206,8 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Renews the Lease if this replica leads. Otherwise reads the Lease, and acquires it if this
-    /// replica may. Returns the time until the next turn.
+    /// Renews the Lease if this replica leads. Otherwise reads the Lease, and acquires it if the
+    /// rules at the top of this file allow this. Returns the time until the next turn.
     async fn turn(&mut self) -> Duration {
         let problem = match self.attempt().await {
             Ok(pause) => {
@@ -208,8 +217,8 @@ impl<S: LeaseStore> Election<S> {
             Err(problem) => problem,
         };
         self.report_problem(Some(problem));
-        // The next turn comes at the latest when the leadership ends, so that the end is noticed at
-        // once.
+        // The next turn comes at the latest when the leadership expires, so that this replica stops
+        // leading in time.
         let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
         let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
         left.min(self.timing.retry_period)
@@ -244,8 +253,9 @@ impl<S: LeaseStore> Election<S> {
                 Err(error @ (LeaseError::Refused(_) | LeaseError::Unanswered(_))) => {
                     return Err(format!("cannot write the Lease: {error}"));
                 }
-                // The write succeeded without a leadership, or another client has changed the
-                // Lease. So the Lease is read again.
+                // Either the write succeeded, but this replica does not lead, for example because
+                // it released the Lease. Or the write failed, because another client has changed
+                // the Lease. In both cases, the Lease is read again.
                 _ => {}
             }
         }
@@ -255,8 +265,8 @@ impl<S: LeaseStore> Election<S> {
     /// Returns the time until a replica that does not lead reads the Lease again.
     fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
         if self.logged_wait.replace(reason) != Some(reason) {
-            // Usually the Lease has a holder and each follower waits, so this is not worth a log
-            // line at the level info.
+            // If the Lease has a holder, waiting is the normal state of a follower. So the log line
+            // has the level debug.
             if self.seen.as_ref().is_some_and(|seen| seen.record.is_held) {
                 tracing::debug!("{reason}");
             } else {
@@ -286,8 +296,8 @@ impl<S: LeaseStore> Election<S> {
         self.write_as_holder(&leader, &acquired, reserved, within)
             .await?;
         self.metrics.lease_renewed(clock::boot().since(sent));
-        // If the leadership ended before the answer arrived, the renewal does not count. The next
-        // turn then ends the leadership.
+        // If the leadership expired before the answer arrived, the renewal must not extend it. The
+        // next turn then ends the leadership.
         if clock::boot() < before.until
             && let Some(leading) = &self.leading
         {
@@ -310,8 +320,9 @@ impl<S: LeaseStore> Election<S> {
         self.last = Some(leading.leader);
     }
 
-    /// Creates a Lease without a holder. It contains the highest reservation that this process
-    /// knows, because other replicas may never have seen the deleted Lease.
+    /// Creates a Lease without a holder. The new Lease contains the highest reservation that this
+    /// process knows. If a user has deleted an earlier Lease, other replicas may never have read
+    /// that reservation.
     async fn create(&mut self) -> Result<(), LeaseError> {
         let record = LeaseRecord {
             last: self.last.clone(),
@@ -330,7 +341,7 @@ impl<S: LeaseStore> Election<S> {
         let record = LeaseRecord {
             is_held: false,
             final_version: Some(version),
-            // client-go also writes one second.
+            // client-go also writes a duration of one second when it releases a Lease.
             duration: Duration::from_secs(1),
             acquired: None,
             ..seen.record.clone()
@@ -359,9 +370,10 @@ impl<S: LeaseStore> Election<S> {
             .max(head)
             .max(clock_version());
         if seen.record.reserved.is_none() {
-            // The Lease is new, or a user has edited it. The last leader may have reserved
-            // resourceVersions that no replica knows. If the clocks of the replicas agree, they are
-            // at most this far ahead of this clock.
+            // The Lease contains no reservation, because it is new or a user has edited it. But the
+            // last leader may have reserved resourceVersions that no replica knows. If the clocks
+            // of the replicas agree, these resourceVersions are at most `RESERVED_AHEAD` ahead of
+            // the clock of this replica.
             highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
         }
         let acquired = Acquired {
@@ -371,7 +383,7 @@ impl<S: LeaseStore> Election<S> {
             transitions: seen.record.transitions.saturating_add(1),
         };
         let reserved = self.reservation(&acquired);
-        // The write can succeed although its answer is lost.
+        // This is set before the write, because the write can succeed although its answer is lost.
         self.may_be_ours = true;
         self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
             .await?;

@@ -18,7 +18,8 @@ pub const TERM_HEADER: &str = "ifo-term";
 /// refuses such a token. So a replica that receives it cannot use it at the kube-apiserver.
 pub const AUDIENCE: &str = "ifo-apiserver";
 
-/// The path of the state query. A client with the right to `get` this path may copy the index.
+/// The path of the state query. The right to `get` this path is also the right to copy the index as
+/// a follower replica.
 pub const PEER_PATH: &str = "/peer";
 
 /// The answer to a state query.
@@ -32,8 +33,8 @@ pub struct PeerAnswer {
     /// The newest resourceVersion of the answering replica's index.
     #[serde(with = "decimal")]
     pub head: Rv,
-    /// The oldest resourceVersion in the answering replica's ring buffer of changes. A follower's
-    /// copy can start there.
+    /// The oldest resourceVersion in the answering replica's ring buffer of changes. A follower can
+    /// continue its copy with a watch from this resourceVersion or a newer one.
     #[serde(with = "decimal")]
     pub oldest: Rv,
     /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
@@ -76,8 +77,8 @@ pub enum LinkError {
     /// The other replica answered with another error.
     #[error("the leader refuses the request: {0}")]
     Refused(String),
-    /// The `APIService` of this server does not exist, or has no `caBundle`. So the certificate of the
-    /// leader cannot be verified.
+    /// The `APIService` of this server does not exist, or has no `caBundle`. So the certificate of
+    /// the leader cannot be verified.
     #[error("the APIService is not registered, or has no caBundle")]
     NotRegistered,
     /// The leader did not answer, or its answer is malformed.

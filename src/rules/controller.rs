@@ -26,8 +26,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 /// target list all objects again, and each status costs a write.
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
-/// Time for which reports of feeds that are up to date are collected before the state of the rule
-/// sets is sent. Other changes are sent at once, because after them lists may miss operations.
+/// Time between a feed's report that it is up to date and the publication of the state of the rule
+/// sets. In this time, more such reports can arrive, and are published together. Other changes mean
+/// that lists of operations may be incomplete from now on, so they are published at once.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval at which the statuses are compared with [`Activity`](ifo_engine::rules::Activity),

@@ -133,7 +133,8 @@ fn forged_headers_give_no_administrator_rights() {
         }
         let watch = format!("{path}?watch=1");
         stranger.get_with(&watch, &forged).await.refused(403);
-        // The kube-apiserver ignores these headers of a client, and refuses the request itself.
+        // If a client sends these headers to the kube-apiserver, the kube-apiserver ignores them.
+        // It does not forward the request, because the client's own user may not read operations.
         let name = format!("{}-user", world.namespace("forged").await);
         let user = world.user(&name);
         let message = user.get_with(&path, &forged).await.refused(403);

@@ -178,8 +178,9 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
     }
 }
 
-/// Asserts that the ServiceMonitor selects the Service, and that Prometheus verifies the certificate
-/// with the CA of its source.
+/// Asserts that the ServiceMonitor selects the Service, and that Prometheus verifies the server's
+/// certificate with the right CA. `source` is the component that issues this certificate. None
+/// means that the server issues it.
 fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
     let monitor = &the(server, "ServiceMonitor", "ifo-apiserver")["spec"];
     let service = the(server, "Service", "ifo-apiserver");

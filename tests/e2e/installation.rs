@@ -247,7 +247,8 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
         assert_eq!(cluster.registration().await, None);
         cluster.a_namespace_can_be_deleted("before").await;
 
-        // No rule set is installed, so the server has no right to read any resource for one.
+        // The rights to read resources are installed with the rule sets that need them. No rule set
+        // is installed, so the server must have no such right.
         assert!(!cluster.server_may("list", "pods").await);
         assert_eq!(cluster.rules_of("ifo-targets").await, Value::Null);
         let server = cluster.server().await;

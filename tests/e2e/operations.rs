@@ -391,7 +391,8 @@ fn a_rule_set_watches_only_its_namespaces() {
         world.machine(inside, "c", "Migrating").await;
         world.until_operations(inside, &[("c", "Migrating")]).await;
         world.until_operations(outside, &[("b", "Starting")]).await;
-        // VirtualMachine `a` was evaluated before `b`, so it must have no operation.
+        // The server has evaluated VirtualMachine `a` before `b`. The operation on `b` exists, so
+        // the evaluation of `a` is complete. It must not have led to an operation.
         assert_eq!(world.operations(outside).await.len(), 1);
         let path = format!("{}/{both}", RULE_SET.path(None));
         world.admin.delete(&path).await.ok();
@@ -526,9 +527,9 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         let namespace = world.namespace("flap").await;
         world.ready_rule_set(&migrating(namespace)).await;
         let mut events = world.watch(namespace).await;
-        // The status of a VirtualMachine changes for a moment. On a busy machine, this may take
-        // longer than the debounce period, so the operation completes. The test then tries it again
-        // with another VirtualMachine.
+        // The status of a VirtualMachine changes for a moment and then changes back. If the host is
+        // busy, the status may change back only after the debounce period, so the operation
+        // completes. The test then tries again with another VirtualMachine.
         let mut attempts = (0..10).map(|number| format!("a-{number}"));
         let name = loop {
             let name = attempts

@@ -24,8 +24,8 @@ pub const WATCHES: &str = "watches that were compared";
 /// Number of roaming clients.
 const COUNT: usize = 3;
 
-/// Time without an event after which a watch counts as broken. Watches end earlier, because their
-/// `timeoutSeconds` is shorter.
+/// Time without an event after which a watch counts as broken. The `timeoutSeconds` of the watches
+/// is shorter, so a watch that works ends before this time.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Pause after a failed list or watch.
@@ -62,7 +62,8 @@ pub struct Events(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// By version, the event that was received first, and the number of the replica that sent it.
+    /// For each version, the first event that a client received with this version, and the number
+    /// of the replica that sent the event.
     lines: BTreeMap<u64, (usize, String)>,
     watches: Vec<Watch>,
 }
@@ -106,9 +107,9 @@ impl Events {
         }
     }
 
-    /// Compares each pair of watches. Both must have events of the same versions, up to the last
-    /// version that both have. After this version, one watch may have received changes that a
-    /// killed leader has sent, and that the next leader does not have.
+    /// Compares each pair of watches, from the start of the later watch to the last version that
+    /// both watches received. In this range, both watches must have received the same versions.
+    /// After this range, one watch may have received changes that only a killed leader had.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {

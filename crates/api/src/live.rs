@@ -1,6 +1,6 @@
 //! The type `live.ifo.kubevirt.io/v1alpha1` `InFlightOperation`: an operation in flight on one
-//! object, which the server serves from memory. `kubectl explain` prints the descriptions of its
-//! fields.
+//! object. The server keeps operations in memory, and serves them as this type. `kubectl explain`
+//! prints the descriptions of the fields.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use schemars::JsonSchema;

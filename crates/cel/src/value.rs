@@ -1,5 +1,5 @@
-//! The values that an evaluation computes, with equality and order as in cel-go. A value either
-//! refers to the document or to the program, or is reference-counted. So a clone is cheap.
+//! The values that an evaluation computes. Equality and order are as in cel-go. A value is a
+//! reference into the document or the program, or it is reference-counted. So a clone is cheap.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
@@ -67,15 +67,15 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// The reason why an evaluation has no result. Missing fields are common and often ignored by `||`,
-/// so their variants need no allocation.
+/// The reason why an evaluation has no result. Missing fields are common, and `||` often ignores
+/// them. So the variants `Missing…` are created without an allocation.
 #[derive(Clone)]
 pub(super) enum Fault<'e> {
-    /// A field does not exist. Its name is in the expression.
+    /// A field that the expression selects by its name does not exist.
     MissingField(&'e str),
-    /// A key or index does not exist. It is a literal in the expression.
+    /// A key or index that the expression contains as a literal does not exist.
     MissingLiteral(&'e Const),
-    /// A computed key or index does not exist.
+    /// A key or index that the expression computes does not exist.
     MissingComputed,
     Error(FixedText),
     /// The budget is exhausted.
@@ -308,7 +308,7 @@ pub(super) fn truncate_uint(value: f64) -> Option<u64> {
 struct Unordered;
 
 /// Compares two numbers of any types. Returns None if one of the values is not a number.
-#[allow(clippy::cast_precision_loss)] // cel-go also compares an integer with a double as doubles.
+#[allow(clippy::cast_precision_loss)] // cel-go also converts the integer to a double.
 fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
     let int_double = |int: i64, double: f64| {
         if double < -TWO_63 {

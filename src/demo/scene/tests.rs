@@ -30,7 +30,8 @@ impl WatchEvent {
     }
 }
 
-/// Plays the scenes for the time `length`. Returns the events of watches of all kinds.
+/// Plays the scenes for the time `length`, and watches the resources of all kinds in the demo.
+/// Returns the events of these watches.
 async fn watch_events(length: Duration) -> Vec<WatchEvent> {
     let scenes = Scenes::open("ifo-system").unwrap();
     let objects = scenes.objects();
@@ -183,7 +184,7 @@ impl ReplayObserver for ShownOperations {
     }
 }
 
-/// Returns the operations that the shipped rules detect in these events.
+/// Returns the operations that the shipped rules detect in `events`.
 fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
     let settings = TrackerSettings {
         debounce: Duration::from_secs(5),

@@ -2,9 +2,10 @@
 //! connection, and the record of the connection that needs a slot. Output: whether a slot is
 //! available, and the connection that must be evicted (closed) first.
 //!
-//! Each class counts with the slots that it uses, or with the slots that are reserved for it,
-//! whichever is more. The sum of these counts never exceeds the number of slots. So a class cannot
-//! use the slots that are reserved for another class.
+//! Some slots are reserved for a class of connections. For each class, this module takes the number
+//! of used slots or the number of reserved slots, whichever is larger. The sum of these numbers
+//! never exceeds the number of all slots. So a class cannot use the slots that are reserved for
+//! another class.
 
 use super::class::{ClassKind, ConnectionClass, Owner};
 use std::cmp::Reverse;
@@ -19,7 +20,7 @@ pub struct ConnectionRecord {
     pub number: u64,
     /// The class of the connection.
     pub class: ConnectionClass,
-    /// The address of the client, or the network of its IPv6 address.
+    /// The IPv4 address of the client. For an IPv6 client, the network of its address.
     pub network: IpAddr,
     /// True if the connection has had a request, and no request is in flight.
     pub idle: bool,
@@ -165,10 +166,10 @@ fn rank(owner: &Owner) -> u8 {
     }
 }
 
-/// The load of a connection. The first number is the larger one of the other two. The second number
-/// counts the connections of the user, and the third those of the address. Loads are compared in
-/// this order. So a user with many addresses has a high load, and so have many users at one
-/// address.
+/// The load of a connection. The second number is the number of connections of the same user. The
+/// third number is the number of connections from the same address. The first number is the larger
+/// one of these two, and is compared first. So the load is high if one user connects from many
+/// addresses, and also if many users connect from one address.
 type Load = (usize, usize, usize);
 
 /// The numbers of connections of each user and of each address.

@@ -5,7 +5,8 @@ use super::class::{ClassKind, Owner};
 use super::*;
 use proptest::prelude::*;
 
-/// Number of slots in most tests. Of these, 4 are reserved for newcomers and 2 for the front proxy.
+/// Number of slots in most tests. Of these, 4 are reserved for newcomers (connections without a
+/// request so far) and 2 for the front proxy.
 /// All users together can use 10 slots, and one user can use 5 slots from one address.
 const SLOTS: usize = 16;
 
@@ -87,8 +88,9 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
     for number in 0..10 {
         users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
-    // Each connection has its own user and its own address. So no connection may be evicted for
-    // another user.
+    // Each connection has its own user and its own address. The new user would also have one
+    // connection, so no other connection has a higher load. So none may be evicted for the new
+    // user.
     let (refused, _flight, admitted) = open_with_request(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
     drop(refused);
@@ -195,8 +197,8 @@ async fn an_idle_connection_is_evicted_for_a_user_without_connections() {
     }
     let (idle, flight) = users.remove(4);
     drop(flight);
-    // The user `0` would have two connections then, which is more than the user of the idle
-    // connection has.
+    // With a new connection, user `0` would have two connections. The user of the idle connection
+    // has only one, so the idle connection must not be evicted for user `0`.
     let (_refused, _flight, admitted) = open_with_request(&all, 0, user("0")).await;
     assert!(!admitted && !is_evicted(&idle));
     let _next = open_admitted(&all, 100, user("next")).await;

@@ -1,4 +1,4 @@
-//! Checks for the fuzz targets that apply to every answer of the server.
+//! Checks that every answer of the server must pass. The fuzz targets call them.
 
 use super::World;
 use crate::serve::error_status::ErrorStatus;
@@ -12,8 +12,8 @@ use std::io::Read as _;
 use tower::ServiceExt as _;
 
 /// Largest number of chunks that are read from an uncompressed body. This is enough for the initial
-/// events of a watch and for some bookmarks. A watch that lasts a year would have half a million
-/// bookmarks.
+/// events of a watch and for some bookmarks. The limit is needed because a fuzzer can request a
+/// very long watch: a watch of one year would send half a million bookmarks.
 const MAX_CHUNKS: usize = 6;
 
 /// Checks that the code of an error is one of `expected`, and that its body is a `Status` with this

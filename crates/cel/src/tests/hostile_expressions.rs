@@ -197,7 +197,8 @@ fn functions_charge_their_result_before_they_build_it() {
         "{{\"s\":\"{long}\",\"l\":[{}1],\"t\":\"ab\"}}",
         "1,".repeat(999)
     );
-    // Without a budget, each expression would create gigabytes, or take as much time.
+    // Without a budget, each expression would create gigabytes of data, or take as long as
+    // creating them would take.
     let mut nested = "object.s".to_owned();
     for _ in 0..6 {
         nested = format!("{nested}.replace('x', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx')");
@@ -325,8 +326,8 @@ fn chains_of_variables_have_the_depth_limit_of_one_expression() {
                             EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
                         scope.set_variables(&environment);
                         let outcome = program.value(&mut scope);
-                        // The third value has two elements at each level, so it exceeds the
-                        // budget.
+                        // The third `step` doubles the value at each level, so the evaluation
+                        // exceeds the budget.
                         let doubles = step.contains(',');
                         assert_eq!(
                             outcome.err(),

@@ -21,8 +21,8 @@ const MAX_IDENTITY: usize = 253;
 /// Maximum number of `forEach` elements on which one rule is evaluated.
 const MAX_ITEMS: usize = 1_000;
 
-/// Maximum number of failures on one object that the evaluation contains. Further failures are only
-/// counted in the metrics.
+/// Maximum number of failures in the list [`Evaluation::failures`] of one object. Further failures
+/// are not added to this list.
 const MAX_FAILURES: usize = 100;
 
 /// Evaluates rule sets on one object.
@@ -45,7 +45,7 @@ struct CurrentRule<'r> {
 }
 
 impl<'s> ObjectEvaluator<'_, 's> {
-    /// Evaluates all rules of `rule_set`.
+    /// Evaluates all rules of `rule_set` on the object.
     pub(super) fn evaluate_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
         let mut labels = None;
@@ -63,7 +63,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Reports all operations of a throttled rule set as unknown, without an evaluation. The status
+    /// Reports all operations of a throttled rule set as unknown, and evaluates no rule. The status
     /// of the rule set already contains the reason.
     pub(super) fn skip_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         for rule in &rule_set.rules {
@@ -139,11 +139,11 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 let labels = labels
                     .get_or_insert_with(|| self.evaluate_labels(current))
                     .clone();
-                let says = RuleValues {
+                let values = RuleValues {
                     continues,
                     ..self.evaluate_values(current, labels)
                 };
-                self.add_finding(current, Some(says));
+                self.add_finding(current, Some(values));
             }
             (None, _) | (_, None) => self.add_finding(current, None),
         }
@@ -169,17 +169,16 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    fn add_finding(&mut self, current: CurrentRule<'_>, says: Option<RuleValues>) {
+    fn add_finding(&mut self, current: CurrentRule<'_>, values: Option<RuleValues>) {
         self.evaluation.findings.push(Finding {
             rule_set: current.rule_set.clone(),
             operation: current.rule.operation.clone(),
             item: current.item.cloned(),
-            says,
+            says: values,
         });
     }
 
-    /// Evaluates the descriptive fields of a rule for an operation that the rule detects or
-    /// continues.
+    /// Evaluates the descriptive fields of a rule, such as `state` and `message`.
     fn evaluate_values(&mut self, current: CurrentRule<'_>, labels: Arc<Labels>) -> RuleValues {
         let details = &current.rule.details;
         let state = self
@@ -310,8 +309,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Returns the fixed labels of the rule set, and the computed labels with other keys. A
-    /// computed label whose evaluation fails is left out, and the failure is counted.
+    /// Returns the fixed and the computed labels of the rule set. If a fixed and a computed label
+    /// have the same key, the fixed label is used. If the evaluation of a computed label fails,
+    /// this label is left out and the failure is reported.
     fn evaluate_labels(&mut self, current: CurrentRule<'_>) -> Arc<Labels> {
         if current.rule_set.label_expressions.is_empty() {
             return current.rule_set.labels.clone();
@@ -344,8 +344,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         Arc::new(all)
     }
 
-    /// Records a failure of an expression that decides whether the operation is in flight. So it is
-    /// unknown whether the operation is in flight.
+    /// Records a failure of an expression that decides whether the operation is in flight. Because
+    /// of the failure, the operation is reported as unknown.
     fn record_detection_failure(
         &mut self,
         current: CurrentRule<'_>,
@@ -374,8 +374,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 
     /// Counts a failure in the metrics, stores it for the status of the rule set, logs it and adds
-    /// it to the evaluation. Only the log names the object. `counted` is the operation or label for
-    /// the metrics.
+    /// it to the evaluation. Only the log line names the object. The metrics count the failure
+    /// under the name `counted`: the name of the operation, or the key of the computed label.
     fn report_failure(
         &mut self,
         rule_set: &RuleSet,

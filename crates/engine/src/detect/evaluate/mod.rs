@@ -74,7 +74,8 @@ pub struct Finding {
     /// Key of the element. None for a rule without `forEach`, and for a `forEach` that failed. In
     /// the latter case, the result applies to all elements.
     pub item: Option<Arc<str>>,
-    /// Values of the operation. None if the rule failed.
+    /// Values of all descriptive fields of the operation, such as its state and message. None if
+    /// the rule failed.
     pub says: Option<RuleValues>,
 }
 

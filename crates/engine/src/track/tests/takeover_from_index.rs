@@ -156,7 +156,8 @@ fn values_from_the_index_are_taken_over_without_checks() {
     let mut before = migrating();
     let name = before.only_operation().metadata.name;
     before.edit(|object| object["status"]["message"] = "x".repeat(10_000).into());
-    // The UID stands for a release that computes UIDs in another way.
+    // This release would compute another UID. A release with another computation of UIDs could have
+    // written this one.
     before.edit(|object| object["metadata"]["uid"] = "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f".into());
     let mut world = before.taken_over(SECOND);
     assert_eq!(world.objects, before.objects);
@@ -264,8 +265,8 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
         }
         world.send(Message::Resume(Box::new(state)));
         assert_eq!(world.objects, before.objects);
-        // Custom resources are restored only if they are in flight, because the server evaluates
-        // their subjects anyway.
+        // A custom resource in flight is restored although the namespaces cannot be read, because
+        // the server evaluates its subject afterwards. A completed custom resource is not restored.
         let mut world = world_without_rules(retaining());
         world.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
