@@ -83,9 +83,10 @@ pub enum LeaseError {
     Unanswered(String),
 }
 
-/// The owner of a new Lease, from `deploy/rbac/server.yaml`. If the installation is removed but its
-/// namespace stays, the garbage collector deletes the Lease together with this `ClusterRole`.
-const OWNER: &str = "ifo-apiserver-registration";
+/// The `ClusterRole` from `deploy/rbac/server.yaml` that owns the Lease and the `APIService`. It is
+/// cluster-scoped, as the owner of an `APIService` must be, and has no finalizer. If the
+/// manifests are deleted, the garbage collector deletes both together with this `ClusterRole`.
+pub const OWNER: &str = "ifo-apiserver-registration";
 
 /// Reads and writes the Lease. Tests replace the kube-apiserver by a simulated one.
 pub trait LeaseStore: Send + Sync + 'static {

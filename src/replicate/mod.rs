@@ -30,7 +30,7 @@ pub use completeness::ReplicatedReporter;
 pub use election::{Election, Replica};
 pub use http::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, LeaderView, Leadership, Term};
-pub use lease::{ClusterLeases, LeaseError, LeaseStore, Timing};
+pub use lease::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
 pub use mirror::Mirror;
 pub use previous_release::{Predecessor, Succession};
 pub use replica::{Pipeline, ReplicaTask};

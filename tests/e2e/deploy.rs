@@ -86,33 +86,60 @@ fn strings(value: &Value) -> Vec<&str> {
     }
 }
 
+/// One choice of an administrator.
+pub struct Choice {
+    /// The chosen components, with the source of certificates as the last one.
+    pub components: Vec<&'static str>,
+    /// The component for the source of certificates. None for the server's own CA.
+    pub certificates: Option<&'static str>,
+    /// The namespace of an overlay. None for the namespace of the manifests.
+    pub namespace: Option<&'static str>,
+}
+
+/// All combinations of components, sources of certificates and namespaces.
+pub fn choices() -> Vec<Choice> {
+    let mut choices = Vec::new();
+    for chosen in 0..1 << COMPONENTS.len() {
+        let is_chosen = |(bit, _): &(usize, &str)| chosen >> bit & 1 == 1;
+        for certificates in CERTIFICATES {
+            for namespace in [None, Some(NAMESPACE)] {
+                let components = COMPONENTS.into_iter().enumerate().filter(is_chosen);
+                let components = components.map(|(_, name)| name).chain(certificates);
+                choices.push(Choice {
+                    components: components.collect(),
+                    certificates,
+                    namespace,
+                });
+            }
+        }
+    }
+    choices
+}
+
+impl Choice {
+    /// Renders the server and its registration.
+    pub async fn render(&self, program: &Path) -> (Vec<Value>, Vec<Value>) {
+        let server = Overlay::new("deploy", &self.components, self.namespace);
+        let registration: Vec<&str> = self.certificates.into_iter().collect();
+        let registration = Overlay::new("apiservice", &registration, self.namespace);
+        (
+            server.render(program).await,
+            registration.render(program).await,
+        )
+    }
+}
+
 #[test]
 fn every_combination_of_components_renders_in_every_namespace() {
     shared(async |world| {
-        let program = &world.control_plane.state.kubectl;
-        for chosen in 0..1 << COMPONENTS.len() {
-            for certificates in CERTIFICATES {
-                for namespace in [None, Some(NAMESPACE)] {
-                    let components: Vec<&str> = COMPONENTS
-                        .into_iter()
-                        .enumerate()
-                        .filter(|(bit, _)| chosen >> bit & 1 == 1)
-                        .map(|(_, name)| name)
-                        .chain(certificates)
-                        .collect();
-                    let server = Overlay::new("deploy", &components, namespace);
-                    let server = server.render(program).await;
-                    let registration: Vec<&str> = certificates.into_iter().collect();
-                    let registration = Overlay::new("apiservice", &registration, namespace);
-                    let registration = registration.render(program).await;
-                    let namespace = namespace.unwrap_or("ifo-system");
-                    check_components(&server, &components);
-                    check_namespace(&server, &registration, namespace);
-                    check_certificates(&server, &registration, certificates, namespace);
-                    if components.contains(&"monitoring") {
-                        check_monitoring(&server, certificates, namespace);
-                    }
-                }
+        for choice in choices() {
+            let (server, registration) = choice.render(&world.control_plane.state.kubectl).await;
+            let namespace = choice.namespace.unwrap_or("ifo-system");
+            check_components(&server, &choice.components);
+            check_namespace(&server, &registration, namespace);
+            check_certificates(&server, &registration, choice.certificates, namespace);
+            if choice.components.contains(&"monitoring") {
+                check_monitoring(&server, choice.certificates, namespace);
             }
         }
     });

@@ -5,7 +5,7 @@ mod kubelet;
 mod life;
 mod values;
 
-use crate::deploy::{CERTIFICATES, COMPONENTS, NAMESPACE, Overlay, the};
+use crate::deploy::{NAMESPACE, choices, the};
 use crate::harness::{World, kubectl, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -200,32 +200,18 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
         };
         let mut crds = world.kustomize("deploy/crd").await;
         crds.extend(world.kustomize("deploy/crd-persistence").await);
-        for chosen in 0..1 << COMPONENTS.len() {
-            for certificates in CERTIFICATES {
-                for namespace in [None, Some(NAMESPACE)] {
-                    let components: Vec<&str> = COMPONENTS
-                        .into_iter()
-                        .enumerate()
-                        .filter(|(bit, _)| chosen >> bit & 1 == 1)
-                        .map(|(_, name)| name)
-                        .chain(certificates)
-                        .collect();
-                    let registration: Vec<&str> = certificates.into_iter().collect();
-                    let server = Overlay::new("deploy", &components, namespace);
-                    let mut expected = server.render(&state.kubectl).await;
-                    let registration = Overlay::new("apiservice", &registration, namespace);
-                    expected.extend(registration.render(&state.kubectl).await);
-                    expected.extend(crds.clone());
-                    let mut values: Vec<&str> = components.iter().copied().map(value_of).collect();
-                    // The tag in deploy/base/kustomization.yaml.
-                    values.push("image.tag=latest");
-                    let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
-                    for helm in &both {
-                        let chart = helm.render(CHART, namespace, &values).await;
-                        let choice = format!("helm{} {namespace} {values:?}", helm.major);
-                        assert_same(chart, expected.clone(), &choice);
-                    }
-                }
+        for choice in choices() {
+            let (mut expected, registration) = choice.render(&state.kubectl).await;
+            expected.extend(registration);
+            expected.extend(crds.clone());
+            let mut values: Vec<&str> = choice.components.iter().copied().map(value_of).collect();
+            // The tag in deploy/base/kustomization.yaml.
+            values.push("image.tag=latest");
+            let namespace = choice.namespace.unwrap_or(DEFAULT_NAMESPACE);
+            for helm in &both {
+                let chart = helm.render(CHART, namespace, &values).await;
+                let choice = format!("helm{} {namespace} {values:?}", helm.major);
+                assert_same(chart, expected.clone(), &choice);
             }
         }
         target_rights_and_omitted_parts(world, &both).await;

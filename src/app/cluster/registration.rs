@@ -6,6 +6,7 @@
 //! is in a separate manifest. With the owner reference, the garbage collector deletes the
 //! `APIService` together with the `ClusterRole`.
 
+use crate::replicate::OWNER;
 use futures::StreamExt as _;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -14,11 +15,6 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use serde_json::json;
 use std::time::Duration;
-
-/// Name of the `ClusterRole` that owns the `APIService`. It is defined in
-/// `deploy/rbac/server.yaml`. The owner of an `APIService` must be cluster-scoped. This
-/// `ClusterRole` has no finalizer that could delay its deletion.
-const OWNER: &str = "ifo-apiserver-registration";
 
 /// Time between a failed attempt and the next attempt. An administrator can grant the missing
 /// permissions at any time, and no event reports that.

@@ -130,9 +130,14 @@ pub(super) fn is_reporter(name: &str) -> bool {
 
 /// Returns true if the server has a flag or an environment variable with this name.
 pub(super) fn is_setting(name: &str) -> bool {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let mut words = CONFIGURATION.split(|c: char| !is_name(c));
-    name.len() > 3 && words.any(|word| word.trim_start_matches('-') == name)
+    // Between two backticks, the page has flags, variables and other code. Words of its sentences are
+    // not settings: an object in the cluster can have such a name.
+    let mut code = CONFIGURATION.split('`').skip(1).step_by(2);
+    let is_variable = name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_'));
+    code.any(|code| code.strip_prefix("--") == Some(name) || is_variable && code == name)
 }
 
 impl ShippedTexts {
@@ -187,7 +192,9 @@ mod tests {
         for setting in ["leader-elect", "secure-port", "MAX_WATCHES"] {
             assert!(is_setting(setting), "{setting}");
         }
-        assert!(!is_setting("MY_PASSWORD"));
+        for other in ["MY_PASSWORD", "operations", "token", "address", "Service"] {
+            assert!(!is_setting(other), "{other}");
+        }
         let public = PublicNames::default();
         assert!(public.has_deployment_text("POD_NAMESPACE"));
         assert!(!public.has_deployment_text("MY_PASSWORD"));
