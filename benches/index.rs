@@ -1,5 +1,5 @@
-//! Measures the index of operations at several sizes: lists, commits, and the delivery of changes
-//! to watches.
+//! Measures the index, which holds the operations in memory: lists, commits, and the delivery of
+//! changes to watches. Each is measured with several numbers of operations.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
@@ -76,8 +76,9 @@ fn list(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures a list at the oldest version in the ring buffer. The index must undo all later changes.
-/// A client causes such a list when it reads the later pages of a list.
+/// Measures a list at the oldest version in the ring buffer. A client causes this list if it reads
+/// the first page of a list, and a later page after many changes. The index must then undo all
+/// changes since the first page.
 fn list_exact(c: &mut Criterion) {
     let mut group = c.benchmark_group("list of the oldest version in the ring");
     for (name, size) in SIZES {

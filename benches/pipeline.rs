@@ -1,6 +1,6 @@
-//! Measures the processor time that the server needs for one change of an object, and for one list.
-//! A change begins with the JSON of a watch event and ends when all clients have received the
-//! operation. Lists and watches call the HTTP routes directly, without a network.
+//! Measures the processor time of the server's pipeline for one change of an object, and for one
+//! list. The measured steps begin with the JSON of an object, and end when all clients have
+//! received the operation. Lists and watches call the HTTP routes directly, without a network.
 //!
 //! The unit is the processor time of this process, so that other processes do not influence the
 //! result. The goals are in `docs/performance.md`. `benches/cluster` measures the server together
@@ -112,8 +112,8 @@ fn virtual_machines() -> Arc<RuleBook> {
     )
 }
 
-/// Returns a rule book whose rules have nothing but an operation and an expression. The goals in
-/// `docs/performance.md` are for such rules.
+/// Returns a rule book whose rules have only an operation and an expression. The performance goals
+/// in `docs/performance.md` apply to rules with only these two fields.
 fn bare_rule_book(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
     let rules: Vec<_> = rules
         .iter()
@@ -272,6 +272,7 @@ impl Pipeline {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
+            records: 0,
             cluster_namespace: "ifo-system".into(),
         };
         let (writer, reader) = index::index(RING);
@@ -298,7 +299,8 @@ impl Pipeline {
     }
 
     /// Returns the message that the tracker receives for `VirtualMachine` number `n` with `status`.
-    /// Without the snapshot of the fixture, the object has at most one operation.
+    /// The snapshot of the fixture is removed, so that the `VirtualMachine` has at most one
+    /// operation.
     fn event(&self, n: usize, status: &str) -> Message {
         const SNAPSHOT: &str =
             r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
@@ -353,9 +355,11 @@ impl Pipeline {
     }
 }
 
-/// Prints how much resident memory the tracker and the index need for each operation in flight,
-/// because criterion only measures time. This must be the first benchmark. Memory that another
-/// benchmark has freed would be used again and would not be counted.
+/// Prints how much resident memory the tracker and the index need for each operation in flight.
+/// Criterion cannot do this, because it only measures time.
+///
+/// This must be the first benchmark of the process. Otherwise, the operations would use memory that
+/// an earlier benchmark has freed, and this memory would not be counted.
 fn memory(_: &mut Criterion<ProcessorTime>) {
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").expect("Linux has this file");
@@ -363,7 +367,8 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
         let kilobytes = line.and_then(|it| it.trim().strip_suffix(" kB"));
         kilobytes.and_then(|it| it.parse::<usize>().ok())
     };
-    // The first operations are not counted, because they also cause allocations that happen once.
+    // The first 100 operations are not counted, because they also cause allocations that happen
+    // only once.
     let (mut pipeline, _reader) = Pipeline::with_operations(100);
     let before = resident();
     for n in 100..OPERATIONS + 100 {
@@ -377,8 +382,8 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
     }
 }
 
-/// Measures the time in which the tracker processes the result of an evaluation and the index
-/// commits the change.
+/// Measures the time for one result of an evaluation: the tracker processes the result, and the
+/// index commits the changes.
 fn track(c: &mut Criterion<ProcessorTime>) {
     let mut group = c.benchmark_group("track and commit");
     let (mut pipeline, _reader) = Pipeline::with_operations(OPERATIONS);

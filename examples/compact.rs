@@ -1,11 +1,13 @@
-//! Reduces recorded watch streams to the fields that the shipped rules read. `cargo run --example
-//! compact -- FILE.jsonl…` reduces each file to a file of the same name in
-//! `tests/fixtures/recorded`. The README there explains the result.
+//! Compacts recordings of watch events: it keeps only the fields that the shipped rules read.
 //!
-//! Each line of a recording is one watch event, `{"t", "resource", "type", "object"}`. The reduced
-//! file has only events of resources that the default rule sets watch. Each object has only its
-//! identity and the fields that these rules read. An event is dropped if it does not change these
-//! fields, because then no rule can have another result.
+//! `cargo run --example compact -- FILE.jsonl…` writes a compact file with the same name to
+//! `tests/fixtures/recorded`. The README in this folder describes the compact files.
+//!
+//! Each line of a recording is one watch event, `{"t", "resource", "type", "object"}`. `t` is the
+//! time of the event in seconds since the start of the recording. The compact file has only events
+//! of resources that the default rule sets watch. Each object has only its identity and the fields
+//! that these rule sets read. If an event changes none of these fields, it is dropped, because it
+//! cannot change the result of a rule.
 
 use anyhow::Context as _;
 use ifo_api::Gvr;
@@ -96,7 +98,7 @@ fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(kustomization.resources)
 }
 
-/// Returns the reduced recording.
+/// Returns the compact recording.
 fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     let mut reduced = String::new();
     let mut last: HashMap<String, Value> = HashMap::new();
@@ -125,9 +127,9 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
             object[name] = event["object"][name].clone();
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // The replay reads only the times in `managedFields`. It derives the date of the
-            // recording from the write whose event followed soonest. So only the time of this write
-            // is kept.
+            // From `managedFields`, the replay of a recording reads only the times of writes. It
+            // derives the date at which the recording starts from the write whose event followed
+            // soonest. So only the time of this write is kept.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);
@@ -163,9 +165,12 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     Ok(reduced)
 }
 
-/// Finds the write that happened the shortest time before its event. Returns the number of the
-/// event's line, and the time of the write. The date at which the stream begins is unknown. But the
-/// delay is shortest where the time of the write, minus the event's time `t`, is largest.
+/// Finds the write whose event followed soonest. Returns the number of the event's line, and the
+/// time of the write.
+///
+/// The date at which the recording starts is unknown, so the delay between a write and its event is
+/// unknown, too. But the delay is shortest where the difference between the time of the write and
+/// the event's time `t` is largest.
 fn latest_write(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     let mut latest: Option<(f64, (usize, String))> = None;
     for (number, line) in (1..).zip(text.lines()) {
@@ -187,7 +192,7 @@ fn latest_write(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     Ok(latest.map(|(_, latest)| latest))
 }
 
-/// Returns those parts of `value` that are also in `node`.
+/// Returns only those fields of `value` that `node` has, too.
 fn restrict(value: &Value, node: Node<'_>) -> Value {
     match value {
         Value::Object(members) => members

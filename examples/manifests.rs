@@ -2,10 +2,9 @@
 //! fails if a file differs from its output.
 //!
 //! - The CRDs are generated from Rust types.
-//! - Each folder of the catalogue of shipped rule sets gets a `ClusterRole` for the rule sets in
-//!   its kustomization.
-//! - Each rule set that is not in the kustomization of its folder gets a `ClusterRole` of its own,
-//!   as the second document in the file of the rule set.
+//! - Each folder of shipped rule sets gets a `ClusterRole` for the rule sets in its kustomization.
+//! - A rule set that its folder's kustomization does not list gets its own `ClusterRole`. The
+//!   `ClusterRole` is the second document in the file of the rule set.
 //! - The table in `docs/rules-catalogue.md` is generated from all rule sets.
 //! - The OLM bundle is generated from the manifests in `deploy`.
 //! - The ConfigMap with the Grafana dashboard is generated from the JSON of the dashboard.
@@ -89,7 +88,8 @@ fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
             continue;
         }
         let text = read(&path)?;
-        // The second document of the file is generated.
+        // The first document of the file is the rule set. The second document, if any, is a
+        // generated role.
         let own = text.split("\n---\n").next().unwrap_or_default().trim_end();
         shipped.push(Shipped {
             folder: file_name(folder),

@@ -1,8 +1,8 @@
 //! Starts the server: creates its components from the configuration, connects them, and stops them
 //! at the end. No other module knows all modules of the server.
 //!
-//! Long-lived tasks are in a [`JoinSet`]. If one of them ends before the shutdown, the process
-//! exits. Otherwise the data that the task maintains would become stale unnoticed.
+//! Long-lived tasks are in a [`JoinSet`]. If such a task ends before the shutdown, the process
+//! exits. If the process continued, the data that the task maintains would become stale unnoticed.
 
 mod cluster;
 mod demo;
@@ -30,6 +30,7 @@ use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
 use futures::future::BoxFuture;
 use ifo_api::Source;
+use ifo_engine::track::SharedBaselines;
 use leader_pipeline::DetectionSetup;
 use leader_term::{BeginTerm, ServerPipeline};
 use pipeline_thread::PipelineThread;
@@ -39,9 +40,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Limits of the ring buffer of past changes, from which clients resume their watches. 12 MiB hold
-/// about 5,000 changes. A client whose watch breaks during a restart of the kube-apiserver can
-/// resume it, because such a restart takes well under five minutes.
+/// Limits of the ring: the buffer of past changes from which clients resume their watches. When a
+/// limit is reached, the oldest changes are dropped.
+///
+/// 12 MiB hold about 5,000 changes. Five minutes are much longer than a restart of the
+/// kube-apiserver. So a client whose watch breaks during such a restart can resume the watch.
 const RING_BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
@@ -59,7 +62,7 @@ pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     }
 }
 
-/// A server that is completely started, except that it does not accept connections yet.
+/// A started server that does not accept connections yet.
 struct Started {
     app: App,
     /// The future that accepts connections until the shutdown.
@@ -69,7 +72,8 @@ struct Started {
 /// The components of the server that cluster mode and demo mode share.
 struct App {
     tasks: JoinSet<&'static str>,
-    /// Tasks that end by themselves after the shutdown has begun. The process waits until they end.
+    /// Tasks that finish their work and end after the shutdown has begun. The process waits for
+    /// these tasks.
     last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
@@ -84,15 +88,17 @@ struct App {
     /// index while it follows.
     pipeline: PipelineThread,
     /// The writer of the index, and the state queries that a follower sends to the leader. `None`
-    /// after the replica has been started.
+    /// after the task that leads or follows has been started.
     replica: Option<(Writer, LeaderQueries)>,
-    /// The role of this replica: whether it leads, follows another replica, or does not know yet.
+    /// The role of this replica: leader, follower of another replica, or not known yet.
     standing: watch::Sender<LeaderView>,
     view: View,
     /// Cancelled when this replica must give up the leadership.
     retire: CancellationToken,
     /// Sends the newest report on which rule sets work.
     report: watch::Sender<Arc<Report>>,
+    /// The durations of earlier runs. Empty while this replica does not lead.
+    baselines: SharedBaselines,
     cluster_namespace: Arc<str>,
 }
 
@@ -100,14 +106,21 @@ impl App {
     /// Creates the components. The index is empty.
     fn start(common: &Common, behind_service: bool) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::of_version(&common.version));
-        // No leader issues version 0. So a follower with an empty index cannot resume a watch of
-        // its leader, but must list the operations first.
+        // A new index has version 0, which no leader issues. A follower resumes a watch of its
+        // leader only from a version above 0. So a follower with an empty index first lists the
+        // leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let standing = watch::Sender::new(LeaderView::Unknown);
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
         let report = watch::Sender::default();
-        let (sampled, own, reported) = (operations.clone(), view.clone(), report.subscribe());
-        metrics.read_index_with(move || sample(&sampled, &own, &reported));
+        let baselines = SharedBaselines::default();
+        let sampled = SampledState {
+            operations: operations.clone(),
+            view: view.clone(),
+            report: report.subscribe(),
+            baselines: baselines.clone(),
+        };
+        metrics.read_index_with(move || sampled.sample());
         Ok(Self {
             tasks: JoinSet::new(),
             last: JoinSet::new(),
@@ -125,6 +138,7 @@ impl App {
             view,
             retire: CancellationToken::new(),
             report,
+            baselines,
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         })
     }
@@ -162,6 +176,7 @@ impl App {
                 self.metrics.clone(),
                 self.health.clone(),
                 self.report.clone(),
+                self.baselines.clone(),
             ),
             begin,
             running: None,
@@ -184,8 +199,8 @@ impl App {
 
     /// Creates the HTTP server, without its listener.
     ///
-    /// `more` is a resource that is served in addition to the operations. `direct` contains the
-    /// resources that another router serves to the clients of the demo. It is `None` in a cluster.
+    /// `more` is a resource that is served in addition to the operations. `direct` is `None` in a
+    /// cluster. In the demo, `direct` contains the resources that another router serves.
     fn server(
         &self,
         access: Access,
@@ -195,7 +210,10 @@ impl App {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
         let covered = ReplicatedReporter::new(reporter, self.view.clone());
         let own = covered.clone();
-        let mut resources = vec![resource::inflight_operations(self.operations.clone())];
+        let mut resources = vec![
+            resource::inflight_operations(self.operations.clone()),
+            resource::operation_records(self.operations.clone()),
+        ];
         resources.extend(more);
         Server {
             resources,
@@ -226,8 +244,8 @@ impl App {
         let early = tokio::select! {
             signal = signals.next() => {
                 self.health.drain();
-                // Another replica takes over the leadership. This replica is a follower until it
-                // ends.
+                // If this replica leads, it gives up the leadership, so that another replica takes
+                // over at once. This replica is a follower until the process ends.
                 self.retire.cancel();
                 // The kubelet sends SIGTERM. A person at a terminal sends SIGINT, which stops the
                 // server without the delay.
@@ -302,22 +320,34 @@ fn spawn(
     });
 }
 
-/// Returns the state of the index that the metrics show.
-fn sample(reader: &IndexReader, view: &View, report: &watch::Receiver<Arc<Report>>) -> IndexSample {
-    let now = clock::now();
-    let entries = reader
-        .list(&ListScope::All, index::ReadVersion::Latest)
-        .map(|(_, entries)| entries)
-        .unwrap_or_default();
-    let operations = entries.iter();
-    IndexSample {
-        operations: operations
-            .filter_map(|entry| OperationSample::new(entry, now))
-            .collect(),
-        ring_bytes: reader.ring_bytes(),
-        ring_age: reader.ring_age(),
-        lag: view.lag(),
-        rule_sets: report.borrow().states(),
+/// The state that the metrics show.
+struct SampledState {
+    operations: IndexReader,
+    view: View,
+    report: watch::Receiver<Arc<Report>>,
+    baselines: SharedBaselines,
+}
+
+impl SampledState {
+    /// Reads the current state.
+    fn sample(&self) -> IndexSample {
+        let now = clock::now();
+        let list = |scope| {
+            let listed = self.operations.list(&scope, index::ReadVersion::Latest);
+            listed.map(|(_, entries)| entries).unwrap_or_default()
+        };
+        IndexSample {
+            operations: list(ListScope::All)
+                .iter()
+                .filter_map(|entry| OperationSample::new(entry, now))
+                .collect(),
+            ring_bytes: self.operations.ring_bytes(),
+            ring_age: self.operations.ring_age(),
+            lag: self.view.lag(),
+            rule_sets: self.report.borrow().states(),
+            records: list(ListScope::Records).len(),
+            baselines: self.baselines.of_all_namespaces(),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Reads the clocks of the host: the time of day, the steady (monotonic) clock and the boot clock.
 //! The server reads the time of day only in this module, so that tests can replace it.
 //!
-//! The steady clock is tokio's clock. Code that sets timers reads it with `tokio::time::Instant`,
-//! and other code reads it with [`steady`]. A test that pauses tokio's clock stops it for all of
-//! this code.
+//! The steady clock is tokio's clock. Code with timers reads the steady clock with
+//! `tokio::time::Instant`, and other code reads it with [`steady`]. If a test pauses tokio's clock,
+//! the steady clock stops for both.
 
 use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
@@ -80,7 +80,8 @@ pub fn boot() -> BootTime {
     }
 }
 
-/// A clock that is set once and then advances with the steady clock.
+/// A clock that is set once to a time of day, and then advances with the steady clock. Later
+/// changes of the host's time of day do not affect it.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyTime {
     at: Timestamp,
@@ -103,8 +104,9 @@ impl SteadyTime {
     }
 }
 
-/// The time of day in a test. The test sets it once, and it then advances with tokio's clock. So a
-/// test of several hours takes no real time, and two servers in one test have the same time.
+/// The time of day in a test. The test sets the time of day once. Then the time of day advances
+/// with tokio's clock, so a test of several hours takes no real time. Two servers in one test have
+/// the same time of day.
 #[cfg(test)]
 pub mod simulated {
     use super::{BootTime, SteadyTime, steady};
@@ -116,14 +118,14 @@ pub mod simulated {
     /// The time at which the simulated boot clock shows [`UPTIME`].
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// The simulated time since the start of the host. A test can begin before [`BEGIN`], and a
-    /// boot time cannot be negative. So this value is longer than any test takes.
+    /// The boot clock's time at [`BEGIN`]. A test can read the boot clock for a time before
+    /// [`BEGIN`], and a boot time cannot be negative. So this value is longer than any test takes.
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {
         /// The simulated time of day of this thread.
         static TIME: Cell<Option<SteadyTime>> = const { Cell::new(None) };
-        /// The clock offsets of the simulated host whose code runs on this thread at the moment.
+        /// The clock offsets of the simulated host whose code is running on this thread.
         static SKEW: Cell<Skew> = const { Cell::new(Skew::NONE) };
     }
 

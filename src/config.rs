@@ -33,7 +33,8 @@ pub struct Config {
 pub enum Mode {
     /// The server runs for a cluster, inside or outside of it.
     Serve(Serve),
-    /// The server runs without a cluster, on recorded or given objects.
+    /// The server runs without a cluster. The objects come from recordings or from a folder of
+    /// manifests.
     Demo(Demo),
 }
 
@@ -43,15 +44,15 @@ pub struct Common {
     /// The debounce period: the time for which an operation must not be detected before it
     /// completes.
     pub debounce: Duration,
-    /// Maximum time after a start for which data requests are refused. After that, the data that
-    /// has been read so far is served.
+    /// Maximum time after a start for which requests for operations are refused. When the time is
+    /// over, the server answers with the operations that it has detected so far.
     pub sync_timeout: Duration,
     /// Time limit of one request to the kube-apiserver.
     pub api_timeout: Duration,
     /// Interval at which rules that read the current time are evaluated again.
     pub resync: Duration,
-    /// Interval of retries if a target cannot be looked up or watched. A target is the resource
-    /// that a rule set watches.
+    /// Interval of retries if a target cannot be looked up or watched. A target is a resource that
+    /// the server watches because a rule set names it.
     pub requeue: Duration,
     /// True if completed operations are retained.
     pub retain: bool,
@@ -60,6 +61,8 @@ pub struct Common {
     /// Maximum number of retained completed operations. If there are more, only the newest ones are
     /// retained.
     pub retain_max: usize,
+    /// Maximum number of records of completed operations. 0 if there are no records.
+    pub history_max: usize,
     /// Limits of concurrent requests, watches and connections.
     pub limits: Limits,
     /// Namespace in which operations on cluster-scoped objects are shown.
@@ -171,16 +174,16 @@ impl Config {
             if !error.use_stderr() {
                 error.exit(); // The user has requested the help text.
             }
-            // The first paragraph is the error. The other paragraphs are hints, which the other
-            // errors of this module do not have.
+            // clap's text has several paragraphs: the error, and hints. Only the error is printed,
+            // in one line. The other errors of this module have the same form.
             let text = error.to_string();
             let what = text.split("\n\n").next().unwrap_or_default();
             let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
             eprintln!("ifo-apiserver: {}", line.trim_start_matches("error: "));
             std::process::exit(2);
         });
-        // Invalid UTF-8 is replaced, so that the value is reported as invalid. `std::env::var`
-        // would treat such a value as missing.
+        // `std::env::var` returns an error if a value is not UTF-8, and the value would count as
+        // missing. So invalid bytes are replaced here, and the value is reported as invalid.
         let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         Self::from(cli, env)
     }
@@ -189,7 +192,8 @@ impl Config {
     pub fn from(cli: Cli, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         Ok(match cli.command {
             Some(CliCommand::Demo(demo)) => Self {
-                // The default debounce period is shorter, because a person watches the demo.
+                // In the demo, the default debounce period is 5 s instead of 30 s, because a person
+                // watches the demo.
                 common: common(demo.common, &env, "5s")?,
                 mode: Mode::Demo(Demo {
                     objects: demo.objects,

@@ -1,11 +1,13 @@
 //! The list of fuzz targets. A fuzz target is a function that receives bytes as an external client
-//! could send them, and panics if the server violates a guarantee. `fuzz/` runs the targets with
-//! random input, and a test runs them with the stored corpus.
+//! could send them. The function panics if the server violates a guarantee. `fuzz/` runs the
+//! targets with random input. A test runs each target with its corpus, which is the folder of
+//! stored inputs.
 
 /// A fuzz target, which checks one input.
 pub type Target = fn(&[u8]);
 
-/// All fuzz targets. Each has the name of its binary and of its corpus.
+/// All fuzz targets, each with its name. The binary in `fuzz/targets` and the folder in
+/// `fuzz/corpus` have the same name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("accept", crate::serve::fuzzing::accept),
     ("continue_token", crate::serve::fuzzing::continue_token),

@@ -1,6 +1,6 @@
 //! The ifo server, a Kubernetes aggregated API server. It serves the operations that are in flight
-//! in a cluster, such as migrations. Administrators can see from them whether the cluster is safe
-//! to touch.
+//! in a cluster, such as migrations. Administrators use the list of operations to decide whether a
+//! change of the cluster is safe now.
 //!
 //! ```text
 //! On the leader:
@@ -25,16 +25,27 @@
 //! requests ──▶ auth ──▶ serve: discovery, OpenAPI, get, list, watch ◀──Reader, Cursor── index
 //! ```
 //!
-//! A target is a resource that is watched for rule sets. A feed is the watch of one target, and a
-//! rule book contains the compiled rule sets of one target.
+//! The terms in the drawing:
 //!
-//! The code that the server shares with the kubectl plugin is in `crates/`: [`ifo_api`] (wire
-//! types), [`ifo_cel`] (CEL), [`ifo_engine`] (rules, detection, the tracker) and [`ifo_client`]
-//! (connections to a cluster, manifests from files).
+//! - A target is a resource that the server watches because a rule set names it. A feed is the
+//!   watch of one target.
+//! - A rule book (`RuleBook`) contains all compiled rule sets of one target. Each new rule book of
+//!   a target has a higher generation.
+//! - The tracker (`ifo_engine::track`) turns the results of the rules into operations.
+//! - The index contains the operations in memory. A [`Reader`](index::IndexReader) lists
+//!   operations, and a [`Cursor`](index::Cursor) delivers changes to a watch.
+//! - The mirror copies the operations of the leader into the index of a follower.
 //!
-//! The modules are declared in the order in which data passes through them. [`app`] and the shared
-//! modules come last. The modules exchange messages and types of [`ifo_api`]. Only [`app`] uses
-//! every module.
+//! The code that the server shares with the kubectl plugin is in `crates/`:
+//!
+//! - [`ifo_api`]: wire types.
+//! - [`ifo_cel`]: CEL, the expression language of the rules.
+//! - [`ifo_engine`]: compiled rules, detection and the tracker.
+//! - [`ifo_client`]: connections to a cluster, and manifests from files.
+//!
+//! The modules are declared in the order in which data passes through them. Last come [`app`],
+//! which connects all modules, and the shared modules. The modules exchange messages and types of
+//! [`ifo_api`].
 
 pub mod rules;
 
@@ -42,7 +53,7 @@ pub mod observe;
 
 pub mod detection;
 
-pub mod tracking;
+pub mod tracker_task;
 
 pub mod index;
 
@@ -57,6 +68,8 @@ pub mod replicate;
 pub mod persist;
 
 pub mod restore;
+
+pub mod baselines;
 
 pub mod demo;
 

@@ -2,7 +2,7 @@
 
 use ifo::app::Signals;
 use ifo::config::Config;
-use ifo_client::error::chain;
+use ifo_client::error_text::chain;
 use std::num::NonZero;
 use std::process::ExitCode;
 
@@ -12,8 +12,8 @@ use std::process::ExitCode;
 const MAX_THREADS: usize = 4;
 
 pub(crate) fn main() -> ExitCode {
-    // The handlers come first, because the kernel does not deliver a signal without a handler to
-    // PID 1.
+    // The signal handlers are installed before everything else. The server is PID 1 in its
+    // container, and the kernel delivers a signal to PID 1 only if a handler is installed.
     let signals = match Signals::install() {
         Ok(signals) => signals,
         Err(error) => {
@@ -37,7 +37,8 @@ pub(crate) fn main() -> ExitCode {
         eprintln!("ifo-apiserver: {error}");
         return ExitCode::from(2);
     }
-    // Sets the TLS provider of the whole process, also for libraries that choose none.
+    // Sets the default TLS provider of the process. Libraries that do not choose a provider use the
+    // default.
     if rustls::crypto::ring::default_provider()
         .install_default()
         .is_err()
@@ -64,8 +65,8 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     };
-    // Dropping the runtime would wait for its blocked threads. A thread is blocked, for example,
-    // during the lookup of a host name.
+    // `shutdown_background` does not wait for blocked threads, such as a thread that looks up a
+    // host name. If the runtime was dropped instead, the process would wait for these threads.
     runtime.shutdown_background();
     code
 }

@@ -3,6 +3,7 @@
 //! Every metric is recorded through a method of this module. So all metric names, which are an
 //! interface for users, are in one place, and the number of label values is limited.
 
+mod durations;
 mod log;
 mod metrics_macro;
 mod persistence;
@@ -14,6 +15,7 @@ mod tests;
 
 use crate::clock;
 use crate::index::{IndexEntry, TextField};
+use durations::DurationMetrics;
 pub use log::{ACCESS_LOG, LogFormat, start_log};
 use metrics_macro::metrics;
 pub use persistence::PersistenceMetrics;
@@ -24,6 +26,7 @@ use reviews::ReviewMetrics;
 
 use ifo_api::live::{Phase, State};
 use ifo_engine::Meter;
+use ifo_engine::track::UsualDuration;
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 pub use prometheus_client::metrics::counter::Counter;
@@ -40,11 +43,12 @@ use std::time::Duration;
 /// Maximum number of values of one label that get a series of their own. All further values share
 /// the series with the value `other`.
 ///
-/// Label values come from rule sets, which people write. So the limit is reached only by mistake or
-/// on purpose.
+/// The number is limited because each series takes memory. Most label values come from rule sets,
+/// so a wrong rule set could create any number of series.
 const MAX_VALUES: usize = 1_000;
 
-/// Buckets from 100 µs to 10 s, for the time until a change becomes visible.
+/// Buckets from 100 µs to 10 s, for the time between an event of an object and the visible change
+/// of its operation.
 const VISIBLE_BUCKETS: [f64; 12] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0,
 ];
@@ -66,10 +70,10 @@ type FloatGauge = Gauge<f64, AtomicU64>;
 type FloatGaugeFamily = Family<SeriesLabels, FloatGauge>;
 type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
-/// The facts about an operation from which the gauges are computed.
+/// The facts about one operation from which the gauges are computed.
 #[derive(Clone, Debug)]
 pub struct OperationSample {
-    /// The component of the operation.
+    /// The component that the operation's rule set names, such as `kubevirt`.
     pub component: Arc<str>,
     /// The name of the operation.
     pub operation: Arc<str>,
@@ -77,6 +81,10 @@ pub struct OperationSample {
     pub state: State,
     /// Seconds since the operation began. `None` if the operation is completed and retained.
     pub age: Option<f64>,
+    /// True if the condition `Overdue` is `True`.
+    pub overdue: bool,
+    /// True if the condition `Stalled` is `True`.
+    pub stalled: bool,
 }
 
 impl OperationSample {
@@ -90,6 +98,8 @@ impl OperationSample {
             operation: (&*texts.text(TextField::Operation)?).into(),
             state: facts.state?,
             age: (facts.phase? == Phase::Active).then(|| now.duration_since(started).as_secs_f64()),
+            overdue: facts.overdue == Some(true),
+            stalled: facts.stalled == Some(true),
         })
     }
 }
@@ -99,14 +109,20 @@ impl OperationSample {
 pub struct IndexSample {
     /// All operations.
     pub operations: Vec<OperationSample>,
-    /// Bytes that only the ring buffer of past changes holds.
+    /// Memory of the ring (the buffer of past changes) in bytes. Entries that the index also
+    /// contains are not counted.
     pub ring_bytes: usize,
-    /// Age of the oldest change in the ring buffer.
+    /// Age of the oldest change in the ring.
     pub ring_age: Duration,
     /// Time since the index was last known to have all operations.
     pub lag: Duration,
     /// Number of rule sets by state. Empty on a follower.
     pub rule_sets: BTreeMap<&'static str, i64>,
+    /// Number of records of completed operations.
+    pub records: usize,
+    /// Rule set, operation and usual duration for each baseline of all namespaces. Empty on a
+    /// follower.
+    pub baselines: Vec<(Arc<str>, Arc<str>, UsualDuration)>,
 }
 
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
@@ -174,6 +190,7 @@ pub struct Metrics {
     feed_states: Mutex<BTreeMap<String, &'static str>>,
     certificate_expires: Mutex<Option<i64>>,
     server: ServerMetrics,
+    durations: DurationMetrics,
     reviews: ReviewMetrics,
     persistence: Arc<PersistenceMetrics>,
     process: Process,
@@ -205,6 +222,7 @@ impl Metrics {
         server.build.get_or_create(&labels).set(1);
         Self {
             server,
+            durations: DurationMetrics::new(&mut registry),
             reviews: ReviewMetrics::register(&mut registry),
             persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
             process: Process::new(&mut registry),
@@ -246,14 +264,14 @@ impl Metrics {
         ]
     }
 
-    /// Returns the counter of the watch events and list items of `target`. A feed keeps the
-    /// counter, because the look-up of the counter costs more than counting.
+    /// Returns the counter of the watch events and list items of `target`. The feed keeps the
+    /// counter, because looking up the counter costs more than incrementing it.
     pub fn feed_events(&self, target: &str) -> Counter {
         let labels = vec![self.bound("target", target)];
         self.server.feed_events.get_or_create(&labels).clone()
     }
 
-    /// Counts that the feed of `target` has begun to read the whole state.
+    /// Counts a relist: the feed of `target` has begun to list all objects.
     pub fn feed_relist(&self, target: &str) {
         self.server
             .feed_relists
@@ -299,8 +317,11 @@ impl Metrics {
         self.server.trust_shared.set(shared.into());
     }
 
-    /// Sets the gauge `ifo_ca_bundle_current`. The gauge has no series before the first call. With
-    /// certificates from files, this server does not check the `caBundle` and makes no call.
+    /// Sets the gauge `ifo_ca_bundle_current`. It is 1 if the `caBundle` of the `APIService`
+    /// contains the CA of this server.
+    ///
+    /// The gauge has no series before the first call of this method. If the certificates come from
+    /// files, this server does not check the `caBundle`, and this method is never called.
     pub fn ca_bundle_is_current(&self, current: bool) {
         let series = self.server.ca_bundle.get_or_create(&Vec::new());
         series.set(current.into());
@@ -335,12 +356,15 @@ impl Metrics {
         let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
         self.server.operations.clear();
         self.server.oldest.clear();
+        self.read_durations(&sample);
         for operation in sample.operations {
+            self.count_suspicions(&operation);
             let mut labels = self.operation_labels(&operation.component, &operation.operation);
             if let Some(age) = operation.age {
                 let oldest = self.server.oldest.get_or_create(&labels);
                 oldest.set(oldest.get().max(age));
-                // The guard locks the family, so it must be dropped before the next lookup.
+                // `oldest` holds a lock on all series of this gauge, so it must be dropped before
+                // the next series is looked up.
                 drop(oldest);
             }
             labels.push(("state", operation.state.name().to_owned()));

@@ -1,7 +1,7 @@
 //! Tests of the command `ifo-apiserver demo`, which serves example objects without a cluster. The
 //! tests start the real binary and check its answers, its output and its reaction to invalid input.
 
-// Some tests contain a table of cases, and a table has a long type.
+// Some tests contain a table of cases. The type of a table is long.
 #![allow(clippy::unused_self, clippy::type_complexity)]
 
 mod binaries;

@@ -1,6 +1,6 @@
-//! Tests of the index, which holds the operations in memory. One test lists and watches while
-//! another thread writes at full speed. A property test compares random sequences of writes with a
-//! simple model.
+//! Tests of the index, which holds the operations in memory with their latest changes. One test
+//! lists and watches while another thread writes at full speed. A property test compares random
+//! sequences of writes with a simple model.
 
 use futures::FutureExt;
 use ifo::index::{
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A write to the index. Each object contains a number, which a write replaces. A step has the key
-/// of the object and the new number, or None instead of the number if the write deletes the object.
+/// A write to the index: the key of an object, and the number that the object contains after the
+/// write. The number is None if the write deletes the object.
 type Step = (Key, Option<u64>);
 
 fn put(key: &Key, n: u64) -> Write {
@@ -52,8 +52,8 @@ fn key(number: u64) -> Key {
     Key::new(NAMESPACES[namespace], format!("vm-{}", number / 5 % 20))
 }
 
-/// Commits batches of writes as fast as possible until `done` is set. Returns each committed
-/// version with the writes that led to it.
+/// Commits batches of writes as fast as possible until `done` is set. Returns the writes of each
+/// batch, and the version of the index after the batch.
 fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     let mut log: Vec<(Rv, Vec<Step>)> = Vec::new();
     let mut now: BTreeMap<Key, u64> = BTreeMap::new();
@@ -86,8 +86,8 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     log
 }
 
-/// What a reader has received: a list at a version, and the first events of a watch from this
-/// version.
+/// The result of one reader: a list at a version, and the first changes that a watch from this
+/// version has returned.
 struct Seen {
     scope: ListScope,
     rv: Rv,
@@ -134,8 +134,8 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
                 listed,
                 watched,
             }),
-            // The ring buffer of changes no longer has the next change. This happens when this
-            // thread is not scheduled for a while.
+            // The ring buffer of changes no longer has the next change. This happens if the
+            // operating system does not run this thread for a while, but runs the writer.
             Err(_) => overtaken += 1,
         }
         assert!(
@@ -202,12 +202,12 @@ async fn watch(
     Ok(watched)
 }
 
-/// A simple model of the index. It keeps all states that the index has had.
+/// A simple model of the index. It keeps the state of the index at each version.
 struct Model {
     past: Vec<Past>,
 }
 
-/// A version of the index, the write that led to it, and the state at this version.
+/// A version of the index, the write that created this version, and the state at this version.
 struct Past {
     rv: Rv,
     step: Option<Step>,
@@ -226,9 +226,9 @@ impl Model {
         &self.past[after - 1].state
     }
 
-    /// Returns the writes for which the index must publish a change. A write of an equal object
-    /// changes nothing. But if the index copies a leader's index (`mirror`), such a write is also
-    /// published.
+    /// Returns the writes for which the index must publish a change. Normally, a write of an equal
+    /// object publishes no change. But if the index copies the index of a leader (`mirror`), such a
+    /// write also publishes a change.
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
@@ -249,7 +249,7 @@ impl Model {
         self.past.push(Past { rv, step, state });
     }
 
-    /// Compares the lists and watches of a scope, at every version, with the model.
+    /// Compares the lists and watches of a scope with the model, at every version.
     fn check(&self, reader: &IndexReader, scope: &ListScope) {
         let expected = |rv: Rv| -> Vec<_> {
             let state = self.state(rv).iter();
@@ -343,8 +343,8 @@ proptest! {
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),
-        // True if the changes have reached `Bounds::MIN_AGE` before the next batch is committed.
-        // Only then does the limit of bytes apply to them.
+        // If true, each batch becomes older than `Bounds::MIN_AGE` before the next batch is
+        // committed. The limit `bytes` applies only to changes of this age.
         old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };

@@ -1,5 +1,5 @@
-//! Checks rules about the modules of the workspace: modules depend on each other in one direction
-//! only, and each type name is used once. docs/architecture.md describes the modules.
+//! Checks that the modules of the workspace depend on each other only in the allowed direction.
+//! Also checks that no two types have the same name. `docs/architecture.md` describes the modules.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn observe_depends_on_neither_rules_nor_engine() {
         "ifo_engine",
     ];
     assert_eq!(lines_with("src/observe", &foreign), [""; 0]);
-    // `detection` does use these paths, so this checks that the search finds uses.
+    // The module `detection` uses these paths. This checks that the search can find a use.
     for path in ["crate::rules", "ifo_engine"] {
         assert!(!lines_with("src/detection", &[path]).is_empty(), "{path}");
     }
@@ -65,8 +65,8 @@ fn engine_modules_depend_only_on_modules_earlier_in_the_pipeline() {
     assert!(!lines_with("crates/engine/src/track", &["crate::detect"]).is_empty());
 }
 
-/// True if the attributes contain `#[cfg(test)]` or a similar condition, so that the code is not
-/// part of a program.
+/// Returns true if the attributes contain `#[cfg(test)]` or a similar condition, so that the item
+/// is compiled only for tests.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let condition = attribute
@@ -103,8 +103,8 @@ fn type_names(items: &[Item]) -> Vec<String> {
     names
 }
 
-/// A search for the name of a type must find only one definition. The name `Error` is an exception:
-/// several modules may have a type of this name.
+/// If a contributor searches for the name of a type, there must be only one definition. Only the
+/// name `Error` may be used by several modules.
 #[test]
 fn type_names_are_unique_in_the_workspace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,14 +1,18 @@
-//! Tests of the component `deploy/components/monitoring`: the alerts with promtool, the queries of
-//! the alerts and of the dashboard with a real Prometheus, and the runbooks.
+//! Tests of the monitoring component in `deploy/components/monitoring`: its alerts, its dashboard,
+//! and the runbooks of the alerts. The tests check the alerts with promtool, and run the queries of
+//! alerts and dashboard in a real Prometheus.
 //!
-//! `tests/debian-package` downloads Prometheus. `IFO_PROMETHEUS` can name a folder that contains
-//! `prometheus` and `promtool`. If neither is possible, the tests that need Prometheus are skipped
-//! with a message. With `IFO_REQUIRE_E2E=1` or `CI=true`, they fail instead.
+//! The script `tests/debian-package` downloads Prometheus. Instead, the environment variable
+//! `IFO_PROMETHEUS` can name a folder that contains `prometheus` and `promtool`. Without
+//! Prometheus, the tests that need it are skipped with a message. If the environment has
+//! `IFO_REQUIRE_E2E=1` or `CI=true`, these tests fail instead.
 
 #[path = "monitoring/alerts.rs"]
 mod alerts;
 #[path = "monitoring/dashboard.rs"]
 mod dashboard;
+#[path = "monitoring/durations.rs"]
+mod durations;
 #[path = "demo/harness.rs"]
 #[allow(
     dead_code,
@@ -62,12 +66,16 @@ fn alerting_rules() -> Vec<Value> {
         .collect()
 }
 
-/// Returns the names of the metrics in a query or in a document. Suffixes of histograms are removed.
+/// Returns the names of the metrics in a query or in a document. The suffixes `_bucket` and `_count`
+/// of histograms are removed.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let name = regex::Regex::new(r"\b(ifo|apiserver|process)_[a-z_]+").expect("it is valid");
     let names = name.find_iter(text).map(|found| found.as_str());
     names
-        .map(|name| name.strip_suffix("_bucket").unwrap_or(name).to_owned())
+        .map(|name| {
+            let histogram = ["_bucket", "_count"].map(|suffix| name.strip_suffix(suffix));
+            histogram.into_iter().flatten().next().unwrap_or(name).to_owned()
+        })
         .collect()
 }
 
@@ -94,7 +102,8 @@ fn alerts_and_dashboard_use_documented_metrics_only() {
             unknown.is_empty(),
             "docs/metrics.md lacks {unknown:?} of the query {query}"
         );
-        // kube-apiservers have these metrics, too.
+        // A kube-apiserver has the metrics `apiserver_…`, too. So queries of them must select the
+        // job of our server.
         for shared in used.iter().filter(|name| !name.starts_with("ifo_")) {
             let own = format!(r#"{shared}{{job="ifo-apiserver""#);
             let own_bucket = format!(r#"{shared}_bucket{{job="ifo-apiserver""#);

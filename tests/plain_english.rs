@@ -119,7 +119,8 @@ fn sentences_in_the_docs_are_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Returns a message about each unclear word in a text. `place` is where the text comes from.
+/// Returns a message about each unclear word in a text. The message names `place`, the source of
+/// the text.
 fn complaints(place: &str, text: &str) -> Vec<String> {
     let text = text.to_lowercase();
     let mut words = text.split(|c: char| c.is_whitespace() || ",.;()".contains(c));
@@ -156,7 +157,8 @@ fn prose(line: &str) -> String {
     messages.join(" ")
 }
 
-/// True for files that contain only tests. The string literals in them are data, not messages.
+/// Returns true for files that contain only tests. The string literals in such files are not
+/// checked, because they are data and not messages.
 fn is_test(path: &Path) -> bool {
     path.iter().filter_map(|part| part.to_str()).any(|part| {
         part.starts_with("test") || part.starts_with("fuzzing") || part.contains("_tests")

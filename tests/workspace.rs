@@ -1,6 +1,6 @@
 //! Checks the dependencies of the crates in this workspace. The dependencies between the crates
-//! must be those in the table of docs/architecture.md. The server and the plugin must not link each
-//! other's libraries.
+//! must be those in the table of `docs/architecture.md`. The server must not link libraries that
+//! only the plugin needs, and the plugin must not link libraries that only the server needs.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! A client with the requests that the benchmarks send to the kube-apiserver and to the server.
+//! The API client of the benchmarks. It sends their requests to the kube-apiserver and to the
+//! measured server `ifo-apiserver`.
 
 use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, stream};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Path of the subjects, which are `VirtualMachine` objects.
+/// Path of the subjects, which are the objects that operations are about: `VirtualMachine`s here.
 pub const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 /// Path of the API group of operations.
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
@@ -21,7 +22,7 @@ pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 const VIRTUAL_MACHINE: &str = include_str!("../../tests/fixtures/objects/virtualmachine.json");
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
-/// Number of concurrent requests while objects are created.
+/// Number of requests that [`for_each`] sends at the same time.
 const AT_ONCE: usize = 32;
 
 /// A client, and the kubeconfig from which it was made.
@@ -79,7 +80,8 @@ impl Api {
             let metadata = &mut machine["metadata"];
             *metadata = json!({"name": format!("vm-{n}"), "labels": metadata["labels"],
                 "annotations": metadata["annotations"]});
-            // A rule detects an operation while this field exists, even if it is null.
+            // A rule detects an operation while `snapshotInProgress` exists, even if its value is
+            // null.
             if let Some(status) = machine["status"].as_object_mut() {
                 status.remove("snapshotInProgress");
             }
@@ -93,8 +95,8 @@ impl Api {
         for_each(count, |n| self.set(n, status, 0)).await
     }
 
-    /// Sets the status of one subject, and an annotation to `round`, so that every update is a
-    /// change.
+    /// Sets the status of one subject. Also sets an annotation to `round`, so that the update
+    /// changes the subject even if the status is the same as before.
     pub async fn set(&self, subject: usize, status: &str, round: usize) -> anyhow::Result<()> {
         let body = json!({"metadata": {"annotations": {"bench": round.to_string()}},
             "status": {"printableStatus": status}});
@@ -164,7 +166,8 @@ impl Api {
         Ok(body.to_vec())
     }
 
-    /// Starts a watch from the current version on. It passes each line to `on_line`.
+    /// Starts a watch that receives the changes from now on. The watch passes each line to
+    /// `on_line`.
     pub async fn watch(
         &self,
         path: &str,

@@ -1,7 +1,9 @@
-//! A process that watches the subjects with the server's own client, and drops every event. Its
-//! processor time for an event is the baseline. What the server needs in addition is for rules and
-//! operations. Both times depend on the control plane and on the machine, so they are measured
-//! together.
+//! The bare watch: a process that watches the subjects with the server's own client, and drops
+//! every event.
+//!
+//! The processor time of the bare watch for an event is the baseline. The additional processor time
+//! of the server is the cost of rules and operations. Both times depend on the control plane and on
+//! the machine, so the server and the bare watch are measured at the same time.
 
 use crate::server::processor_of;
 use anyhow::Context as _;
@@ -14,7 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Environment variable that makes this program a bare watch. It has the path of the kubeconfig.
+/// Environment variable that makes this program a bare watch. Its value is the path of the
+/// kubeconfig.
 const KUBECONFIG: &str = "IFO_BENCH_BARE_WATCH";
 
 /// A running bare watch. The process is killed when this value is dropped.
@@ -45,8 +48,9 @@ impl Drop for BareWatch {
     }
 }
 
-/// Watches until this process is killed, if [`BareWatch::start`] started this process. Otherwise
-/// returns at once. Like the server's pipeline, the watch uses one thread.
+/// If [`BareWatch::start`] started this process, watches until this process is killed. Otherwise
+/// returns at once. The watch uses one thread, because the server also watches and evaluates with
+/// one thread.
 pub fn run_if_bare_watch() -> anyhow::Result<()> {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
         return Ok(());

@@ -13,13 +13,14 @@ pub struct Latencies(Mutex<Times>);
 
 #[derive(Default)]
 struct Times {
-    /// The time of the latest update, by subject.
+    /// The time at which the latest update was sent, by subject.
     sent: HashMap<usize, Instant>,
     /// The time from the latest update until the subject's event, by subject.
     subjects: HashMap<usize, Duration>,
     /// The time from the latest update until the operation's event, by subject.
     operations: HashMap<usize, Duration>,
-    /// The two latencies of each earlier update for which both events were received.
+    /// For each earlier update whose two events were received: the latency of the subject's event,
+    /// and the latency of the operation's event.
     complete: Vec<(Duration, Duration)>,
 }
 
@@ -68,7 +69,8 @@ impl Latencies {
     }
 
     /// Records the first event of an operation after the update of its subject. Completions do not
-    /// count, because an operation completes only after the debounce period.
+    /// count: an operation completes only when the debounce period is over, so this time is not
+    /// latency.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();

@@ -1,5 +1,5 @@
-//! Compares the time for a list of operations from this server with the time for a list of custom
-//! resources from the kube-apiserver's cache.
+//! Compares the time of two lists with the same content: the operations from this server, and
+//! custom resources from the kube-apiserver's cache.
 
 use crate::api::{Api, LIVE, definition, for_each};
 use crate::server::Server;
@@ -14,10 +14,11 @@ const GROUP: &str = "bench.ifo.kubevirt.io";
 const COPIES: &str = "/apis/bench.ifo.kubevirt.io/v1alpha1/namespaces/default/copies";
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Number of lists from each server, alternately. The fastest one counts.
+/// Number of lists that are read from each of the two servers, alternately. The fastest list
+/// counts.
 const TIMES: usize = 8;
 
-/// Creates the custom resources and compares both lists.
+/// Creates a custom resource for each operation, and compares the times of both lists.
 pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
     let direct = server.direct(api).await?;
     let operations = format!("{LIVE}/inflightoperations");
@@ -44,8 +45,8 @@ pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a custom resource with the content of each operation. Its CRD has the same table
-/// columns.
+/// Creates a custom resource with the content of each operation. The CRD of the custom resources
+/// has the same table columns as operations.
 async fn create_copies(api: &Api, operations: &str) -> anyhow::Result<()> {
     let mut copies = definition(GROUP, "v1alpha1", "Copy", "copies");
     let columns = [
@@ -78,7 +79,8 @@ async fn create_copies(api: &Api, operations: &str) -> anyhow::Result<()> {
         copy["apiVersion"] = json!(format!("{GROUP}/v1alpha1"));
         copy["kind"] = json!("Copy");
         let metadata = &operations[n]["metadata"];
-        // The names are numbers, so copies of an earlier run are used again.
+        // The names are the same in every run of the benchmark, so custom resources of an earlier
+        // run are used again.
         copy["metadata"] = json!({"name": format!("copy-{n}"), "labels": metadata["labels"],
             "ownerReferences": metadata["ownerReferences"]});
         api.create(COPIES, &copy).await

@@ -1,7 +1,9 @@
-//! Benchmarks of the whole server with a real kube-apiserver. The subjects are `VirtualMachine`
-//! objects, and the server detects operations on them. The benchmarks measure the start, the
-//! memory, the processor time for each event of a subject, the latency of operations, lists, many
-//! watchers, and several replicas. They need a control plane that nothing else uses:
+//! Benchmarks of the whole server with a real kube-apiserver. The server watches `VirtualMachine`
+//! objects, the subjects, and detects operations on them.
+//!
+//! The benchmarks measure the start, the memory, the processor time for each event of a subject,
+//! the latency of operations, lists, many watchers, and several replicas. The benchmarks need a
+//! control plane that nothing else uses:
 //!
 //! ```text
 //! program=$(tests/control-plane/build); "$program" run --detach --dir DIR
@@ -36,11 +38,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Waiting time before a measurement. In this time, the server completes the work of earlier
-/// updates.
+/// Waiting time before a measurement. During this time, the server finishes the work that earlier
+/// updates caused. So this work is not measured.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Number of measured starts. The fastest one is reported, because the others were delayed by other
-/// processes.
+/// Number of measured starts. The fastest start is reported, because other processes can delay the
+/// start.
 const STARTS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
@@ -91,13 +93,13 @@ struct Bench {
     watchers: usize,
 }
 
-/// The change that each update of a load makes to a subject.
+/// A load is a series of updates of the subjects. Its kind decides what each update changes.
 #[derive(Clone, Copy)]
 enum Load {
-    /// A field that no rule reads.
+    /// Each update changes only a field that no rule reads.
     Heartbeat,
-    /// The status alternates, so that the subject's operation starts, is no longer detected, or is
-    /// detected again.
+    /// Each update changes the subject's status between `Running` and `Migrating`. So the subject's
+    /// operation starts, is no longer detected, or is detected again.
     StatusChange,
 }
 
@@ -200,7 +202,8 @@ impl Bench {
     /// Runs a load while one watch receives the subjects and another one receives their operations.
     /// Returns the latencies of both.
     async fn load_with_watches(&self, load: Load) -> anyhow::Result<Arc<Latencies>> {
-        // Operations of the previous load must have ended.
+        // Wait until the operations of the previous load have ended. They end after the debounce
+        // period, which is 5 s in the measured server.
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
         let latencies = Arc::new(Latencies::default());

@@ -1,5 +1,6 @@
-//! Measures several replicas of the server: the processor time and memory of the leader and of its
-//! followers, reads at a follower, and the time without a leader after a crash.
+//! Measures several replicas of the server: the leader, which detects operations, and the
+//! followers, which copy the leader's operations. The benchmarks measure processor time, memory,
+//! reads, and the time without a leader after a crash.
 
 use crate::api::{Api, LIVE};
 use crate::latency::percentile;
@@ -21,8 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Largest number of followers.
 const MAX_FOLLOWERS: usize = 2;
 
-/// Measures processor time and memory of a leader without followers, with one, and with two. Then
-/// measures reads.
+/// Measures processor time and memory of a leader without followers, with one follower, and with
+/// two followers. Then measures reads.
 pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
     let api = &bench.api;
     let leader = start_replica(api, "leader-0").await?;
@@ -107,8 +108,8 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
         let pod = format!("replica-{started}");
         let server = start_replica(api, &pod).await?;
         if replicas.is_empty() {
-            // The first replica is registered before the others start, because they read the CA
-            // from the APIService.
+            // The other replicas read the CA from the APIService when they start. So the first
+            // replica is registered in the APIService before them.
             server.register(api).await?;
         }
         replicas.push((server, pod));
@@ -116,8 +117,9 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut times = Vec::with_capacity(kills);
     for kill in 0..kills {
         let leader = wait_for_holder(api, |_| true).await?;
-        // After this time, the followers have a copy of the leader's state. The random part makes
-        // the kill independent of the leader's renewals of the Lease.
+        // After this time, the followers have a copy of the leader's operations. The leader renews
+        // the Lease at a fixed interval. The random part of the time varies how long before the
+        // next renewal the leader is killed.
         tokio::time::sleep(SETTLE + Duration::from_millis(fastrand::u64(0..1_000))).await;
         let index = replicas.iter().position(|(_, pod)| *pod == leader);
         let (mut server, _) = replicas.remove(index.context("the leader is unknown")?);
@@ -154,7 +156,7 @@ async fn wait_for_leader(api: &Api, pod: &str) -> anyhow::Result<()> {
     wait_for_holder(api, |holder| holder == pod).await.map(drop)
 }
 
-/// Waits until a Pod whose UID `is_wanted` accepts holds the Lease. Returns the UID.
+/// Waits until the Lease is held by a Pod for whose UID `is_wanted` returns true. Returns this UID.
 async fn wait_for_holder(api: &Api, is_wanted: impl Fn(&str) -> bool) -> anyhow::Result<String> {
     loop {
         // The Lease may not exist yet.

@@ -23,7 +23,7 @@ pub struct Memory {
     pub resident: u64,
     /// Resident memory without mapped files, such as the program itself.
     anonymous: u64,
-    /// Largest resident memory so far.
+    /// Largest resident memory of the process so far.
     peak: u64,
 }
 
@@ -43,7 +43,8 @@ impl Server {
         Self::start_with(api, |_| {}).await
     }
 
-    /// Starts one of several replicas, as the container of a Pod with this UID.
+    /// Starts one of several replicas. `pod` is the UID of the Pod that the replica believes to run
+    /// in.
     pub async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<Self> {
         let configure = |command: &mut Command| {
             command.arg("--leader-elect");
@@ -66,7 +67,8 @@ impl Server {
             .arg("--port-file")
             .arg(&file)
             .env("DEBOUNCE_THRESHOLD", "5s")
-            // The part `watchers` opens more watches than the default limit.
+            // The part `watchers` of the benchmark can open more watches than the default limit of
+            // 500.
             .env("MAX_WATCHES", "2000")
             .env("RUST_LOG", "off")
             .stdin(Stdio::null())
@@ -118,8 +120,8 @@ impl Server {
         Ok(())
     }
 
-    /// Registers the server in the APIService, and waits until it answers requests to the
-    /// kube-apiserver.
+    /// Registers the server in the APIService. Waits until the kube-apiserver forwards requests to
+    /// the server.
     pub async fn register(&self, api: &Api) -> anyhow::Result<()> {
         let service = json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "ifo-apiserver", "namespace": "ifo-system"},

@@ -1,5 +1,5 @@
-//! Measures how long it takes to send a change to many watchers: the time between the first and the
-//! last watcher that receives it.
+//! Measures how long the server needs to send one change to many watchers. The measured time begins
+//! when the first watcher receives the change, and ends when the last watcher receives it.
 
 use crate::Bench;
 use crate::api::LIVE;
@@ -14,16 +14,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Number of HTTP/2 connections that the watchers share. A kube-apiserver's watches share
-/// connections, too.
+/// Number of HTTP/2 connections that the watchers share. In a cluster, the watches that a
+/// kube-apiserver forwards share connections, too.
 const CONNECTIONS: usize = 4;
 /// Number of changes.
 const CHANGES: usize = 200;
 /// Number of changes per second.
 const RATE: u32 = 10;
 
-/// For each version, the times at which the first and the last watcher received it, and the number
-/// of watchers that have received it.
+/// The key is the resourceVersion of a change. The first value is the time at which the first
+/// watcher received the change. The second value is the time at which the last watcher received the
+/// change. The third value is the number of watchers that have received the change.
 type Sightings = Arc<Mutex<HashMap<u64, (Instant, Instant, usize)>>>;
 
 /// Opens the watches, makes changes, and prints the results.

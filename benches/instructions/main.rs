@@ -1,14 +1,15 @@
-//! Detects performance regressions. This program counts the processor instructions of six paths of
-//! data through the server, and compares the counts with recorded figures. Instructions are counted
-//! instead of time, because their number hardly depends on the load of the machine.
+//! Counts the processor instructions of six paths of data through the server, and compares the
+//! counts with recorded figures. A higher count is a performance regression. Instructions are
+//! counted instead of time, because the number of instructions hardly depends on the load of the
+//! machine.
 //!
 //! ```text
 //! make instructions             compare the counts with the recorded figures
 //! make instructions RECORD=1    record the counts as the new figures
 //! ```
 //!
-//! For each path, this program starts itself under valgrind's callgrind, which counts only while
-//! [`paths::counted_section`] runs. So the set-up is not counted.
+//! For each path, this program starts itself under callgrind, a tool of valgrind. Callgrind counts
+//! only while [`paths::counted_section`] runs, so the set-up is not counted.
 
 mod paths;
 mod recorded;
@@ -22,8 +23,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Largest accepted difference of a count from its recorded figure, in percent. Changes of
-/// unrelated code cause smaller differences, because they change inlining and the layout of the
-/// code.
+/// unrelated code change the inlining and the layout of the measured code. The differences that
+/// they cause are smaller than this limit.
 const TOLERANCE: f64 = 5.0;
 
 /// Path of the script that starts valgrind. If valgrind is not installed, the script downloads it.
@@ -46,8 +47,8 @@ fn main() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         [] => {
-            // The program that `cargo bench` builds has no symbols, so valgrind could not find the
-            // counted function.
+            // This is the program that `cargo bench` builds. It has no symbols, so valgrind cannot
+            // find the function whose instructions are counted.
             println!("instructions: skipped, because `make instructions` runs this benchmark");
             Ok(ExitCode::SUCCESS)
         }
@@ -179,9 +180,9 @@ fn percent(figure: u64, counted: u64) -> f64 {
     (counted / figure - 1.0) * 100.0
 }
 
-/// Returns the compiler, its target and the support for AVX2, for example `rustc 1.95.0 (59807616e
-/// 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. On a processor without AVX2, the C library
-/// and some Rust libraries use other code, so the counts differ.
+/// Returns the compiler, the compiler's target, and whether the processor supports AVX2. An example
+/// is `rustc 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. On a processor
+/// without AVX2, the C library and some Rust libraries run other code, so the counts differ.
 fn platform() -> anyhow::Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(&rustc)

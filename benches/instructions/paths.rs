@@ -1,8 +1,9 @@
 //! The six measured paths of data through the server. The function of a path creates the input,
 //! processes it in [`counted_section`], checks the result, and returns the number of items.
 //!
-//! The inputs are the same in every run. The times that the tracker gets are also fixed and long
-//! ago. The ages in tables are then whole years, so their texts stay the same for a year.
+//! The inputs are the same in every run. The tracker, which turns the results of rules into
+//! operations, gets fixed times that are several years ago. So a table shows ages in years, and its
+//! text changes only once a year.
 
 use crate::serving;
 use axum::body::{Body, Bytes};
@@ -20,8 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// The name by which valgrind finds [`counted_section`]. No other function may contain it, because
-/// valgrind would also start and stop counting there.
+/// The name by which valgrind finds [`counted_section`]. The name of no other function may contain
+/// this text, because valgrind would also count while that function runs.
 pub const COUNTED_SECTION: &str = "counted_section";
 
 /// A path of data through the server.
@@ -79,25 +80,26 @@ const OBJECTS: usize = 1_000;
 const OPERATIONS: usize = 1_000;
 /// Number of operations in one namespace.
 const OPERATIONS_PER_NAMESPACE: usize = 100;
-/// Number of counted lists. There are several, so that costs which occur only at the first request
-/// have little weight.
+/// Number of counted lists. The count is the average of several lists, so that costs of only the
+/// first request have little weight.
 const LISTS: usize = 3;
 /// Duration of one [`Stage`]. It is longer than the debounce period.
 const STAGE: Duration = Duration::from_mins(1);
 
-/// The limits of the index's ring buffer of changes. The size is that of the server. The age is
-/// larger, so that no change becomes too old on a slow machine.
+/// The limits of the index's ring buffer of changes. The size equals the server's limit. The age is
+/// larger than the server's limit, so that the ring drops no change on a slow machine.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_hours(24),
 };
 
-/// The first version of the index. The index derives a version from the clock, unless the previous
-/// version is ahead of the clock. This version is far ahead, so each new version is the previous
-/// one plus one. It has as many digits as a version from the clock.
+/// The first version of the index, in microseconds since 1970. It is decades in the future. If the
+/// newest version is in the future, the index does not take the next version from the clock, but
+/// adds one to the newest version. So the versions are the same in every run. They have as many
+/// digits as versions from the clock.
 const START: Rv = Rv(3_141_592_653_589_793);
 
-/// Runs `work`. Valgrind counts only while this function runs.
+/// Runs `work`. Valgrind counts the instructions only while this function runs.
 #[inline(never)]
 pub fn counted_section(work: &mut dyn FnMut()) {
     work();
@@ -112,8 +114,8 @@ fn decode_and_evaluate() -> usize {
         .replace("\"Running\"", "\"Migrating\"")
         .replacen("\"uid\":\"", "\"uid\":\"other-", 1);
     let texts = [migrating.as_str(), VIRTUAL_MACHINE];
-    // The detector evaluates both before the counted section, so that no operation starts or ends
-    // in it. Most changes in a cluster do not start or end one either.
+    // The detector evaluates both objects before the counted section. So no operation starts or
+    // ends in the counted section, as with most changes in a cluster.
     for text in texts {
         pipeline.evaluate(text);
     }
@@ -205,7 +207,7 @@ fn watch_line() -> usize {
     items
 }
 
-/// The stages of each `VirtualMachine`, in this order.
+/// The stages that each `VirtualMachine` goes through, in the order of the variants.
 #[derive(Clone, Copy)]
 enum Stage {
     /// The `VirtualMachine` starts.
@@ -275,6 +277,7 @@ impl Pipeline {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
+            records: 0,
             cluster_namespace: "ifo-system".into(),
         };
         let start = ClockReading {
@@ -285,7 +288,8 @@ impl Pipeline {
         };
         let mut detector = Detector::new(book.clone(), metrics.clone());
         detector.reset();
-        // From here on, the detector treats events as changes, and not as part of the initial list.
+        // After this call, the detector treats events as changes, and not as part of the initial
+        // list.
         let (synced, _) = detector.synced();
         let mut pipeline = Self {
             tracker: Tracker::new(settings, metrics),
@@ -346,8 +350,8 @@ impl Pipeline {
         messages
     }
 
-    /// Processes the messages like the server's tracker task, and then lets all timers fire. Adds
-    /// the changes of each commit to `commits`.
+    /// Processes the messages in the same way as the server's tracker task, and then lets all
+    /// timers fire. Adds the changes of each commit to `commits`.
     fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
         let tracker = &mut self.tracker;
         for (message, now) in messages {
@@ -375,8 +379,9 @@ impl Pipeline {
     }
 }
 
-/// Returns an empty index whose versions do not come from the clock. The size of compressed JSON
-/// depends on the digits of the version, so versions must be the same in every run.
+/// Returns an empty index whose versions do not come from the clock. The versions must be the same
+/// in every run, because the size of an operation's compressed JSON depends on the digits of its
+/// version.
 fn empty_index() -> (Writer, IndexReader) {
     index::index_from(RING, START)
 }

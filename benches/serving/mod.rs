@@ -15,7 +15,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Largest number of watches. Benchmarks open more watches than the server's default limit.
+/// Largest number of watches. It is higher than the server's default limit of 500, because
+/// benchmarks open more watches.
 const MAX_WATCHES: usize = 2_000;
 /// Bearer token of the administrator.
 const TOKEN: &str = "token";

@@ -1,9 +1,10 @@
-//! Creates the tables in `docs/rules-catalogue.md`, as Markdown. They list the operations that the
-//! shipped rule sets detect on each resource, with their possible states and their meanings.
+//! Creates the Markdown tables of the catalogue of shipped rule sets, `docs/rules-catalogue.md`.
+//! The tables list the operations that the rule sets detect on each resource. Each operation has
+//! its possible states and its meaning.
 //!
-//! The meaning of an operation is the comment on its line in the YAML text. To keep the tables
-//! complete, an operation without a meaning is an error. An expression for `state` whose results
-//! cannot be derived is an error, too.
+//! The meaning of an operation is the comment on the line `- operation: …` in the YAML text of the
+//! rule set. An operation without a meaning is an error, so that the tables are complete. If the
+//! possible results of an expression for `state` cannot be derived, this is an error, too.
 
 use anyhow::{Context as _, bail, ensure};
 use ifo_api::ruleset::{OperationRuleSet, Variable};
@@ -18,7 +19,8 @@ const END: &str = "<!-- end of catalogue -->\n";
 /// All states, in the order in which they are listed.
 const STATES: [&str; 3] = ["Progressing", "Blocked", "Failing"];
 
-/// Largest number of characters of a meaning. A longer one would not fit beside the other columns.
+/// Largest number of characters of a meaning. A longer meaning is an error, because it would not
+/// fit beside the other columns.
 const MAX_MEANING: usize = 80;
 
 /// A shipped rule set.
@@ -82,8 +84,8 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
         let name = set.rule_set.metadata.name.as_deref().unwrap_or_default();
         let opt_in = if set.default { "" } else { " (opt-in)" };
         let meanings = meanings(&set.text);
-        // `meanings` only searches the text for lines, so its operations are compared with those of
-        // the parsed rule set.
+        // `meanings` finds operations by searching the text for lines that begin with `-
+        // operation:`. The check compares them with the operations of the parsed rule set.
         ensure!(
             spec.rules
                 .iter()
@@ -116,8 +118,8 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the operations of a rule set in the order of the text, each with the comment on its
-/// line.
+/// Returns the operations of a rule set in the order of the text. Each has the comment on the line
+/// `- operation: …`, if there is one.
 fn meanings(text: &str) -> Vec<(&str, Option<&str>)> {
     text.lines()
         .filter_map(|line| line.trim_start().strip_prefix("- operation:"))
@@ -147,7 +149,8 @@ fn states(expression: Option<&str>, variables: &[Variable]) -> anyhow::Result<St
 }
 
 /// Adds the possible results of an expression to `found`. The expression must be a string literal,
-/// a variable, or a conditional whose branches are such expressions.
+/// a variable, or a conditional. The branches of a conditional must also have one of these three
+/// forms.
 fn collect_results(
     expression: &str,
     variables: &[Variable],
@@ -181,7 +184,7 @@ fn branches(expression: &str) -> Option<(&str, &str)> {
     let mut quoted = false;
     // The position of the first `?` outside of parentheses.
     let mut question = None;
-    // The number of `?` so far whose `:` has not been found.
+    // The number of `?` so far whose `:` has not been found yet.
     let mut open = 0_u32;
     for (at, character) in expression.char_indices() {
         match character {

@@ -5,10 +5,10 @@
 
 use std::fmt::Write as _;
 
-/// The dashboard.
+/// Path of the JSON of the dashboard.
 pub const SOURCE: &str = "deploy/components/monitoring/dashboard.json";
 
-/// The generated ConfigMap.
+/// Path of the generated ConfigMap.
 pub const CONFIG_MAP: &str = "deploy/components/monitoring/dashboard-configmap.yaml";
 
 /// Returns the ConfigMap with this dashboard.

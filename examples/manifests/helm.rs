@@ -1,18 +1,19 @@
-//! Creates the Helm charts in `deploy/helm` from the same files as kustomize uses.
+//! Creates the Helm charts in `deploy/helm` from the files that kustomize uses.
 //!
-//! Input: the kustomizations in `deploy` and `rules`, with the files that they list. Output: the
-//! templates of the chart `ifo` that need no hand-written text, all files of the chart `ifo-rules`,
-//! and both `Chart.yaml`.
+//! Input: the kustomizations in `deploy` and `rules`, with the files that they list. Output:
+//! `Chart.yaml` of the charts `ifo` and `ifo-rules`, all other files of `ifo-rules`, and most
+//! templates of `ifo`. The other templates of `ifo` are written by hand.
 //!
 //! A template is the text of its source with these changes:
 //!
 //! - `ifo-system` becomes the namespace of the release.
-//! - The labels and annotations that the kustomization adds are added.
-//! - `{{` is escaped.
+//! - The template has the labels and annotations that the kustomization adds.
+//! - `{{` is escaped, so that Helm prints it.
 //! - The whole file is rendered only if a condition on the values is true.
 //!
-//! The rule sets are a chart of their own, because Helm looks up the kinds of all objects before it
-//! creates the first one. In one chart, it would not find the kind of the rule sets.
+//! The rule sets are in their own chart, because Helm looks up the kinds of all objects of a chart
+//! before it creates the first object. If one chart had both the CRD of rule sets and rule sets,
+//! Helm would not find the kind of the rule sets.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
@@ -28,7 +29,8 @@ mod rules;
 /// The folder of the chart with the server.
 const CHART: &str = "deploy/helm/ifo";
 
-/// The folder of the chart with the rule packs.
+/// The folder of the chart with the rule sets. The rule sets of one folder in `rules` are called a
+/// pack.
 const RULES_CHART: &str = "deploy/helm/ifo-rules";
 
 /// The namespace in the sources.
@@ -38,8 +40,9 @@ const NAMESPACE: &str = "ifo-system";
 const FOLDERS: [(&str, &str); 8] = [
     ("base", ""),
     ("crd", ".Values.crds.enabled"),
-    // Also without persistence mode. Helm keeps the CRD when persistence mode is turned off, and
-    // Helm 3 cannot roll back to a release that has an object which was kept.
+    // The chart creates this CRD even if persistence mode is off. If the CRD depended on
+    // persistence mode, Helm would keep it when persistence mode is turned off. Then Helm 3 could
+    // not roll back to the earlier release, because that release contains the kept object.
     ("crd-persistence", ".Values.crds.enabled"),
     ("targets-default", ".Values.targetsDefault.enabled"),
     ("components/persistence", ".Values.persistence.enabled"),
@@ -51,12 +54,13 @@ const FOLDERS: [(&str, &str); 8] = [
     ("components/monitoring", ".Values.monitoring.enabled"),
 ];
 
-/// Components that only change the Deployment and the Service. `templates/deployment.yaml` and
-/// [`CONDITIONAL`] contain their changes.
+/// Kustomize components that only change the Deployment and the Service. They are not translated:
+/// the hand-written `templates/deployment.yaml` and [`CONDITIONAL`] contain the same changes.
 const PATCHES: [&str; 2] = ["openshift-service-ca", "replicas"];
 
-/// Files that a kustomization lists and that do not become templates. The namespace is that of the
-/// release. The other templates are written by hand, because they depend on several values.
+/// Files that a kustomization lists, but that do not become templates. Helm creates the namespace
+/// of the release. The templates for the other two files are written by hand, because they depend
+/// on several values.
 const OMITTED: [&str; 3] = ["namespace.yaml", "deployment.yaml", "servicemonitor.yaml"];
 
 /// The condition of a single file.
@@ -159,7 +163,7 @@ struct Added {
 }
 
 impl Added {
-    /// Adds those of `kustomization` to those of the kustomization that lists it.
+    /// Returns these labels and annotations, and in addition those that `kustomization` adds.
     fn with(&self, kustomization: &Value) -> Self {
         let mut added = self.clone();
         for entry in kustomization["labels"].as_array().into_iter().flatten() {
@@ -185,7 +189,8 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the template. The text is that in `generated`, or that of the file.
+    /// Returns the path and the text of the template. If the source is a generated file, its text
+    /// is in `generated`. Otherwise its text is read from the file.
     fn template(&self, generated: &[(String, String)]) -> anyhow::Result<(String, String)> {
         let path = format!("deploy/{}", self.file);
         let text = match generated.iter().find(|(generated, _)| *generated == path) {
@@ -207,7 +212,8 @@ fn sources(
     let path = deploy.join(folder).join("kustomization.yaml");
     let kustomization: Value = parse(&path, &read(&path)?)?;
     for field in object(&kustomization).keys() {
-        // `images` and `patches` concern the hand-written templates.
+        // The fields `images` and `patches` of a kustomization only change files whose templates
+        // are written by hand.
         let supported = [
             "apiVersion",
             "kind",
@@ -291,7 +297,7 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
             value,
             ..
         } = conditional;
-        // The annotations are the last field now, if there are any.
+        // If the object has annotations, they are now the last field of the metadata.
         let field = if added.annotations.is_empty() {
             "  annotations:\n"
         } else {
@@ -310,7 +316,8 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
     )
 }
 
-/// Adds entries to a map in the metadata. Adds the map at the end if it does not exist.
+/// Adds entries to a map in the metadata, such as the labels. If the map does not exist, adds it at
+/// the end.
 fn with_entries(metadata: &str, map: &str, entries: &Map<String, Value>) -> String {
     let head = format!("  {map}:");
     let lines = entries.iter().filter_map(|(key, value)| {

@@ -1,24 +1,24 @@
-//! Generates the bundle for the Operator Lifecycle Manager (OLM) in `deploy/olm` from the manifests in
-//! `deploy`.
+//! Generates the bundle for the Operator Lifecycle Manager (OLM) in `deploy/olm` from the manifests
+//! in `deploy`.
 //!
 //! OLM creates some objects itself from the `ClusterServiceVersion`: the ServiceAccount with its
-//! roles, the Deployment, the Service, the APIService, and the serving certificate. The other objects
-//! are files of the bundle.
+//! roles, the Deployment, the Service, the APIService, and the serving certificate. The other
+//! objects are files of the bundle.
 
 use super::{parse, read, repository};
 use anyhow::Context as _;
 use ifo_api::ruleset;
 use serde_json::{Value, json};
 
-/// The namespace of the manifests in `deploy`. The bundle must be installed in this namespace, because
-/// OLM does not change the namespace in the subjects of a `ClusterRoleBinding`.
+/// The namespace of the manifests in `deploy`. The bundle must be installed in this namespace,
+/// because OLM does not change the namespace in the subjects of a `ClusterRoleBinding`.
 const NAMESPACE: &str = "ifo-system";
 
 /// Folder in which OLM mounts the serving certificate.
 const CERTIFICATES: &str = "/apiserver.local.config/certificates";
 
-/// Objects that are files of the bundle. OLM cannot install the other kinds in `deploy`, or creates
-/// the objects itself.
+/// Objects that are files of the bundle: path, kind and name. The other objects in `deploy` are
+/// left out: OLM creates them itself, or cannot install their kind.
 const FILES: [(&str, &str, &str); 6] = [
     (
         "deploy/rbac/server.yaml",
@@ -87,7 +87,8 @@ fn object(path: &str, kind: &str, name: &str) -> anyhow::Result<Value> {
     found.with_context(|| format!("{path} has no {kind} {name}"))
 }
 
-/// The Deployment of `deploy/base`, with the serving certificate that OLM mounts.
+/// Returns the Deployment of `deploy/base`, with arguments for the serving certificate that OLM
+/// mounts.
 fn deployment() -> anyhow::Result<Value> {
     let mut deployment = object("deploy/base/deployment.yaml", "Deployment", "ifo-apiserver")?;
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
@@ -105,7 +106,7 @@ fn deployment() -> anyhow::Result<Value> {
     Ok(deployment)
 }
 
-/// The rules of one role in `deploy/rbac/server.yaml`.
+/// Returns the rules of one role in `deploy/rbac/server.yaml`.
 fn rules(kind: &str, name: &str) -> anyhow::Result<Vec<Value>> {
     let role = object("deploy/rbac/server.yaml", kind, name)?;
     role["rules"]

@@ -1,3 +1,5 @@
+//! Fuzz target for content negotiation: the `Accept` headers of a request.
+
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo::serve::fuzzing::accept(input));

@@ -1,3 +1,5 @@
+//! Fuzz target for continue tokens of lists.
+
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo::serve::fuzzing::continue_token(input));

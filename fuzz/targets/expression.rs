@@ -1,3 +1,5 @@
+//! Fuzz target for CEL expressions.
+
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo_cel::fuzzing::expression(input));

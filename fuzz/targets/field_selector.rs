@@ -1,3 +1,5 @@
+//! Fuzz target for field selectors.
+
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo::serve::fuzzing::field_selector(input));

@@ -1,3 +1,5 @@
+//! Fuzz target for label selectors.
+
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo::serve::fuzzing::label_selector(input));

@@ -1,21 +1,23 @@
 //! Runs the server for a Kubernetes cluster, inside or outside of it. This module connects to the
-//! kube-apiserver, takes part in the leader election, and gives the leader's pipeline its sources:
-//! rule sets, objects and the operations of earlier leaders.
+//! kube-apiserver and takes part in the leader election. It also creates the inputs of the leader's
+//! pipeline, which are the tasks that detect operations. The inputs are rule sets, objects, and the
+//! operations of earlier leaders.
 
-mod certificate;
-mod definition;
+mod api_service_owner;
+mod listener_tls;
 mod namespaces;
-mod registration;
+mod rule_set_crd;
+mod rule_set_status_writer;
 mod rule_sets;
-mod statuses;
 
 use self::namespaces::SeenNamespaces;
-use self::statuses::StatusWriter;
+use self::rule_set_status_writer::StatusWriter;
 use super::leader_pipeline::PipelineInput;
 use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
 use super::listener::bind;
 use super::{Access, App, Signals, Started};
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust};
+use crate::baselines::BaselineStore;
 use crate::config::{Common, ElectionConfig, Persistence, Serve};
 use crate::index::{ListScope, ReadVersion};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
@@ -47,8 +49,8 @@ const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 /// The Lease with which the replicas elect their leader.
 const LEASE_NAME: &str = "ifo-apiserver";
 
-/// Time limit for reading the CAs with which clients are authenticated. Without them, the server
-/// cannot start.
+/// Time limit for reading the CAs with which clients are authenticated. When the time is over, the
+/// start fails.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
@@ -72,7 +74,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
 
     let access = access(&mut app, &client).await?;
-    let tls = certificate::server_config(&mut app, &client, &serve).await?;
+    let tls = listener_tls::server_config(&mut app, &client, &serve).await?;
     let router = serve::router(app.server(access, None, None));
     let listening = serve::listen::serve(
         listener,
@@ -182,8 +184,8 @@ impl App {
     }
 }
 
-/// The values from which a leader starts its tasks. They are the same in every leadership term,
-/// that is, for every time in which this replica leads.
+/// The values from which this replica starts its tasks when it becomes the leader. They are the
+/// same in every leadership term (every time for which this replica leads).
 struct LeaderSetup {
     metrics: Arc<Metrics>,
     common: Common,
@@ -203,13 +205,21 @@ impl LeaderSetup {
         let client = connection.client.clone();
         term.keep(
             "registration",
-            registration::keep_owner(client.clone(), API_SERVICE),
+            api_service_owner::keep_owner(client.clone(), API_SERVICE),
         );
         let (namespaces, first) = oneshot::channel();
-        if common.retain {
+        if common.retain || common.history_max > 0 {
             let reporting = report_deleted_namespaces(client.clone(), first, term.tracker.clone());
             term.keep("namespaces", reporting);
         }
+        let store = BaselineStore::new(
+            client.clone(),
+            &serve.namespace,
+            term.baselines.clone(),
+            term.tracker.downgrade(),
+            self.metrics.clone(),
+        );
+        super::spawn(&mut term.last, "baselines", store.run(term.ending.clone()));
         let settled = watch::Sender::new(None);
         if serve.persistence == Persistence::Crs {
             let metrics = self.metrics.persistence();
@@ -236,8 +246,8 @@ impl LeaderSetup {
     }
 }
 
-/// Returns a future that sends the operations of earlier leaders to the tracker. It also sends the
-/// namespaces that existed at this time to `namespaces`.
+/// Returns a future that sends the operations of earlier leaders to the tracker. The future also
+/// sends the namespaces that exist at this time to the channel `namespaces`.
 fn restore_operations(
     term: &LeaderTerm,
     common: &Common,
@@ -245,28 +255,32 @@ fn restore_operations(
     client: Client,
     namespaces: oneshot::Sender<KnownNamespaces>,
 ) -> BoxFuture<'static, ()> {
-    // In this term, only the tracker changes the index, and it starts with these operations.
-    let listed = term.operations.list(&ListScope::All, ReadVersion::Latest);
+    // The list stays correct until the tracker receives it. In this term, only the tracker changes
+    // the index, and it changes nothing before it has received these operations.
+    let listed = term
+        .operations
+        .list(&ListScope::Everything, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let sources = restore::TakeoverSources {
         listed,
         deleted: term.operations.deleted(),
         persistence: serve.persistence == Persistence::Crs,
-        retain: common.retain,
+        retain: common.retain || common.history_max > 0,
         cluster_namespace: common.cluster_operations_namespace.as_str().into(),
     };
     let tracker = term.tracker.clone();
     async move {
         let (state, known) = restore::initial_state(client, sources).await;
-        // A receiver is closed if the process is stopping. The receiver of the namespaces is also
-        // closed if completed operations are not retained.
+        // Both receivers are closed if the term is ending. The receiver of the namespaces is also
+        // closed if the server keeps no completed operations.
         let _ = tracker.send(Message::Resume(Box::new(state))).await;
         let _ = namespaces.send(known);
     }
     .boxed()
 }
 
-/// Creates the authenticator and the authorizer, which ask the cluster.
+/// Creates the authenticator and the authorizer, which send `TokenReview` and `SubjectAccessReview`
+/// requests to the kube-apiserver.
 async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     let trust = Trust::load(client, START_TIMEOUT)
         .await
@@ -286,7 +300,8 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
 }
 
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
-    // The file is renamed, because a waiting process must not read an incomplete file.
+    // Another process may wait for the file. The port is written to a temporary file, which is then
+    // renamed, so that the other process never reads an incomplete port.
     let temporary = file.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
@@ -294,7 +309,7 @@ fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
 }
 
 /// Reports deleted namespaces to the tracker, which then deletes the retained operations in these
-/// namespaces. Never ends.
+/// namespaces. Runs until the leadership term ends.
 ///
 /// `first` receives the namespaces that existed when the tracker received its initial state.
 async fn report_deleted_namespaces(
@@ -303,7 +318,7 @@ async fn report_deleted_namespaces(
     tracker: mpsc::Sender<Message>,
 ) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    // The sender is dropped only if the process is stopping.
+    // The sender is dropped without a value only if the term is ending.
     let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()

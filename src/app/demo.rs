@@ -1,5 +1,6 @@
-//! Runs the server in demo mode, without a cluster. The objects come from recorded scenes or from a
-//! folder of manifests. Everything else is the same as in a cluster.
+//! Runs the server in demo mode, without a cluster. The objects come from scenes (recordings of
+//! objects in a cluster) or from a folder of manifests. Operations are detected and served as in a
+//! cluster.
 
 use super::leader_pipeline::PipelineInput;
 use super::leader_term::LeaderTerm;
@@ -151,7 +152,8 @@ impl DemoObjects {
         })
     }
 
-    /// Returns the resources whose objects clients can read.
+    /// Returns the resources whose objects clients can read from the demo, as from a
+    /// kube-apiserver.
     fn kinds(&self) -> &'static [serve::AdvertisedResource] {
         match self {
             Self::Scenes(_) => kinds::KINDS,
@@ -159,7 +161,8 @@ impl DemoObjects {
         }
     }
 
-    /// Returns the sources of the pipeline. Recorded scenes begin to play.
+    /// Returns the inputs of the pipeline, which are the tasks that detect operations. Recorded
+    /// scenes begin to play.
     fn into_pipeline_input(
         self,
         app: &mut App,
@@ -188,7 +191,7 @@ struct SceneFeed {
 
 impl Feed for SceneFeed {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        // The objects are in memory, so there is no state `listing`.
+        // The objects are in memory, so the feed is never in the state `listing`.
         let target = source.target.to_string();
         self.metrics.feed_state(&target, "watching");
         self.objects.follow(source)
@@ -263,8 +266,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
                 Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
                 Err(error) => {
-                    // The rule set of the last valid content stays in force, as for every file in a
-                    // folder.
+                    // The rules of the last valid version of the file stay in force.
                     let name = name(&json).unwrap_or_default();
                     tracing::warn!(name, %error, "a rule set could not be decoded");
                     None
@@ -278,7 +280,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
         };
         std::future::ready(event)
     });
-    // The stream owns the folder, because a dropped folder no longer watches its files.
+    // The closure owns `opened`, because a `Folder` stops watching its files when it is dropped.
     Ok(events
         .map(move |event| {
             let _ = &opened;

@@ -1,8 +1,9 @@
 //! Starts the detection of operations on the leader. The rule-set controller compiles rule sets to
-//! rule books. The supervisor runs a feed (the watch of a resource) for each rule book. The feeds
-//! send detections to the tracker, which turns them into operations.
+//! rule books. A rule book contains all rule sets of one target (a watched resource). The
+//! supervisor runs the feeds (the watches) of each target. The feeds send detections to the
+//! tracker, which turns them into operations.
 //!
-//! This module also decides when the operations are complete enough to be served.
+//! This module also decides when a new leader has detected enough operations to serve them.
 
 use super::leader_term::LeaderTerm;
 use crate::config::Common;
@@ -16,7 +17,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_engine::rules::RuleSetsWithoutBook;
-use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings};
+use ifo_engine::track::{Message, Retention, SharedBaselines, Tracker, TrackerSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -37,11 +38,12 @@ pub(super) struct PipelineInput {
     pub(super) status: Arc<dyn StatusSink>,
     /// Completes when the tracker has received the operations of earlier leaders.
     pub(super) restored: BoxFuture<'static, ()>,
-    /// `None` until every target (every resource that is watched for rule sets) has been read in
-    /// this leadership term, or has failed to be read.
+    /// The rule sets whose operations may be missing in the index. With this value, persistence
+    /// mode finds the custom resources whose operation has ended.
     ///
-    /// After that, the names of the rule sets whose targets are not up to date. An operation of any
-    /// other rule set has ended if the index does not contain it.
+    /// The value is `None` until every target has been read in this leadership term, or has failed
+    /// to be read. After that, the value contains the rule sets whose targets are not up to date.
+    /// If the index does not contain an operation of any other rule set, the operation has ended.
     pub(super) settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
 }
 
@@ -51,6 +53,8 @@ pub(super) struct DetectionSetup {
     pub(super) health: Arc<Health>,
     /// Sends the newest report on which rule sets work.
     pub(super) report: watch::Sender<Arc<Report>>,
+    /// The durations of earlier runs. Empty while this replica does not lead.
+    pub(super) baselines: SharedBaselines,
     common: Common,
 }
 
@@ -60,11 +64,13 @@ impl DetectionSetup {
         metrics: Arc<Metrics>,
         health: Arc<Health>,
         report: watch::Sender<Arc<Report>>,
+        baselines: SharedBaselines,
     ) -> Self {
         Self {
             metrics,
             health,
             report,
+            baselines,
             common,
         }
     }
@@ -78,15 +84,17 @@ impl DetectionSetup {
                 age: common.retain_for,
                 most: common.retain_max,
             }),
+            records: common.history_max,
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };
-        Tracker::new(settings, self.metrics.clone())
+        Tracker::with_baselines(settings, self.metrics.clone(), self.baselines.clone())
     }
 
-    /// Clears the report on rule sets, because it was valid only in the leadership term that has
-    /// ended.
-    pub(super) fn clear_report(&self) {
+    /// Clears the report on rule sets and the durations of earlier runs, because they were valid
+    /// only in the leadership term that has ended. The next leader reads the durations again.
+    pub(super) fn clear(&self) {
         self.report.send_replace(Arc::default());
+        self.baselines.clear();
     }
 
     /// Starts the tasks of the pipeline.
@@ -105,8 +113,9 @@ impl DetectionSetup {
         };
         term.keep("supervisor", supervisor.run(published));
         let (restored, may_serve) = oneshot::channel();
-        // A feed starts only for a rule set, and no rule sets arrive before the earlier operations
-        // are restored. So nothing is detected before that.
+        // The controller receives the rule sets after the operations of earlier leaders are
+        // restored. A feed starts only for a rule set, so no operation is detected before the
+        // restoration is complete.
         let rule_sets = origin.restored.map(move |()| {
             // The receiver is dropped only if the process is stopping.
             let _ = restored.send(());
@@ -137,15 +146,18 @@ impl DetectionSetup {
     }
 }
 
-/// Decides when data is served for the first time, and keeps `settled` up to date. Never ends.
+/// Decides when operations are served for the first time in a leadership term, and keeps `settled`
+/// up to date. Never ends.
 ///
-/// Data is served when these conditions are met:
+/// Operations are served when all of these conditions are met:
 ///
 /// - The operations of earlier leaders are restored.
-/// - Every feed of the first rule sets has reported whether it could read its target.
+/// - Every feed of the first rule sets has reported that its target was read, or that the read
+///   failed.
 /// - The operations that these feeds detected are in the index.
 ///
-/// If the feeds take longer than `limit` after the restoration, data is served without them.
+/// If the feeds take longer than `limit` after the restoration, the operations that have been
+/// detected so far are served.
 async fn first_sync(
     restored: oneshot::Receiver<()>,
     (mut caught_up, mut unread): (
@@ -174,8 +186,8 @@ async fn first_sync(
     }
     health.set_synced();
     loop {
-        // The value is taken before the flush. After the flush, the index contains everything that
-        // was detected before this value was sent.
+        // The value is read before the flush. So after the flush, the index contains all operations
+        // that were detected before this value was sent.
         let unread_now = unread.borrow_and_update().clone();
         flush(&mut caught_up, &tracker).await;
         if caught_up.borrow().is_some() {
@@ -191,10 +203,11 @@ async fn first_sync(
     }
 }
 
-/// Sends the tracker the rule sets that have no rule book. Returns after the tracker has processed
-/// this message and all earlier messages.
+/// Sends the rule sets whose target has no rule book to the tracker. Returns after the tracker has
+/// processed this message and all earlier messages.
 ///
-/// Returns at once if not every feed of the first rule sets has reported.
+/// Does nothing until every feed of the first rule sets has reported that its target was read, or
+/// that the read failed.
 async fn flush(
     caught_up: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     tracker: &mpsc::Sender<Message>,

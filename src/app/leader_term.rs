@@ -1,14 +1,16 @@
-//! Runs the pipeline of the leader in each leadership term of this replica, and updates the
-//! readiness of this replica.
+//! Runs the leader's pipeline (the tasks that detect operations) in each leadership term. A
+//! leadership term is the time for which this replica leads. This module also updates the readiness
+//! of this replica.
 
 use super::leader_pipeline::{DetectionSetup, PipelineInput};
 use super::spawn;
 use crate::index::{IndexReader, Writer};
 use crate::replicate::{Leadership, Pipeline, Succession, View};
 use crate::serve::{Connections, Health};
-use crate::tracking;
+use crate::tracker_task;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use ifo_engine::track::SharedBaselines;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -18,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which the readiness of this replica is checked.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Starts the leader's own tasks at the beginning of a leadership term. Returns the sources of the
-/// pipeline.
+/// Starts the tasks that only a leader runs, at the beginning of a leadership term. Returns the
+/// inputs of the pipeline.
 pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
 
 /// One leadership term: the time for which this replica leads.
@@ -29,11 +31,14 @@ pub(super) struct LeaderTerm {
     /// Tasks that may finish their current work when the term ends.
     pub(super) last: JoinSet<&'static str>,
     /// The queue of messages to the tracker.
-    pub(super) tracker: mpsc::Sender<tracking::Message>,
-    /// Cancelled at an orderly end of the term. The tasks in `last` then finish their work.
+    pub(super) tracker: mpsc::Sender<tracker_task::Message>,
+    /// Cancelled when the term ends in order, for example because the process is stopping. The
+    /// tasks in `last` then finish their work.
     pub(super) ending: CancellationToken,
     /// The reader of the index.
     pub(super) operations: IndexReader,
+    /// The durations of earlier runs.
+    pub(super) baselines: SharedBaselines,
 }
 
 impl LeaderTerm {
@@ -69,13 +74,14 @@ impl Pipeline for ServerPipeline {
         writer: &'a mut Writer,
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>> {
-        let (tracker, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
+        let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let mut term = LeaderTerm {
             tasks: JoinSet::new(),
             last: JoinSet::new(),
             tracker,
             ending: CancellationToken::new(),
             operations: self.operations.clone(),
+            baselines: self.detection.baselines.clone(),
         };
         let origin = (self.begin)(&mut term);
         self.detection.start(&mut term, origin);
@@ -88,7 +94,7 @@ impl Pipeline for ServerPipeline {
         let tracker = self.detection.tracker();
         async move {
             tokio::select! {
-                () = tracking::run(tracker, writer, leadership, messages, metrics) => None,
+                () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
                 Some(ended) = running.tasks.join_next() => {
                     Some(ended.unwrap_or("a task of the leader"))
                 }
@@ -107,7 +113,7 @@ impl Pipeline for ServerPipeline {
                 }
                 running.last.shutdown().await;
             }
-            self.detection.clear_report();
+            self.detection.clear();
         }
         .boxed()
     }
@@ -126,8 +132,8 @@ pub(super) async fn keep_readiness(
         let is_in_sync = in_sync.borrow_and_update().is_some();
         let succession = *succeeded.borrow();
         if is_in_sync || succession == Succession::Loaded {
-            // The index is a complete copy of the operations of a leader that had read all targets,
-            // that is, all resources that are watched for rule sets.
+            // The index is a complete copy of the operations of a leader that had read all targets.
+            // A target is a resource that a rule set names.
             health.set_synced();
         }
         if is_in_sync || view.is_without_leader(succession) || view.is_unregistered() {

@@ -37,9 +37,9 @@ fn bind_one<L>(
 
 /// Listens on `[::]`, which also accepts IPv4 connections, or on `0.0.0.0` if the host has no IPv6.
 ///
-/// If the port of `[::]` is in use, the function returns an error and does not try `0.0.0.0`. The
-/// other process may use the port only for IPv6, and `0.0.0.0` would be free. The server would then
-/// start, but its IPv6 clients would reach the other process.
+/// If another process uses the port of `[::]`, the function returns an error and does not try
+/// `0.0.0.0`. If that process listens on IPv6 only, `0.0.0.0` is free. The server could then start,
+/// but its IPv6 clients would reach the other process.
 fn bind_all<L>(port: u16, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
     let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     match open(address) {
@@ -58,12 +58,12 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
         Some(Protocol::TCP),
     )?;
     if address.is_ipv6() {
-        // The socket must also accept IPv4. The default of the host (net.ipv6.bindv6only) can
-        // differ.
+        // The socket must also accept IPv4 clients. Without this call, the host decides
+        // (net.ipv6.bindv6only).
         socket.set_only_v6(false)?;
     }
-    // Without this option, the address is not free until the connections of the previous process
-    // have left the state TIME_WAIT.
+    // After a restart, connections of the previous process can be in the state TIME_WAIT. Without
+    // this option, the port could not be bound until these connections are closed.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -74,7 +74,7 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ifo_client::error::chain;
+    use ifo_client::error_text::chain;
     use std::cell::RefCell;
 
     /// Calls `bind_all` with simulated failures to bind IPv6 and IPv4 addresses. Returns the

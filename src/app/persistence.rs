@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Time after the debounce period until the state `Settling` is written to a custom resource. An
-/// operation is `Settling` when it is no longer detected. It has usually completed before this time
-/// is over, so only its end is written.
+/// An operation that is no longer detected is `Settling`, and completes when the debounce period is
+/// over. The state `Settling` is written to the custom resource only if the operation is still
+/// `Settling` this time after the debounce period. So usually only the end of the operation is
+/// written.
 const SETTLING_PERIOD: Duration = Duration::from_secs(30);
 
 impl LeaderTerm {
@@ -31,8 +32,8 @@ impl LeaderTerm {
         let persist = Persist {
             reader: self.operations.clone(),
             // This client does not retry requests, because the persistence queue retries failed
-            // writes. It has a separate connection, so that many writes do not delay the requests
-            // of other tasks.
+            // writes. The client has a separate connection, so that many writes do not delay the
+            // requests of other tasks.
             store: Arc::new(ClusterStore::new(connection.without_retries())),
             settings: PersistSettings {
                 resync: common.resync,

@@ -34,11 +34,11 @@ impl Signal {
 pub struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
-    /// Installs the signal handlers. It must be called before anything else is started.
+    /// Installs the signal handlers. `main` calls this function before it starts anything else.
     ///
     /// The server is PID 1 in its container. The kernel ignores a signal to PID 1 if the process
-    /// has no handler for this signal. A separate thread waits for the signals, because all threads
-    /// of the server's runtime can be blocked, for example by an exec plugin of a kubeconfig.
+    /// has no handler for this signal. A separate thread waits for the signals. All threads of the
+    /// server's runtime can be blocked, for example by an exec plugin of a kubeconfig.
     ///
     /// # Errors
     ///
@@ -78,8 +78,8 @@ impl Signals {
     }
 
     /// Runs `step`, which is one step of the server's start. Returns `None` if a signal arrives
-    /// before the step is complete. The step runs in a task of its own, so this function can return
-    /// even while the step blocks its thread.
+    /// before the step is complete. The step runs in a separate task. So this function can return
+    /// even while the step blocks a thread.
     pub(super) async fn unless_stopped<T: Send + 'static>(
         &mut self,
         step: impl Future<Output = anyhow::Result<T>> + Send + 'static,

@@ -1,10 +1,10 @@
-//! Authenticates requests in a cluster, from the client certificate of the TLS handshake and from
-//! the headers of a request. The result is a user in `system:authenticated`, the user
-//! `system:anonymous`, or a refusal.
+//! Authenticates requests in a cluster. The credentials are the client certificate of the TLS
+//! handshake and the headers of the request. The result is a user in `system:authenticated`, the
+//! user `system:anonymous`, or a refusal.
 //!
 //! The methods and their order are those of Kubernetes' delegated authentication: front proxy,
-//! client certificate, bearer token. The first method that finds a user wins. An invalid client
-//! certificate refuses a request only if the request has no token.
+//! client certificate, bearer token. The first method that finds a user wins. If the client
+//! certificate is invalid and the request has no token, the request is refused.
 
 use super::review_cache::{self, Reviews, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
@@ -23,16 +23,16 @@ pub const ANONYMOUS_USER: &str = "system:anonymous";
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
 const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
-/// Time for which the result of a token review is cached. The value is `CacheTTL` of Kubernetes'
-/// delegated authentication. A revoked token is accepted for at most this time.
+/// Time for which the result of a token review is cached. The value is the default `CacheTTL` of
+/// Kubernetes' delegated authentication. A revoked token is still accepted for at most this time.
 const TOKEN_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of cached tokens, including invalid ones. Only a few clients send tokens, such as
-/// metrics scrapers, because most requests come through the front proxy. If invalid tokens evict a
-/// valid token from the cache, the valid token is reviewed once more.
+/// Maximum number of cached tokens, including invalid ones. When the cache is full, the oldest
+/// token is evicted, and is reviewed again at its next use. Only a few clients send tokens, such as
+/// metrics scrapers, because most requests come through the front proxy.
 const MAX_TOKENS: usize = 1024;
 
-/// Authenticates with the CAs and the `TokenReview` of a cluster.
+/// Authenticates clients with the CAs of a cluster and with `TokenReview` requests.
 #[derive(Debug)]
 pub struct ClusterAuthenticator {
     trust: Arc<ArcSwap<Trust>>,
@@ -43,7 +43,8 @@ pub struct ClusterAuthenticator {
 }
 
 impl ClusterAuthenticator {
-    /// Verifies certificates with the current content of `trust`, and tokens with `client`.
+    /// Creates an authenticator. It verifies certificates with the current content of `trust`, and
+    /// sends token reviews with `client`.
     pub fn new(client: Client, trust: Arc<ArcSwap<Trust>>, metrics: Arc<Metrics>) -> Self {
         Self {
             trust,
@@ -74,7 +75,8 @@ impl ClusterAuthenticator {
             bad_certificate = true;
         }
         match bearer_token(headers) {
-            // Replicas authenticate with tokens that are valid only for this server.
+            // The request comes from another replica. Replicas use tokens that are valid only for
+            // this server, not for the kube-apiserver.
             Some(token) if headers.contains_key(TERM_HEADER) => {
                 self.review(token, Some(AUDIENCE)).await.map(Some)
             }
@@ -87,7 +89,7 @@ impl ClusterAuthenticator {
     /// Returns the user of a token that is valid for `audience`. If `audience` is `None`, the token
     /// must be valid for the kube-apiserver.
     async fn review(&self, token: &[u8], audience: Option<&str>) -> Result<User, Unauthenticated> {
-        // The token is sent as JSON, so it must be UTF-8. Every valid token is UTF-8.
+        // The review is sent as JSON, so the token in it must be UTF-8. Every valid token is UTF-8.
         let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
         let request = TokenReview {
             spec: TokenReviewSpec {
@@ -155,7 +157,8 @@ pub(super) fn anonymous() -> User {
     }
 }
 
-/// Adds the group `system:authenticated`, unless the user has this group or is anonymous.
+/// Adds the group `system:authenticated` to a user. Does not change the anonymous user, and users
+/// who already have this group or the group `system:unauthenticated`.
 fn in_authenticated(mut user: User) -> User {
     let is_present =
         |group: &String| group == AUTHENTICATED_GROUP || group == UNAUTHENTICATED_GROUP;

@@ -1,5 +1,5 @@
-//! Authorizes requests with the `SubjectAccessReview` of a cluster. Decisions are cached for some
-//! seconds.
+//! Authorizes requests with `SubjectAccessReview` requests to the kube-apiserver. Decisions are
+//! cached for 10 seconds.
 
 use super::review_cache::{self, Reviews, digest};
 use super::{AccessDecision, Attributes, Authorize, SelectorRequirement, Undecided, User};
@@ -16,8 +16,9 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Paths that every client may read, because kubelets probe without credentials. Only these exact
-/// paths are public, as with `AlwaysAllowPaths` of Kubernetes' own extension API servers.
+/// Paths that every client may read, because kubelets probe without credentials. These are the
+/// `AlwaysAllowPaths` of Kubernetes' own extension API servers. Paths below them, such as
+/// `/readyz/ping`, are not public.
 const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// Time for which a decision is cached, as in Kubernetes' delegated authorization. A revoked
@@ -25,12 +26,12 @@ const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 const DECISION_CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// Maximum number of cached decisions. There is one for each combination of user, verb, namespace
-/// and selector in the last 10 s. A decision takes about 400 bytes, so 4,096 take 1.6 MB. If there
-/// are more combinations, decisions are evicted and must be reviewed again.
+/// and selector in the last 10 s. A decision takes about 400 bytes, so 4,096 decisions take 1.6 MB.
+/// When the cache is full, the oldest decision is evicted, and is reviewed again at its next use.
 const MAX_DECISIONS: usize = 4096;
 
-/// Maximum length in bytes of a reason that is cached and shown. An authorization webhook may
-/// return a reason of any length.
+/// Maximum length of a reason, in bytes. A longer reason is truncated before it is cached and
+/// shown. An authorization webhook may return a reason of any length.
 const MAX_REASON: usize = 1024;
 
 /// Authorizes with `SubjectAccessReview`.
@@ -42,7 +43,8 @@ pub struct ClusterAuthorizer {
 }
 
 impl ClusterAuthorizer {
-    /// Sends reviews with `client`, whose user needs the `ClusterRole` `system:auth-delegator`.
+    /// Creates an authorizer that sends reviews with `client`. The user of `client` needs the
+    /// `ClusterRole` `system:auth-delegator`.
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
         Self {
             api: Arc::new(Api::all(client)),
@@ -56,8 +58,8 @@ impl ClusterAuthorizer {
         user: &User,
         attributes: &Attributes,
     ) -> Result<AccessDecision, Undecided> {
-        // As in Kubernetes' own extension API servers, administrators pass without a review. So
-        // they have access even if an authorization webhook is down.
+        // As in Kubernetes' own extension API servers, requests of administrators are allowed
+        // without a review. So administrators have access even if an authorization webhook is down.
         if user.is_administrator() {
             return Ok(AccessDecision::Allow);
         }
@@ -174,8 +176,8 @@ fn values(requirement: &SelectorRequirement) -> Option<Vec<String>> {
     (!requirement.values.is_empty()).then(|| requirement.values.clone())
 }
 
-/// Returns the decision in an answered review. If the review is both allowed and denied, or
-/// neither, access is denied.
+/// Returns the decision in an answered review. Access is allowed if the answer has `allowed: true`
+/// and not `denied: true`. Otherwise access is denied.
 fn decision(answer: SubjectAccessReview) -> AccessDecision {
     let status = answer.status.unwrap_or_default();
     if status.allowed && status.denied != Some(true) {

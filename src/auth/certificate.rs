@@ -15,8 +15,8 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Key in the `extra` of a user that identifies the client certificate. The kube-apiserver uses the
-/// same key.
+/// Key of the extra attribute of a user that contains the hash of the client certificate. The
+/// kube-apiserver uses the same key.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// OID of the attribute in the subject that contains the UID of the user. Kubernetes defines this
@@ -25,7 +25,8 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
 /// Maximum number of CAs in a bundle. Clusters have one or two CAs, and a few more during a
-/// rotation. The number is limited, because each CA can add a signature check to each verification.
+/// rotation. A bundle with more CAs is invalid, because each CA can add a signature check to each
+/// verification.
 const MAX_AUTHORITIES: usize = 256;
 
 /// The CAs whose client certificates are accepted.
@@ -78,7 +79,8 @@ impl Authorities {
         for (der, parsed) in &self.known {
             // webpki does not check the validity period of a trust anchor, but Go does.
             if in_force(parsed) {
-                // This cannot fail, because `from_pem` has added the same certificate to a store.
+                // `add` cannot fail here, because `from_pem` has already added this certificate to
+                // a store.
                 let _ = roots.add(der.clone());
             }
         }
@@ -93,8 +95,11 @@ impl Authorities {
 }
 
 impl Authorities {
-    /// Returns the names of those CAs in `others` that these CAs trust, too. That is the case if
-    /// one of these CAs has the same name and key, or has issued the certificate of the other CA.
+    /// Returns the names of CAs in `others`. The result contains a CA if a server that trusts the
+    /// CAs in `self` also accepts the certificates of this CA. There are two cases:
+    ///
+    /// - A CA in `self` has the same name and key.
+    /// - A CA in `self` has issued the certificate of this CA.
     pub(super) fn covering(&self, others: &Self) -> Vec<String> {
         let covered = |other: &X509| self.known.iter().any(|(_, own)| covers(own, other));
         let others = others.known.iter().map(|(_, other)| other);
@@ -103,9 +108,10 @@ impl Authorities {
     }
 }
 
-/// Returns true if a server that trusts `authority` also accepts certificates that `other` has
-/// issued. If `authority` has issued `other`, a client can send `other` as an intermediate
-/// certificate, because the certificate of a CA is public.
+/// Returns true if a server that trusts `authority` also accepts certificates that the CA `other`
+/// has issued. For example, `authority` may have issued the certificate of `other`. The certificate
+/// of a CA is public, so any client can send the certificate of `other` as an intermediate
+/// certificate.
 fn covers(authority: &X509, other: &X509) -> bool {
     let is_named = |name: &X509NameRef| {
         let equal = name.try_cmp(authority.subject_name());
@@ -149,8 +155,8 @@ impl CertificateSubject {
         let certificate = X509::from_der(leaf).ok()?;
         let name = certificate.subject_name();
         let mut subject = Self::default();
-        // If there are several common names, the last one counts, as in Go's crypto/x509. So the
-        // kube-apiserver and this server derive the same user.
+        // If there are several common names, the last common name is the user, as in Go's
+        // crypto/x509. So the kube-apiserver and this server derive the same user.
         if let Some(entry) = name.entries_by_nid(Nid::COMMONNAME).last() {
             subject.common_name = text(entry.data())?;
         }
@@ -171,7 +177,7 @@ impl CertificateSubject {
         Some(subject)
     }
 
-    /// Returns the user that the subject names, or `None` if it has no common name.
+    /// Returns the user that the subject names, or `None` if the subject has no common name.
     pub(super) fn user(&self) -> Option<User> {
         (!self.common_name.is_empty()).then(|| User {
             name: self.common_name.clone(),
@@ -186,8 +192,8 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an ASN.1 string of any type. Returns `None` if it contains NUL, because some libraries
-/// end a name at NUL.
+/// Decodes an ASN.1 string of any type. Returns `None` if the string contains NUL, because some
+/// libraries would read only the part before NUL.
 fn text(value: &Asn1StringRef) -> Option<String> {
     value.to_string().ok().filter(|text| !text.contains('\0'))
 }

@@ -1,7 +1,7 @@
 //! Authenticates and authorizes the users of the demo, without a cluster. Each user has a token. An
-//! administrator may do everything, and a viewer may read one namespace. The server listens on
+//! administrator may do everything, and a viewer may read one namespace. The demo listens on
 //! loopback, which every user of the host can reach. So a request without a token may read no
-//! object.
+//! objects.
 
 use super::authenticate::{anonymous, bearer_token};
 use super::{
@@ -21,8 +21,8 @@ pub struct DemoUser {
     pub namespace: Option<&'static str>,
 }
 
-/// The users of the demo, each with the hash of its token. The time that a comparison of hashes
-/// takes reveals nothing about a token.
+/// The users of the demo, each with the hash of its token. Hashes are compared instead of tokens,
+/// because the duration of a comparison of hashes reveals nothing about the token.
 #[derive(Clone)]
 pub struct DemoUsers(Vec<([u8; 32], DemoUser)>);
 

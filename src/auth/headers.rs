@@ -20,8 +20,9 @@ pub(super) struct UserHeaders {
 impl UserHeaders {
     /// Returns the user in `headers`, or `None` if no header names a user.
     ///
-    /// Values must be UTF-8. A name such as `jané` is sent as raw bytes. Values that are not UTF-8
-    /// are refused. If invalid bytes were replaced, the result could be the name of another user.
+    /// The front proxy sends a name such as `jané` as raw bytes, which must be UTF-8. A value that
+    /// is not UTF-8 is refused. If invalid bytes were replaced, the result could be the name of
+    /// another user.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, Unauthenticated> {
         let Some(name) = first(headers, &self.name)? else {
             return Ok(None);
@@ -53,8 +54,8 @@ impl UserHeaders {
     }
 }
 
-/// Returns the first value of one of these headers: of the first header in `names` whose first
-/// value is not empty.
+/// Reads the first value of each header in `names`, in order. Returns the first of these values
+/// that is not empty.
 fn first<'h>(
     headers: &'h HeaderMap,
     names: &[HeaderName],
@@ -74,9 +75,9 @@ fn text(value: &http::HeaderValue) -> Result<&str, Unauthenticated> {
     str::from_utf8(value.as_bytes()).map_err(|_| Unauthenticated)
 }
 
-/// Percent-decodes the key of an extra attribute. Header names are in lower case, so an upper-case
-/// letter in a key must be escaped. A key with an invalid escape is not decoded, as in Kubernetes'
-/// `headerrequest`.
+/// Percent-decodes the key of an extra attribute. The front proxy escapes upper-case letters in a
+/// key, because header names are in lower case. A key with an invalid escape is returned unchanged,
+/// as in Kubernetes' package `headerrequest`.
 fn percent_decoded(key: &str) -> String {
     let mut rest = key.as_bytes();
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {

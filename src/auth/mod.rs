@@ -1,23 +1,25 @@
 //! Authenticates and authorizes requests. Input: the client certificates, the headers and the
 //! attributes of a request. Output: a user and an access decision.
 //!
-//! The HTTP API uses only the traits [`Authenticate`] and [`Authorize`]. In a cluster, they are
-//! implemented by [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which ask the kube-apiserver,
-//! as every aggregated API server does. In the demo, [`DemoUsers`] implements both traits.
+//! The HTTP API uses only the traits [`Authenticate`] and [`Authorize`]. In a cluster,
+//! [`ClusterAuthenticator`] and [`ClusterAuthorizer`] implement these traits. They send reviews to
+//! the kube-apiserver, as every aggregated API server does. In the demo, [`DemoUsers`] implements
+//! both traits.
 //!
 //! Guarantees:
 //!
-//! - A header names a user only if the request has the certificate of the front proxy.
-//! - Certificates are verified with the CAs at the time of the request, not at the time of the
-//!   handshake.
+//! - The server uses the user in the headers of a request only if the client has the certificate of
+//!   the front proxy.
+//! - Client certificates are verified at each request, with the CAs that are configured at this
+//!   time.
 //! - Invalid credentials are refused. A request without credentials has the user
 //!   [`ANONYMOUS_USER`].
 
 mod authenticate;
 mod authorize;
 mod certificate;
+mod client_certificate_verifier;
 mod demo;
-mod handshake;
 mod headers;
 mod review_cache;
 mod trust;
@@ -29,8 +31,8 @@ mod tests;
 
 pub use authenticate::{ANONYMOUS_USER, ClusterAuthenticator};
 pub use authorize::ClusterAuthorizer;
+pub use client_certificate_verifier::client_certificate_verifier;
 pub use demo::{DemoUser, DemoUsers};
-pub use handshake::client_certificate_verifier;
 pub use trust::{Trust, TrustError};
 
 use futures::future::BoxFuture;
@@ -39,9 +41,9 @@ use rustls::pki_types::CertificateDer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The certificate chain of a TLS client, leaf first. It is empty if the client has presented no
-/// certificate. The client has proved that it has the private key of the leaf, but no CA has been
-/// verified.
+/// The certificate chain of a TLS client, leaf first. The chain is empty if the client has
+/// presented no certificate. The client has proved that it has the private key of the leaf, but no
+/// CA has been verified.
 ///
 /// The listener adds this value to the extensions of each request ([`http::Extensions`]).
 #[derive(Clone, Debug, Default)]
@@ -61,7 +63,8 @@ pub struct User {
 }
 
 impl User {
-    /// Returns true if the user is a member of `system:masters`. Such a user may do everything.
+    /// Returns true if the user is a member of `system:masters`. Members of this group may do
+    /// everything.
     pub fn is_administrator(&self) -> bool {
         self.groups.iter().any(|group| group == "system:masters")
     }
@@ -77,8 +80,8 @@ pub trait Authenticate: Send + Sync + 'static {
         headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<User, Unauthenticated>>;
 
-    /// Returns the owner of a client certificate, according to the current CAs. Sends no request to
-    /// the cluster.
+    /// Returns the owner of a client certificate. The result depends only on the currently
+    /// configured CAs, so no request is sent to the cluster.
     fn certificate_holder(&self, _peer: &PeerCertificates) -> CertificateHolder {
         CertificateHolder::Unknown
     }
@@ -100,7 +103,7 @@ pub enum CertificateHolder {
 #[error("Unauthorized")]
 pub struct Unauthenticated;
 
-/// The attributes of a request that decide whether it is allowed, as in a `SubjectAccessReview`.
+/// The attributes of a request on which its authorization depends, as in a `SubjectAccessReview`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attributes {
     /// A request for a resource.
@@ -167,7 +170,7 @@ pub trait Authorize: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<AccessDecision, Undecided>>;
 }
 
-/// The error if no authorization decision was possible. Contains the reason.
+/// The error if no authorization decision was possible. The value is the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Undecided(pub String);

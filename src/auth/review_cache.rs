@@ -1,5 +1,5 @@
-//! Caches the kube-apiserver's answers to reviews (`TokenReview`, `SubjectAccessReview`).
-//! Concurrent requests that need the same review share it, so the kube-apiserver answers only once.
+//! Caches the kube-apiserver's answers to reviews (`TokenReview`, `SubjectAccessReview`). If
+//! several requests need the same review at the same time, this server sends the review only once.
 //!
 //! Answers expire after a fixed time, and the number of entries is limited. A failure is returned
 //! to all requests that wait for the review, and is not cached.
@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// SHA-256 of the content of a review. It is the key in the cache, so that a long review takes no
-/// more memory, and so that the cache contains no tokens.
+/// SHA-256 of the content of a review, which is the key in the cache. So the cache contains no
+/// tokens, and all keys have the same size.
 pub(super) type Digest = [u8; 32];
 
 /// Returns the digest of `parts`. Two different lists of parts have different digests, even if the
@@ -33,8 +33,9 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     hash.finalize().into()
 }
 
-/// A map that evicts expired entries, and the oldest entry when the map is full. All entries have
-/// the same lifetime, so they expire in the order of insertion.
+/// A map with a lifetime for its entries. An insertion removes the expired entries and, if the map
+/// is full, the oldest entry. All entries have the same lifetime, so entries expire in the order of
+/// their insertion.
 #[derive(Debug)]
 pub(super) struct Recent<V> {
     lifetime: Duration,
@@ -45,7 +46,7 @@ pub(super) struct Recent<V> {
 #[derive(Debug)]
 struct ReviewCache<V> {
     entries: HashMap<Digest, (InsertionOrder, V)>,
-    /// The insertions, oldest first. There are at most `capacity`.
+    /// The insertions, oldest first. There are at most `capacity` of them.
     order: VecDeque<(InsertionOrder, Digest)>,
     insertions: u64,
 }
@@ -71,7 +72,8 @@ impl<V: Clone> Recent<V> {
         }
     }
 
-    /// Returns the value of `key` unless it has expired.
+    /// Returns the value of `key`. Returns `None` if there is no value, or if the value has
+    /// expired.
     pub(super) fn get(&self, key: &Digest) -> Option<V> {
         self.lock().get(key, self.lifetime).cloned()
     }
@@ -81,9 +83,9 @@ impl<V: Clone> Recent<V> {
         self.lock().insert(key, value, self.lifetime, self.capacity);
     }
 
-    /// Calls `choose` with the value of `key`, if there is one that has not expired. `choose`
-    /// returns the result of this function, and optionally a new value for `key`. `choose` runs
-    /// under the lock and must be fast.
+    /// Calls `choose` with the value of `key`, or with `None` if there is no value or if the value
+    /// has expired. `choose` returns two values: the result of this function, and an optional new
+    /// value for `key`. The map is locked while `choose` runs, so `choose` must be fast.
     fn resolve<R>(&self, key: Digest, choose: impl FnOnce(Option<&V>) -> (R, Option<V>)) -> R {
         let mut inner = self.lock();
         let (chosen, replacement) = choose(inner.get(&key, self.lifetime));
@@ -126,8 +128,8 @@ impl<V> ReviewCache<V> {
                 break;
             }
             self.order.pop_front();
-            // If the entry was replaced, its insertion is a later one in `order`, and the entry
-            // stays.
+            // If the entry was replaced since this insertion, `order` also contains the later
+            // insertion, and the entry stays.
             if self
                 .entries
                 .get(&oldest)
@@ -149,9 +151,9 @@ type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
 /// An entry of the cache.
 #[derive(Clone, Debug)]
 pub(super) enum CachedReview<T> {
-    /// A review in flight. Only the requests that wait for the review keep it alive. When all of
-    /// them have been dropped, the review and its content are dropped, too. The cache then contains
-    /// only the digest.
+    /// A review in flight. The cache has only a weak reference to the review. When all requests
+    /// that wait for the review have been dropped, the review is cancelled and its content is
+    /// freed.
     Asked(WeakShared<BoxFuture<'static, Result<T, NoAnswer>>>),
     /// The answer to a review.
     Answered(T),
@@ -161,8 +163,9 @@ pub(super) enum CachedReview<T> {
 pub(super) type Reviews<T> = Recent<CachedReview<T>>;
 
 impl<T: Clone + Send + Sync + 'static> Reviews<T> {
-    /// Returns the answer to the review with the digest `key`. Calls `ask` if the cache has no
-    /// answer. Retries after a delay if the kube-apiserver cannot be reached or is overloaded.
+    /// Returns the answer to the review with the digest `key`. If the cache has neither an answer
+    /// nor a review in flight, the function calls `ask`, which sends the review. If the
+    /// kube-apiserver cannot be reached or is overloaded, `ask` is called again after a delay.
     pub(super) async fn ask<F>(
         &self,
         key: Digest,
@@ -201,7 +204,7 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     }
 }
 
-/// The result of a look-up in the cache.
+/// The result of a lookup in the cache.
 enum ReviewLookup<T> {
     /// The cached answer.
     Answer(T),

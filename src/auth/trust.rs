@@ -1,7 +1,7 @@
-//! The CAs and header names with which the cluster authenticates clients. They come from the
-//! `ConfigMap` `kube-system/extension-apiserver-authentication`, which every kube-apiserver
-//! publishes. When the `ConfigMap` changes, the whole [`Trust`] is replaced, including the cached
-//! results for certificates.
+//! The CAs and header names with which the cluster authenticates clients. This configuration comes
+//! from the `ConfigMap` `kube-system/extension-apiserver-authentication`, which every
+//! kube-apiserver publishes. When the `ConfigMap` changes, the whole [`Trust`] is replaced,
+//! including the cached results for certificates.
 //!
 //! An invalid `ConfigMap` never replaces a valid configuration.
 
@@ -31,13 +31,13 @@ const GROUP_HEADERS: &str = "requestheader-group-headers";
 const EXTRA_PREFIXES: &str = "requestheader-extra-headers-prefix";
 const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 
-/// Time for which the verdict on a certificate is cached. An expired certificate or CA is accepted
-/// for at most this time.
+/// Time for which the verdict on a certificate is cached. When a certificate or its CA expires, the
+/// certificate is still accepted for at most this time.
 const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 
-/// Maximum number of cached verdicts. The clients with certificates are the kube-apiservers and a
-/// few people. 256 verdicts take at most 150 KB, unless certificates name hundreds of
-/// organizations.
+/// Maximum number of cached verdicts. When the cache is full, the oldest verdict is evicted. The
+/// clients with certificates are the kube-apiservers and a few people. 256 verdicts take about 150
+/// KB.
 const MAX_VERDICTS: usize = 256;
 
 /// An error in the authentication configuration of the cluster.
@@ -56,8 +56,10 @@ pub enum TrustError {
     },
 }
 
-/// If the permission is missing, names the object that grants it. The permission is missing if a
-/// kustomize overlay sets `namespace:` without the transformers in `deploy/transformers/namespace`.
+/// If the permission to read the `ConfigMap` is missing, returns a text that names the
+/// `RoleBinding` that grants it. For example, a kustomize overlay sets `namespace:` without the
+/// transformers in `deploy/transformers/namespace`, and moves this `RoleBinding` into another
+/// namespace.
 fn hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -75,8 +77,8 @@ pub struct Trust {
     data: BTreeMap<String, String>,
     client: Option<Authorities>,
     proxy: Option<Proxy>,
-    /// Names of the client CAs whose certificates are all accepted as certificates of the front
-    /// proxy.
+    /// Names of the client CAs that the front proxy's configuration also accepts. Every holder of a
+    /// certificate of these CAs can name users in headers, as the front proxy does.
     pub(super) shared: Vec<String>,
     verdicts: Recent<Arc<TrustVerdict>>,
 }
@@ -90,8 +92,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Returns true if the holder of any certificate that these CAs have issued can name users in
-    /// headers.
+    /// Returns true if every holder of a certificate of these CAs can name users in headers.
     fn accepts_any_name(&self) -> bool {
         self.allowed_names.is_empty() && !self.headers.name.is_empty()
     }
@@ -135,7 +136,7 @@ impl Trust {
     }
 
     /// Parses the data of the `ConfigMap`. A key may be missing, because the kube-apiserver writes
-    /// it only if the corresponding flag is set. The value of an existing key must be valid.
+    /// a key only if the corresponding flag is set. The values of all keys must be valid.
     pub fn parse(data: BTreeMap<String, String>) -> Result<Self, TrustError> {
         let authorities = |key| {
             data.get(key)
@@ -218,9 +219,9 @@ impl Trust {
         }
     }
 
-    /// Logs a warning and sets a metric if every client certificate of a CA can claim any user and
-    /// group. Requests are still answered, as by every Kubernetes API server, because this
-    /// configuration is the decision of the cluster's administrator.
+    /// Logs a warning and sets a metric if every holder of a client certificate of some CA can
+    /// claim any user and group. The server still accepts such requests, as every Kubernetes API
+    /// server does, because the cluster's administrator has chosen this configuration.
     pub fn report(&self, metrics: &Metrics) {
         metrics.front_proxy_trust_shared(!self.shared.is_empty());
         if !self.shared.is_empty() {
@@ -241,8 +242,8 @@ impl Trust {
         if let Some(verdict) = self.verdicts.get(&key) {
             return verdict;
         }
-        // Signatures are verified without the lock, so two threads may verify the same chain at the
-        // same time.
+        // The cache is not locked while the signatures are verified. So two threads may verify the
+        // same chain at the same time.
         let verdict = Arc::new(self.judge(peer));
         self.verdicts.insert(key, Arc::clone(&verdict));
         verdict
@@ -276,7 +277,8 @@ impl Trust {
 
 /// Replaces `trust` if `data` is new and valid.
 fn apply(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metrics) {
-    // A relist returns unchanged data. Applying it would drop the cached verdicts.
+    // After a relist, the watch reports the `ConfigMap` again, even if it is unchanged. A new
+    // `Trust` with the same data would only lose the cached verdicts.
     if trust.load().data == data {
         return;
     }

@@ -1,5 +1,6 @@
-//! The server's own self-signed CA. It issues serving certificates, and creates its successor
-//! before it expires. The module does no I/O, except that OpenSSL reads random numbers.
+//! The server's own self-signed CA, which issues serving certificates. Before the CA expires, this
+//! module creates a new CA, its successor. The module does no I/O itself, but OpenSSL reads random
+//! numbers.
 
 use super::{CertsError, now, unix_time};
 use openssl::asn1::{Asn1Integer, Asn1Time};
@@ -23,27 +24,28 @@ use std::net::IpAddr;
 
 const DAY: i64 = 86_400;
 
-/// Lifetime of a CA in seconds: ten years, as for the CAs of kubeadm.
+/// Lifetime of a CA in seconds: ten years, which is also the lifetime of kubeadm's CAs.
 const CA_LIFETIME: i64 = 3650 * DAY;
 
-/// Lifetime of a serving certificate in seconds: one year, as for kubeadm.
+/// Lifetime of a serving certificate in seconds: one year, which is also the lifetime of kubeadm's
+/// certificates.
 const SERVING_LIFETIME: i64 = 365 * DAY;
 
-/// A CA is replaced when its remaining lifetime is less than this many seconds.
+/// A CA is replaced when its remaining lifetime in seconds is less than this value (two years).
 ///
-/// The old CA must stay valid until the last serving certificate that it issued expires. One
-/// lifetime of a serving certificate is enough for that. The second lifetime is a reserve, in case
-/// no server runs when the CA should be replaced.
+/// The old CA must stay valid until all serving certificates that it has issued have expired. The
+/// lifetime of one serving certificate (one year) is enough for this purpose. The second year is a
+/// reserve, because the server may not be running when the CA should be replaced.
 const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 
 /// A certificate is valid from this many seconds before its creation, because the clocks of clients
 /// can be slow.
 const BACKDATE_SECONDS: i64 = 300;
 
-/// Maximum number of previous CAs that are kept.
+/// Maximum number of previous CAs that are read from the Secret. Further certificates are ignored.
 ///
-/// A bundle has one certificate for each CA that has not expired. With the lifetimes above, these
-/// are two CAs. Further certificates are those that users add.
+/// With the lifetimes above, at most one previous CA has not expired. There are more previous CAs
+/// only if users add certificates to the Secret.
 const MAX_PREVIOUS: usize = 64;
 
 /// A CA with its key, and the previous CAs whose certificates clients must still accept.
@@ -112,8 +114,8 @@ impl Authority {
     /// Reads a CA from PEM.
     ///
     /// `certificates` contains the certificate of the CA, followed by the certificates of the
-    /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired:
-    /// [`Self::is_near_end`] checks that.
+    /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired.
+    /// The caller checks this with [`Self::is_near_end`].
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
         let bad = |why: &str| CertsError::BadAuthority(why.to_owned());
         let mut read = X509::stack_from_pem(certificates)
@@ -199,7 +201,7 @@ impl Authority {
         both.bundle()
     }
 
-    /// Returns true if both values are the same CA.
+    /// Returns true if `self` and `other` are the same CA.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.certificate == other.certificate
     }

@@ -1,9 +1,9 @@
 //! Keeps the field `spec.caBundle` of our `APIService` up to date. The kube-apiserver verifies the
-//! certificate of this server with this CA bundle. The field is written only if it differs.
+//! certificate of this server with this CA bundle. The field is written only if its value is wrong.
 //!
 //! Each replica updates the field. While the CA is renewed, replicas can have different bundles for
-//! a minute. So a replica does not change a bundle that contains all certificates of its own bundle
-//! and further ones.
+//! a minute. The replicas must not overwrite each other's bundles. So a replica accepts a bundle
+//! that contains all certificates of its own bundle, even if it contains further certificates.
 
 use super::{CYCLE_TIMEOUT, FIELD_MANAGER};
 use crate::telemetry::Metrics;
@@ -24,8 +24,8 @@ use tokio::sync::watch;
 /// `APIService`s.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay after a failed write. It limits the rate at which two writers with different bundles can
-/// overwrite each other.
+/// Delay after a failed write. The delay limits the rate at which two writers with different
+/// bundles can overwrite each other.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Updates the `caBundle` of one `APIService`.
@@ -36,7 +36,8 @@ pub struct CaBundle {
     bundle: watch::Receiver<Arc<str>>,
     params: PatchParams,
     metrics: Arc<Metrics>,
-    /// The failure that was logged last for each verb. A repeated failure is logged only once.
+    /// The failure that was logged last for each verb, such as `patch`. A repeated failure is
+    /// logged only once.
     logged_failures: BTreeMap<&'static str, String>,
 }
 
@@ -102,8 +103,9 @@ impl CaBundle {
                             | watcher::Error::WatchStartFailed(error)
                             | watcher::Error::WatchFailed(error) => error,
                             watcher::Error::WatchError(status) => kube::Error::Api(status),
-                            // A kube-apiserver always answers with a resourceVersion. If it does
-                            // not, the periodic check continues.
+                            // Every list of a kube-apiserver has a resourceVersion, so this error
+                            // is not expected. It is ignored, because the periodic check also
+                            // updates the field.
                             watcher::Error::NoResourceVersion => continue,
                         },
                     ),
@@ -181,7 +183,8 @@ impl CaBundle {
         }
     }
 
-    /// Logs a failure, unless the same failure was logged before and has not ended since.
+    /// Logs a failure. If the same failure of this verb was already logged and has not ended since,
+    /// nothing is logged.
     fn log_once(&mut self, verb: &'static str, error: &kube::Error) {
         let text = match error {
             kube::Error::Api(status) if status.code == 403 => format!(

@@ -1,4 +1,4 @@
-//! Stores the server's own CA in a Secret in the server's namespace, so that it survives restarts
+//! Stores the server's own CA in a Secret in the server's namespace. So the CA survives restarts,
 //! and all replicas share it. The manifests create the Secret without data.
 //!
 //! `tls.crt` has the certificate of the CA, followed by the certificates of the previous CAs that
@@ -18,16 +18,17 @@ use std::collections::BTreeMap;
 /// The name of the Secret that contains the CA.
 pub const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 
-/// The name of the Secret in which release 0.1.0 stored its CA. That Secret has the immutable type
-/// `kubernetes.io/tls`. After an upgrade, the CA is copied from it, so that no client needs a new
-/// CA.
+/// The name of the Secret in which release 0.1.0 stored its CA. That Secret has the type
+/// `kubernetes.io/tls`, which cannot be changed. After an upgrade, the CA is copied from that
+/// Secret into the Secret [`SECRET_NAME`]. So clients do not need a new CA.
 pub const FORMER_SECRET_NAME: &str = "ifo-apiserver-ca";
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
 /// Maximum number of attempts to write the Secret. An attempt fails if another replica has written
-/// at the same time. Each replica writes only once, so few attempts fail.
+/// the Secret at the same time. Each replica writes only once, so few attempts fail. After the last
+/// attempt, an error is returned.
 const MAX_ATTEMPTS: usize = 5;
 
 /// Returns the CA in the Secret.
@@ -39,8 +40,8 @@ const MAX_ATTEMPTS: usize = 5;
 ///
 /// # Errors
 ///
-/// The Secret does not exist or cannot be read, or its content is not a CA. Such a Secret is not
-/// overwritten.
+/// The Secret does not exist or cannot be read, or its content is not a CA. If its content is not a
+/// CA, the Secret is not overwritten.
 pub async fn load_authority(
     client: &Client,
     namespace: &str,
@@ -77,8 +78,8 @@ pub async fn load_authority(
                 None => Authority::create()?,
             },
         };
-        // The resourceVersion of the read object stays in place. So the write fails if the Secret
-        // has changed since the read.
+        // The written object has the resourceVersion of the Secret that was read. So the write
+        // fails if the Secret has changed since the read.
         let secret = Secret {
             data: Some(data(&next)?),
             ..secret
@@ -89,8 +90,8 @@ pub async fn load_authority(
                 return Ok(next);
             }
             (Err(error), _) if is_race(&error) => {}
-            // The Secret can be immutable, or the server may have no permission to write it. The CA
-            // is used until it expires.
+            // The Secret can be immutable, or the server may have no permission to write the
+            // Secret. Then the old CA is used until it expires.
             (Err(error), Some(authority)) if !authority.has_expired() => {
                 let error = failed("update", error);
                 tracing::warn!(%error, "using a CA that expires soon");

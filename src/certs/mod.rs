@@ -61,7 +61,7 @@ pub enum CertsError {
     /// The Secret of the CA cannot be read or written.
     #[error("cannot {doing} Secret {secret}: {source}")]
     Secret {
-        /// What the server tried: `read`, `create` or `update`.
+        /// The action that failed: `read` or `update`.
         doing: &'static str,
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
@@ -102,11 +102,11 @@ pub enum CertsError {
 /// The field manager that our writes have in `managedFields`.
 const FIELD_MANAGER: &str = "ifo-apiserver";
 
-/// Time limit for one cycle of reads and writes in the cluster. A cycle that exceeds it is
-/// cancelled and repeated later.
+/// Time limit for one check of an object in the cluster, with all reads and writes of this check. A
+/// check that takes longer is cancelled and repeated later.
 ///
 /// The value is the default of `K8S_API_TIMEOUT`. The timeout of the client can be longer or
-/// absent. A cycle that never ends would prevent the renewal of certificates.
+/// absent. If a check never ended, certificates would not be renewed.
 const CYCLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Converts an ASN.1 time to seconds since 1970.

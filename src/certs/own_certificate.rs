@@ -15,8 +15,9 @@ use tokio::sync::watch;
 /// one small request. Certificates are valid for a year, so the interval is short enough.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Time between the publication of a new CA in the bundle and the first certificate of this CA that
-/// the server presents. In this time, the bundle reaches the `APIService` and every kube-apiserver.
+/// When the CA is replaced, the server first adds the new CA to the bundle. After this delay, the
+/// server presents a certificate of the new CA. During the delay, the bundle reaches the
+/// `APIService` and every kube-apiserver.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// The CA that all replicas share, and the certificate that it has issued for this replica.
@@ -96,7 +97,7 @@ impl OwnCertificate {
                 renew = true;
             }
             Ok(found) => self.authority = found,
-            // The current CA can still renew the certificate.
+            // After this error, the code below can still renew the certificate with the current CA.
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
         if renew {

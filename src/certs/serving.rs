@@ -96,10 +96,10 @@ impl ServingCertificate {
     /// Reads the two files after each `period`, and uses their content if it has changed. Never
     /// ends.
     ///
-    /// The contents are compared, because watching files does not work on every file system. A
-    /// comparison also works for a mounted Secret, which the kubelet replaces through symbolic
-    /// links. If the files are read while only one of them has been replaced, the key does not
-    /// match the certificate. The pair is then used after a later read.
+    /// The files are read periodically, because watching files does not work on every file system.
+    /// Reading also works for a mounted Secret, which the kubelet replaces through symbolic links.
+    /// If only one of the files has been replaced so far, the key does not match the certificate.
+    /// Then the current pair stays, and the new pair is used after a later read.
     pub async fn follow(&self, certificate: PathBuf, key: PathBuf, period: Duration) {
         let mut last = None;
         loop {
@@ -167,7 +167,7 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = X509::from_der(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = unix_time(leaf.not_after())?;
     if expires <= now() {
-        // An expired certificate is presented nevertheless, because the client's error then names
+        // The server also presents an expired certificate, because the client's error then contains
         // the reason.
         tracing::warn!("the serving certificate has expired");
     }

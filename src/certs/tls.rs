@@ -1,9 +1,9 @@
 //! The TLS versions and cipher suites that the server accepts.
 //!
-//! Their names are those of the flags `--tls-min-version` and `--tls-cipher-suites` of Kubernetes'
-//! components, which come from Go's package `crypto/tls`. Only names that rustls supports are
-//! available. rustls supports neither versions before TLS 1.2 nor the suites that Go calls
-//! insecure.
+//! Versions and suites have the same names as in the flags `--tls-min-version` and
+//! `--tls-cipher-suites` of Kubernetes' components. These names come from Go's package
+//! `crypto/tls`. Only names that rustls supports are available. rustls supports neither versions
+//! before TLS 1.2 nor the suites that Go calls insecure.
 
 use clap::ValueEnum;
 use rustls::crypto::CryptoProvider;

@@ -1,6 +1,7 @@
 //! The command-line flags. Their values are checked in `values.rs`.
 
-// These doc comments are the text of `--help`, in which backticks would be noise.
+// Clippy wants backticks around names in doc comments. `--help` prints these doc comments, and
+// would print the backticks.
 #![allow(clippy::doc_markdown)]
 
 use crate::certs::{TlsCipherSuite, TlsVersion};
@@ -54,6 +55,9 @@ pub(super) struct CommonFlags {
     /// Number of completed operations that are kept, the newest ones [env: RETAIN_MAX] [default: 10000]
     #[arg(long, value_name = "NUMBER")]
     pub(super) retain_max: Option<String>,
+    /// Number of records of completed operations that are kept; 0 keeps none [env: HISTORY_MAX] [default: 10000]
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) history_max: Option<String>,
     /// Largest number of concurrent requests, without watches; one user can have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 100]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_requests_inflight: Option<String>,

@@ -10,12 +10,15 @@ use ifo_api::duration;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Maximum duration of any setting: one year. So a deadline that is computed from it cannot
-/// overflow.
+/// Maximum duration of any setting: one year. A longer duration is invalid, because a deadline that
+/// is computed from it could overflow.
 const MAX_DURATION: Duration = Duration::from_hours(8760);
 
-/// Maximum value of any limit. No host can have more of any of these resources.
+/// Maximum value of any limit, such as the number of concurrent watches. A larger value is invalid.
 const MAX_NUMBER: usize = 1_000_000;
+
+/// Default maximum number of records of completed operations. They take about 10 MB.
+const DEFAULT_HISTORY_MAX: usize = 10_000;
 
 /// Default maximum number of retained completed operations. They take about 30 MB.
 const DEFAULT_RETAIN_MAX: usize = 10_000;
@@ -192,6 +195,13 @@ pub(super) fn common(
         retain,
         retain_for: duration(flags.retain_for, "RETAIN_FOR", "24h", false)?,
         retain_max: number(flags.retain_max, "RETAIN_MAX", DEFAULT_RETAIN_MAX)?,
+        history_max: at_least(
+            0,
+            flags.history_max,
+            env,
+            "HISTORY_MAX",
+            DEFAULT_HISTORY_MAX,
+        )?,
         cluster_operations_namespace: namespace(
             "--cluster-operations-namespace",
             flags.cluster_operations_namespace,
@@ -208,8 +218,12 @@ pub(super) fn common(
     })
 }
 
-/// Returns the value of the flag, else of the environment variable if it is not empty, else the
-/// default. Also returns the name of the flag or variable, for error messages.
+/// Returns the value of a setting, and the name of its flag or environment variable for error
+/// messages. The value is the first of these that exists:
+///
+/// 1. the value of the flag.
+/// 2. the value of the environment variable, if it is not empty.
+/// 3. the default.
 fn setting(
     flag: Option<String>,
     env: &impl Fn(&str) -> Option<String>,
@@ -259,7 +273,7 @@ pub(super) fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpA
     parsed.transpose()
 }
 
-/// Returns the environment variable `name`, unless it is empty.
+/// Returns the value of the environment variable `name`. An empty variable counts as missing.
 fn variable(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     env(name).filter(|value| !value.is_empty())
 }

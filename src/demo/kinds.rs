@@ -53,7 +53,7 @@ pub fn gvr(kind: &AdvertisedResource) -> Gvr {
     }
 }
 
-/// Returns the kind of a resource, or `None` if the scenes have no such objects.
+/// Returns the kind of a resource, or `None` if the scenes have no objects of this resource.
 pub fn of_resource(resource: &Gvr) -> Option<&'static AdvertisedResource> {
     KINDS.iter().find(|kind| gvr(kind) == *resource)
 }

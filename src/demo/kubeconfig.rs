@@ -1,8 +1,8 @@
 //! Writes the kubeconfig with which kubectl connects to the demo.
 //!
 //! The file contains a credential, so its mode is 0600. It is renamed to its final path when it is
-//! complete. The demo removes the file when it ends, unless the file was changed or replaced in the
-//! meantime. Another demo with the same path replaces it, for example.
+//! complete. When the demo ends, it removes the file if the file still has the same content. The
+//! content is different if a user has edited the file, or if another demo has replaced it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -66,8 +66,8 @@ pub enum KubeconfigError {
     },
 }
 
-/// A kubeconfig on disk. When this value is dropped, the file is removed, unless its content has
-/// changed.
+/// A kubeconfig on disk. When this value is dropped, the file is removed if it still has the same
+/// content.
 pub struct Written {
     path: PathBuf,
     content: String,
@@ -95,7 +95,8 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         if self.is_unchanged() {
-            // An error is ignored. A remaining file is harmless, because its server has stopped.
+            // An error is ignored. If the file remains, its token is harmless, because the server
+            // has stopped.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -143,7 +144,7 @@ pub fn write(
             folder: folder.to_owned(),
             source,
         })?;
-    // On a file system without locks, `is_in_use` always returns false. The rest works.
+    // On a file system without locks, `is_in_use` always returns false. Everything else works.
     let _ = file.try_lock();
     let content = render(server, ca_pem, users);
     let result = file
@@ -160,7 +161,8 @@ pub fn write(
             })
         });
     if result.is_err() {
-        // If this fails too, the first error is reported. The remaining file has mode 0600.
+        // If the file cannot be removed, the first error is reported. The remaining file has mode
+        // 0600.
         let _ = fs::remove_file(&temporary);
     }
     result.map(|()| Written {

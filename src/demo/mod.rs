@@ -5,8 +5,7 @@
 //! detection, and a small API server for them ([`ObjectStore`], [`ObjectServer`]). It also writes a
 //! kubeconfig, and returns an introduction with commands to try.
 //!
-//! The pipeline and the server are the same as in a cluster. This module does not handle
-//! operations.
+//! Operations are detected and served by the same code as in a cluster, which is in other modules.
 
 pub mod kinds;
 pub mod kubeconfig;

@@ -32,7 +32,8 @@ struct ResourceServer {
     kind: &'static AdvertisedResource,
 }
 
-/// The namespace and name in the path of a request. Each is empty if the path does not have it.
+/// The namespace and name in the path of a request. A field is empty if the path does not contain
+/// it.
 #[derive(Default)]
 struct ObjectPath {
     namespace: String,

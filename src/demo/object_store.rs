@@ -51,7 +51,7 @@ impl ObjectId {
     }
 }
 
-/// The objects of the demo. Clones share them.
+/// The objects of the demo. All clones share the same objects.
 #[derive(Clone)]
 pub struct ObjectStore(Arc<SharedObjects>);
 
@@ -229,8 +229,8 @@ fn has_group(kind: &AdvertisedResource, gvr: &Gvr) -> bool {
     kind.group == gvr.group
 }
 
-/// The stream never ends, because it owns the store. If a resource does not exist in the demo, its
-/// stream has no objects.
+/// Streams the objects of a source. The stream never ends, because it owns the store. If a resource
+/// does not exist in the demo, its stream has no objects.
 impl Feed for ObjectStore {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
         let (messages, changes) = self.subscribe(&source);

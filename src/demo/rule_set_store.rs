@@ -11,15 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
-/// The rule sets of the demo, and the writer of the index that serves them. Clones share the store.
+/// The rule sets of the demo, and the writer of the index that serves them. All clones share the
+/// same rule sets.
 #[derive(Clone)]
 pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
 
 struct StoredRuleSets {
     writer: Writer,
     objects: BTreeMap<String, OperationRuleSet>,
-    /// While all rule sets are being sent, the names of those that have been sent. Otherwise
-    /// `None`.
+    /// Between the events `Reset` and `Synced`, the names of the rule sets that were applied.
+    /// `Synced` removes all other rule sets. At other times, the value is `None`.
     applied: Option<BTreeSet<String>>,
 }
 
@@ -128,8 +129,8 @@ impl StatusSink for RuleSetStore {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stored.set_status(&write.name, write.status.clone());
-        // No resourceVersion is needed to detect conflicts, because only this server writes the
-        // status.
+        // The result contains no resourceVersion. A resourceVersion would be needed only to detect
+        // conflicts, and there are no conflicts because only this server writes the status.
         Box::pin(ready(StatusAnswer::Written(None)))
     }
 }

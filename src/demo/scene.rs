@@ -1,14 +1,15 @@
 //! The scenes of the demo. A scene is a recording of changes to a few objects, which the demo
 //! repeats.
 //!
-//! The file of a scene has lines of the form `{"t": seconds, "type": …, "object": …}`, as the
-//! recordings of watches in `tests/fixtures/recorded`. An `ADDED` line has the whole object, a
-//! `MODIFIED` line has a JSON merge patch, and a `DELETED` line only identifies the object.
-//! `scenes/README.md` names the origin of each file.
+//! The file of a scene has lines of the form `{"t": seconds, "type": …, "object": …}`. The
+//! recordings of watches in `tests/fixtures/recorded` have the same form. An `ADDED` line has the
+//! whole object, a `MODIFIED` line has a JSON merge patch, and a `DELETED` line only identifies the
+//! object. `scenes/README.md` names the origin of each file.
 //!
-//! A repetition of a scene is called a round. In each round, the timestamps are moved to the time
-//! of the round, and the UIDs are replaced by new ones. Objects that are added at 0 s exist before
-//! the first round. They keep their UIDs, and return to their initial state before each round.
+//! Each repetition of a scene is called a round. In each round, timestamps are moved to the time of
+//! the round, and objects get new UIDs. Objects that are added at 0 s are different. They exist
+//! before the first round, and keep their UIDs. Before each round, they return to their initial
+//! state.
 
 use super::object_store::{ObjectId, ObjectStore};
 use crate::clock;
@@ -22,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-/// The time of day in the files that corresponds to 0 s: 2026-01-01T00:00:00Z.
+/// The timestamp in the files that corresponds to 0 s: 2026-01-01T00:00:00Z.
 const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Time between two rounds of a scene. It is longer than the debounce period of the demo (5 s). So
@@ -94,7 +95,8 @@ struct SceneLine {
 struct Scene {
     name: &'static str,
     steps: Vec<SceneStep>,
-    /// UIDs of the objects that exist before the scene begins. They are the same in each round.
+    /// UIDs of the objects that exist before the scene begins. These UIDs are the same in each
+    /// round.
     lasting: BTreeSet<String>,
 }
 
@@ -198,8 +200,8 @@ impl Scene {
         }
     }
 
-    /// Sets the initial objects of the scene to their initial state. Returns the adapter for the
-    /// round.
+    /// Creates the objects that exist before the scene begins, or resets them to their initial
+    /// state. Returns the adapter for the round.
     fn set_up(&self, store: &ObjectStore, round: u32) -> RoundAdapter<'_> {
         let adapter = RoundAdapter {
             begun: whole_second(clock::now()),

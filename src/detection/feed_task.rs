@@ -1,7 +1,9 @@
-//! The task of one feed: the watch of one target, or of one namespace of this target.
+//! The task of one feed. A feed is the watch of one target (a resource that rule sets name), in all
+//! namespaces or in one.
 //!
 //! The task gives each event of the feed to the detector, which evaluates the rules. It sends the
-//! results to the tracker. It reports whenever the watch is interrupted or up to date again.
+//! results to the tracker, the state machine that turns detections into operations. When the watch
+//! is interrupted or works again, the task reports this for the status of the rule sets.
 
 use crate::clock;
 use crate::observe::{Feed, GapReason, ObjectNames, Raw};
@@ -31,8 +33,8 @@ pub(super) struct FeedTask {
 }
 
 impl FeedTask {
-    /// Runs until the tracker or the receiver of reports has ended. Objects whose rules read `now`
-    /// are evaluated again at the interval `resync`.
+    /// Runs until the tracker or the receiver of `feedback` has ended. Objects whose rules read
+    /// `now` are evaluated again at the interval `resync`.
     pub(super) async fn run(mut self, resync: Duration) {
         let mut events = self.start_stream();
         let mut resync = tokio::time::interval(resync);
@@ -69,12 +71,12 @@ impl FeedTask {
 
     /// Processes one event of the feed.
     ///
-    /// This method and the methods below return false if the tracker or the receiver of reports has
-    /// ended.
+    /// This method and the methods below return false if the tracker or the receiver of `feedback`
+    /// has ended.
     async fn process_event(&mut self, event: Raw) -> bool {
         let now = clock::reading();
-        // Each object is dropped before the task waits for a queue. Only one large object can be in
-        // memory at a time, and other feeds wait for its memory.
+        // Sending to the tracker can wait. The task drops each object before that, because only one
+        // large object of all feeds can be in memory at a time.
         match event {
             Raw::Reset => {
                 let reset = self.detector.reset();
@@ -109,7 +111,7 @@ impl FeedTask {
         }
     }
 
-    /// Evaluates objects again whose result depends on the time.
+    /// Evaluates the objects again whose rules read `now`.
     async fn evaluate_again(&mut self, now: ClockReading) -> bool {
         for fields in self.detector.resync(now) {
             let found = self.detector.reevaluate(&fields, clock::reading());
@@ -130,8 +132,9 @@ impl FeedTask {
 
     /// Processes the end of a list, or the end of an interruption of the watch.
     ///
-    /// If the feed has a label selector, the tracker returns the subjects that the list lacks. Each
-    /// of them was deleted, or its labels have changed. So the cluster is asked if it still exists.
+    /// If the feed has a label selector, the tracker returns the subjects that are missing in the
+    /// list. Such a subject was deleted, or its labels have changed. So the task asks the cluster
+    /// if the subject still exists.
     async fn process_synced(&mut self, now: ClockReading) -> bool {
         let (event, missing) = self.detector.synced();
         if !self.send(event).await {
@@ -140,7 +143,8 @@ impl FeedTask {
         let Some(missing) = missing else {
             return true;
         };
-        // The tracker sends no answer if no object was listed.
+        // After an interruption without a new list, the tracker sends no answer, because no subject
+        // is missing.
         for subject in missing.await.unwrap_or_default() {
             if !self.process_missing(subject, true, now).await {
                 return false;
@@ -149,8 +153,8 @@ impl FeedTask {
         true
     }
 
-    /// Processes an object that is missing in the feed. If `may_exist` is true, the cluster is
-    /// asked if the object still exists.
+    /// Processes an object that the feed reported as deleted, or that is missing in a list. If
+    /// `may_exist` is true, first asks the cluster if the object still exists.
     async fn process_missing(&self, subject: Subject, may_exist: bool, now: ClockReading) -> bool {
         let names = ObjectNames {
             namespace: subject.namespace.as_deref(),

@@ -1,13 +1,13 @@
-//! Runs the feeds, and evaluates the rules on their objects. A feed is the watch of one target: of
-//! a resource for which rule sets exist.
+//! Runs the feeds, and evaluates the rules on their objects. A target is a resource for which rule
+//! sets exist. A feed is the watch of one target.
 //!
 //! [`Supervisor`] starts and stops feeds when rule books are published. A rule book contains all
 //! compiled rule sets of one target. A target has one feed, or one feed for each namespace if all
 //! of its rule sets name namespaces.
 //!
-//! Each feed has a task. The task gives the events of the feed to a [`Detector`] of the engine, and
-//! sends the results to the tracker. It also reports failures of the feed, which appear in the
-//! status of the rule sets.
+//! Each feed has a task. The task gives the events of the feed to a [`Detector`] of the engine. It
+//! sends the results to the tracker, the state machine that turns detections into operations. The
+//! task also reports failures of the feed, which appear in the status of the rule sets.
 
 mod feed_task;
 
@@ -45,7 +45,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Runs until the sender of `publications` is dropped. Then stops all feeds.
+    /// Runs until the sender of `publications` is dropped or the tracker has ended. Then stops all
+    /// feeds.
     pub async fn run(self, mut publications: mpsc::Receiver<Publication>) {
         let mut running: HashMap<Arc<Gvr>, Vec<RunningFeed>> = HashMap::new();
         while let Some(Publication {
@@ -54,8 +55,8 @@ impl Supervisor {
             removed,
         }) = publications.recv().await
         {
-            // The old feeds are stopped before the tracker receives the new rules. So the tracker
-            // receives all messages of the old feeds before the new rules.
+            // The tracker must receive all messages of the old feeds before the new rules. So the
+            // old feeds are stopped first.
             for mut feed in running.remove(&target).unwrap_or_default() {
                 feed.0.abort();
                 let _ = (&mut feed.0).await;

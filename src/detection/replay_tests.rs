@@ -5,7 +5,7 @@ use super::*;
 use crate::index::{Bounds, ListScope, index};
 use crate::observe::{ObjectNames, Raw};
 use crate::replicate::Leadership;
-use crate::{clock, demo, tracking};
+use crate::{clock, demo, tracker_task};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
@@ -36,6 +36,7 @@ fn settings() -> TrackerSettings {
     TrackerSettings {
         debounce: Duration::from_secs(30),
         retain: None,
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     }
 }
@@ -44,7 +45,7 @@ fn settings() -> TrackerSettings {
 /// operation was removed.
 type VisibleChange = (Key, Option<Value>);
 
-/// The events in a cluster, and the rule books of their targets.
+/// The events of a cluster, and the rule books for the resources in these events.
 struct Recording {
     books: Vec<Arc<RuleBook>>,
     events: Vec<PlayedEvent>,
@@ -52,8 +53,8 @@ struct Recording {
 
 /// One event with its time.
 ///
-/// Within a second, no two events have the same milliseconds, and no event has 0 or 1. All timers
-/// fire whole seconds after an event or after the start. So no timer fires at the time of another
+/// Each event has other milliseconds within its second, and none has 0 or 1. A timer fires a whole
+/// number of seconds after an event or after the start. So no timer fires at the time of another
 /// event, and the order of all steps is defined.
 #[derive(Clone)]
 struct PlayedEvent {
@@ -241,7 +242,7 @@ async fn changes_of_server(
         .follow(reader.head(), ListScope::All)
         .expect("the current version is always available");
     let metrics = Arc::new(Metrics::new());
-    let (tracker, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
+    let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
     let (feedback, mut reports) = mpsc::channel(64);
     let (publications, published) = mpsc::channel(64);
     let supervisor = Supervisor {
@@ -258,7 +259,7 @@ async fn changes_of_server(
     let tracking = tokio::spawn(async move {
         let tracker = Tracker::new(settings(), metrics.clone());
         let leadership = Leadership::alone(writer.head());
-        tracking::run(tracker, &mut writer, &leadership, messages, metrics).await;
+        tracker_task::run(tracker, &mut writer, &leadership, messages, metrics).await;
     });
     let reported = tokio::spawn(async move { while reports.recv().await.is_some() {} });
     for book in &recording.books {
@@ -324,8 +325,8 @@ fn replay_recording(recording: &Recording, begin: ClockReading, end: Instant) ->
 /// `wall` is the time of day at the start.
 async fn compare(name: &str, recording: Recording, wall: Timestamp) -> ChangeRecorder {
     let simulated = clock::simulated::begin(wall);
-    // The feeds start 1 ms later than the recording. So their evaluations of `now` never come at
-    // the same time as another timer.
+    // The feeds start 1 ms later than the recording. So no feed evaluates rules again, because of
+    // `now`, at the same time as another timer fires.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let begin = clock::reading();
     let recording = Arc::new(recording);

@@ -14,8 +14,8 @@ use std::sync::Mutex;
 /// The time between two evaluations of objects whose rules read `now`.
 const RESYNC: Duration = Duration::from_mins(1);
 
-/// The time after which all tasks are idle. It is shorter than [`RESYNC`]. Tokio's clock is paused,
-/// so it passes only while all tasks wait.
+/// The tests wait for this time, so that all tasks finish their work. Tokio's clock is paused, so
+/// the time passes only while all tasks wait. It is shorter than [`RESYNC`].
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// A feed that was started, and the sender of its events.
@@ -150,8 +150,8 @@ impl SupervisorFixture {
             .collect()
     }
 
-    /// Returns the reports on feeds since the last call: the feed, the generation of its rule book,
-    /// and the failure.
+    /// Returns the reports on feeds since the last call. Each report has the name of the feed, the
+    /// generation of its rule book, and the failure.
     async fn sent_reports(&mut self) -> Vec<(String, u64, Option<String>)> {
         wait_until_idle().await;
         std::iter::from_fn(|| self.feedback.try_recv().ok())

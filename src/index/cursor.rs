@@ -1,7 +1,7 @@
-//! A cursor is the position of one watch in the ring buffer of changes. It waits until the index
-//! publishes a new version, and then reads the changes from the ring buffer. There is no queue for
-//! each watch. If the ring buffer has dropped a change that a slow watch has not read, its cursor
-//! returns an error.
+//! A cursor is the position of one watch in the ring buffer, which has the latest changes of the
+//! index. The cursor waits until the index publishes a new version, and then reads the changes from
+//! the ring buffer. So a watch needs no queue of its own. If the ring buffer has dropped a change
+//! that a slow watch has not read, the cursor of this watch returns an error.
 
 use super::reader::IndexState;
 use super::{IndexChange, ListScope, Rv, VersionUnavailable};
@@ -11,9 +11,9 @@ use tokio::sync::watch;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of changes that are delivered at once, except that all changes of one version are
-/// delivered together. A slow watch keeps the delivered changes in memory, so this number limits
-/// the memory of a thousand slow watches.
+/// Maximum number of changes that are delivered at once. If more changes have the same version,
+/// they are still delivered together. A watch keeps the delivered changes in memory until its
+/// client has received them. So this number limits the memory of a thousand slow watches.
 const MAX_CHANGES: usize = 16;
 
 /// The position of a watch in the ring buffer of changes.
@@ -37,7 +37,7 @@ impl Cursor {
 
     /// Waits for the next changes in the cursor's scope, and returns at least one of them, in
     /// order. Markers, which are changes without an object, are in every scope. If the writer was
-    /// dropped, this waits forever. Cancel-safe.
+    /// dropped and no change remains, the future never completes. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl Cursor {
         self.rv
     }
 
-    /// Returns the next changes, up to the version `head`. Moves the cursor to `head`, or to the
-    /// last returned change if there are more.
+    /// Returns the next changes, up to the version `head`. Moves the cursor to `head`. If more
+    /// changes remain, moves the cursor only to the last returned change.
     fn read_until(&mut self, head: Rv) -> Result<Vec<IndexChange>, VersionUnavailable> {
         let ring = self.shared.ring();
         let mut changes: Vec<IndexChange> = Vec::new();

@@ -1,5 +1,6 @@
-//! An entry of the index: one object at one version. It contains the object's JSON, which is
-//! encoded only once, and the facts that selectors, tables and metrics use.
+//! An entry of the index: one object at one version. An entry contains the object's JSON, which is
+//! encoded only once. It also contains facts: decoded fields, such as times and the phase, which
+//! selectors, tables and metrics use.
 
 use super::compression::Packed;
 use super::{Key, Rv};
@@ -35,7 +36,7 @@ enum StoredJson {
     Packed(Packed),
 }
 
-/// An encoded object with its version. It becomes an entry when it gets a key.
+/// An encoded object with its version, but without its key. [`Encoded::entry`] adds the key.
 #[derive(Debug)]
 pub(super) struct Encoded {
     json: Vec<u8>,
@@ -73,7 +74,7 @@ impl Encoded {
         position.fill(rv, json, decoded.facts)
     }
 
-    /// Returns true if the object differs from `other` at most in the resourceVersion.
+    /// Returns true if the object is equal to `other`, apart from the resourceVersion.
     pub fn is_same_but_version(&self, other: &IndexEntry) -> bool {
         let json = other.json();
         around(&self.json, &self.rv_digits) == around(&json, &other.rv_digits)
@@ -113,7 +114,8 @@ impl IndexEntry {
         &self.facts
     }
 
-    /// Opens the entry, so that its JSON can be read several times but is decompressed only once.
+    /// Decompresses the JSON of the entry, if it is compressed. The caller can then read the JSON
+    /// several times.
     pub fn open(&self) -> OpenEntry<'_> {
         OpenEntry {
             entry: self,

@@ -1,6 +1,7 @@
-//! The index: the operations as encoded objects, at exact versions. One writer commits batches of
-//! changes. A list is exactly the state at its resourceVersion, and a cursor delivers exactly the
-//! changes after a resourceVersion.
+//! The index: the operations in memory, as encoded objects. Each change has a resourceVersion, in
+//! short a version. One writer commits batches of changes. A list is exactly the state at its
+//! version. A cursor is the position of one watch, and delivers exactly the changes after a
+//! version.
 //!
 //! ```text
 //! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
@@ -10,13 +11,14 @@
 //!              Cursor::next, Reader::list   Reader::list   Cursor::next, Reader::list
 //! ```
 //!
-//! **Lists are exact.** The ring is a buffer of the latest changes. The writer adds each change to
-//! the ring before it changes the map. The map can change while a reader scans it, but the reader
-//! finds each newer change in the ring and undoes it. The version of a batch is published when the
-//! whole batch is in the map, so no reader sees half a batch.
+//! **Lists are exact.** The ring is a buffer of the latest changes. The map has the current
+//! objects. The writer adds each change to the ring before it changes the map. The map can change
+//! while a reader scans it. After the scan, the reader finds each newer change in the ring, and
+//! undoes it. The writer publishes the version of a batch when the whole batch is in the map. So no
+//! reader sees half a batch.
 //!
-//! **Cursors miss nothing** while the ring has their next changes ([`Bounds`]). After a large
-//! commit, the byte limit of the ring is higher for some seconds.
+//! **Cursors miss no change** while the ring has their next change. [`Bounds`] limits the age and
+//! the size of the ring. For some seconds after a large commit, the ring may be larger.
 //!
 //! **The writer waits for no client.** Writer and readers share the lock of the ring, and one lock
 //! for each shard of the map. A reader holds a lock only while it copies references.
@@ -24,17 +26,17 @@
 mod compression;
 mod cursor;
 mod entry;
+mod list_scope;
 mod reader;
 mod ring;
-mod scope;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub use cursor::Cursor;
 pub use entry::{IndexEntry, OpenEntry};
+pub use list_scope::ListScope;
 pub use reader::IndexReader;
-pub use scope::ListScope;
 pub use writer::{Replacement, Writer};
 
 pub use ifo_api::Key;
@@ -46,14 +48,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A resourceVersion. It is a time in microseconds since 1970, and is greater than the previous
-/// version.
+/// A resourceVersion. The value is the time of the change, in microseconds since 1970. If this time
+/// is not above the previous version, the value is the previous version plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rv(pub u64);
 
 impl Rv {
-    /// Upper limit of versions. Clients that read numbers as IEEE 754 doubles read integers exactly
-    /// up to 2^53. In microseconds, this limit is in the year 2255.
+    /// Upper limit of versions. Some clients read numbers as IEEE 754 doubles, which are exact for
+    /// integers up to 2^53. As a time in microseconds, this limit is in the year 2255.
     pub const MAX: Rv = Rv(1 << 53);
 
     /// Returns the version for the time `clock`, or 0 if the time is before 1970 or after
@@ -76,9 +78,9 @@ impl fmt::Display for Rv {
 pub enum VersionAssignment {
     /// Each write of the batch gets a new version.
     Mint,
-    /// All writes of the batch get this version. A follower replica uses it, so that its copy of
+    /// All writes of the batch get this version. A follower uses this variant, so that its copy of
     /// the leader's index has the leader's versions. The version must be above the newest version
-    /// of the index. An object that a `Put` does not change gets this version, too.
+    /// of the index. Even an object that a `Put` does not change gets this version.
     Exact(Rv),
 }
 
@@ -115,9 +117,12 @@ pub enum ReadVersion {
     Exact(Rv),
 }
 
-/// The error for a version that cannot be read. Either the ring buffer has dropped the version, or
-/// no change had this version, or the version is above the newest one. A reader that needs a newer
-/// version calls [`IndexReader::reached`] first.
+/// The error for a version that cannot be read. There are three reasons:
+///
+/// - The ring buffer has dropped the changes after this version.
+/// - No change had this version.
+/// - The version is above the newest version. The caller can wait for such a version with
+///   [`IndexReader::reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is no longer available; the oldest is {oldest}")]
 pub struct VersionUnavailable {
@@ -127,7 +132,7 @@ pub struct VersionUnavailable {
     pub oldest: Rv,
 }
 
-/// The reason why a batch was refused. No write of the batch was made.
+/// The reason why a batch was refused. The index is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The JSON of a `Put` is not an object with metadata.
@@ -167,7 +172,8 @@ pub enum Error {
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Maximum number of bytes that only the ring buffer holds: replaced and deleted objects, and
-    /// its own slots. For [`Bounds::MIN_AGE`] after a change, the limit is [`Bounds::peak_bytes`].
+    /// its own slots. While the oldest change is younger than [`Bounds::MIN_AGE`], the limit is
+    /// [`Bounds::peak_bytes`].
     pub bytes: usize,
     /// Maximum age of a change. The newest [`Bounds::MIN_CHANGES`] changes stay at any age.
     pub age: Duration,
@@ -175,13 +181,14 @@ pub struct Bounds {
 
 impl Bounds {
     /// Time for which a change stays even if the ring buffer has more than [`Bounds::bytes`]. So a
-    /// client that reads promptly misses nothing. When 10,000 operations end, their events have 36
-    /// MB. A client that reads 4 MB/s needs almost this time for them.
+    /// client that reads promptly misses no change. For example, when 10,000 operations end, their
+    /// events have 36 MB. A client that reads 4 MB/s needs 9 s for these events.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
-    /// Number of the newest changes that stay at any age. So in a quiet cluster, a client can start
-    /// a watch at the resourceVersion of an object that has not changed for hours. The value is the
-    /// minimum capacity of the kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
+    /// Number of the newest changes that stay at any age. In a quiet cluster, an object may not
+    /// change for hours. Because its last change stays, a client can start a watch at the object's
+    /// resourceVersion. The value is the minimum capacity of the kube-apiserver's watch cache
+    /// (`defaultLowerBoundCapacity`).
     pub const MIN_CHANGES: usize = 100;
 
     /// Factor by which the ring buffer may exceed [`Bounds::bytes`] while its changes are younger
@@ -190,9 +197,9 @@ impl Bounds {
 
     /// Maximum size of the ring buffer in bytes while it exceeds [`Bounds::bytes`].
     ///
-    /// The value is enough for the following case. A rule with 10,000 operations is renamed, so
-    /// each operation completes (2.8 KB in the ring buffer) and is deleted (1.7 KB).
-    /// docs/architecture.md has the sum of all memory.
+    /// The value is enough for the following case. A rule with 10,000 operations is renamed. So
+    /// each operation completes (2.8 KB in the ring buffer) and is then deleted (1.7 KB). The sum
+    /// is 45 MB. The limits of all other memory are in docs/architecture.md.
     const MAX_GROWN_BYTES: usize = 48 << 20;
 
     /// Returns the maximum number of bytes that the ring buffer ever holds.
@@ -211,8 +218,8 @@ pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
     index_from(bounds, Rv::of_clock(clock::now()))
 }
 
-/// Creates an empty index whose newest version is `start`. A follower's copy of the leader's index
-/// starts below the leader's versions.
+/// Creates an empty index whose newest version is `start`. A follower starts with a version below
+/// all versions of the leader, and then copies the leader's index.
 pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     writer::pair(bounds, start)
 }

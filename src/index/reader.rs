@@ -1,5 +1,5 @@
-//! Reads the index. A reader returns the objects in a scope at a version, or a cursor that delivers
-//! the changes after a version.
+//! Reads the index. A reader returns the objects in a scope (for example one namespace) at a
+//! version. A reader also creates cursors, which deliver the changes after a version.
 
 use super::ring::Ring;
 use super::{Bounds, Cursor, IndexEntry, Key, ListScope, ReadVersion, Rv, VersionUnavailable};
@@ -14,17 +14,17 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Number of attempts to list the newest state without a lock. An attempt fails if the ring buffer
-/// drops changes that the list must undo. That happens only if the writer fills the ring buffer
-/// during one scan, so two failures in a row are rare. After the last attempt, the list takes a
-/// lock for which the writer must wait.
+/// Number of attempts to list the newest state without a lock. If the writer fills the ring buffer
+/// during the scan, the ring buffer drops changes that the list must undo, and the attempt fails.
+/// Two failures in a row are rare. After the last attempt, the list takes a lock for which the
+/// writer must wait.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The entries of one namespace. They are sorted by name, so that a list need not sort them.
 pub(super) type Names = BTreeMap<Arc<str>, Arc<IndexEntry>>;
 
 /// The objects and the latest changes, which the writer and the readers share. To avoid deadlocks,
-/// no thread locks the ring buffer and a shard of the map for writing at the same time.
+/// no thread has write locks on the ring buffer and on a shard of the map at the same time.
 pub(super) struct IndexState {
     pub map: DashMap<Arc<str>, Names>,
     pub len: AtomicUsize,
@@ -57,8 +57,8 @@ impl IndexState {
         *self.head.borrow()
     }
 
-    /// Drops all changes, because another state replaces this one. All cursors wake up and return
-    /// [`VersionUnavailable`].
+    /// Drops all changes, because another state has replaced this state. All cursors on this state
+    /// wake up and return [`VersionUnavailable`].
     pub(super) fn retire(&self) {
         self.ring_mut().retire();
         self.head.send_modify(|_| {});
@@ -99,15 +99,17 @@ impl IndexState {
         match scope {
             ListScope::Object(key) => found.extend(self.get(key)),
             ListScope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
-            ListScope::All => {
+            ListScope::All | ListScope::Records | ListScope::Everything => {
+                let all = self.map.iter().map(|names| names.key().clone());
                 let mut namespaces: Vec<Arc<str>> =
-                    self.map.iter().map(|names| names.key().clone()).collect();
+                    all.filter(|name| scope.has_namespace(name)).collect();
                 namespaces.sort_unstable_by(|a, b| compare_namespaces(a, b));
                 found.reserve(self.len.load(Relaxed));
                 for namespace in &namespaces {
                     self.scan_namespace(namespace, &mut found);
                 }
-                // Objects without a namespace are sorted between objects with a namespace.
+                // The keys of objects without a namespace can be between the keys of two
+                // namespaces.
                 if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
                     found.sort_by(|a, b| a.key().cmp(b.key()));
                 }
@@ -123,8 +125,9 @@ impl IndexState {
     }
 }
 
-/// Turns the result of a scan into the state at `rv`. `old` is the result of [`Ring::old`] after
-/// the scan. It contains few objects, so most entries are not compared with it.
+/// Turns `found`, the result of a scan, into the state at `rv`. `old` is the result of
+/// [`Ring::old`] after the scan. `old` usually has few objects, so a binary search in `found` for
+/// each of them is faster than a merge of both.
 pub(super) fn undo(
     rv: Rv,
     mut found: Vec<Arc<IndexEntry>>,
@@ -140,7 +143,8 @@ pub(super) fn undo(
     for entry in old {
         let remaining = rest.as_slice();
         let smaller = remaining.partition_point(|other| other.key() < entry.key());
-        // The scan has found this entry if it read the key before the writer replaced the entry.
+        // If the scan has read the key before the writer replaced the entry, `found` contains the
+        // entry.
         let is_present = remaining
             .get(smaller)
             .is_some_and(|next| Arc::ptr_eq(next, &entry));
@@ -174,22 +178,22 @@ impl IndexReader {
         self.shared().head()
     }
 
-    /// Returns the oldest version that the ring buffer has. A watch may start at this version or at
-    /// the version of any later change.
+    /// Returns the oldest version that can be read. A watch may start at this version or at the
+    /// version of any later change.
     pub fn oldest(&self) -> Rv {
         self.shared().ring().floor()
     }
 
-    /// Waits until the published version is at least `rv`. Returns false if `limit` is over first,
-    /// or if the writer was dropped.
+    /// Waits until the published version is at least `rv`. Returns false if this takes longer than
+    /// `limit`, or if the writer was dropped.
     pub async fn reached(&self, rv: Rv, limit: Duration) -> bool {
         let mut current = self.current.clone();
         let reached = async {
             loop {
                 let mut head = current.borrow_and_update().head.subscribe();
                 tokio::select! {
-                    // If the state is replaced, `current` changes before the channel of the old
-                    // head is closed. So `current` is checked first.
+                    // When the state is replaced, `current` changes first, and then the channel of
+                    // the old state's head is closed. So `current` is checked first.
                     biased;
                     replaced = current.changed() => if replaced.is_err() {
                         return false;
@@ -202,7 +206,7 @@ impl IndexReader {
     }
 
     /// Returns the objects in `scope`, sorted by key, and the version of this state. For
-    /// [`ReadVersion::Exact`], it is the requested version.
+    /// [`ReadVersion::Exact`], the returned version is the requested version.
     ///
     /// # Errors
     ///
@@ -270,7 +274,7 @@ impl IndexReader {
 
     fn latest(&self, scope: &ListScope) -> (Rv, Vec<Arc<IndexEntry>>) {
         loop {
-            // This fails only if the index was replaced in the meantime.
+            // An error means that the state was replaced during this attempt.
             if let Ok(found) = self.shared().latest(scope) {
                 return found;
             }
@@ -279,8 +283,8 @@ impl IndexReader {
 }
 
 impl IndexState {
-    /// Returns an error unless `rv` is the newest published version, or an earlier version that the
-    /// ring buffer still has.
+    /// Succeeds if `rv` is the newest published version, or an earlier version that the ring buffer
+    /// still has. Returns an error for every other version.
     fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
         let head = self.head();
         let ring = self.ring();
@@ -303,7 +307,7 @@ impl IndexState {
     ///
     /// # Errors
     ///
-    /// [`VersionUnavailable`] if the state is retired.
+    /// [`VersionUnavailable`] if another state has replaced this state.
     fn latest(&self, scope: &ListScope) -> Result<(Rv, Vec<Arc<IndexEntry>>), VersionUnavailable> {
         for _ in 0..MAX_ATTEMPTS {
             let head = self.head();
@@ -312,13 +316,13 @@ impl IndexState {
             }
         }
         // While this lock is held, the ring buffer does not change. The writer adds each change to
-        // the ring buffer before it changes the map, so all changes that the scan can find are in
-        // the ring buffer.
+        // the ring buffer before it changes the map. So the ring buffer has all changes that the
+        // scan can find.
         let ring = self.ring();
         let head = self.head();
         let found = self.scan(scope);
-        // The oldest version in the ring buffer is never above the head, so this fails only if the
-        // state is retired.
+        // The oldest version that can be read is never above the head. So an error means that
+        // another state has replaced this state.
         let old = ring.old(scope, head)?;
         drop(ring);
         Ok((head, undo(head, found, old)))

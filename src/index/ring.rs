@@ -1,14 +1,20 @@
 //! The ring buffer of the latest changes, in short the ring. The writer adds each change to the
-//! ring before it changes the map. The ring returns the changes after a version, and the objects
-//! with which a list restores an earlier version of the map.
+//! ring before it changes the map, which has the current objects. The ring returns the changes
+//! after a version. It also returns the replaced and deleted objects with which a list restores an
+//! earlier version of the map.
 //!
-//! **Accounting.** When the map drops an object, exactly one change has this object as its
-//! `before`. So the weights of all `before` objects are the memory that only the ring holds.
+//! **Accounting.** When an object leaves the map, exactly one change in the ring has this object as
+//! its `before`. So the sum of the sizes of all `before` objects is the memory that only the ring
+//! holds.
 //!
-//! **Limits.** The ring drops its oldest changes in two cases. They are too old and not among the
-//! newest [`Bounds::MIN_CHANGES`], or all changes together have too many bytes. One batch of the
-//! writer can be larger than the byte limit. So the limit is [`Bounds::peak_bytes`] while changes
-//! are younger than [`Bounds::MIN_AGE`]. A client that reads promptly then misses no change.
+//! **Limits.** The ring drops its oldest change in two cases:
+//!
+//! - The change is older than [`Bounds::age`], and the ring has more than [`Bounds::MIN_CHANGES`]
+//!   changes.
+//! - The ring has more bytes than [`Bounds::bytes`], and the change is at least as old as
+//!   [`Bounds::MIN_AGE`]. If the change is younger, the limit is [`Bounds::peak_bytes`]. So one
+//!   batch of the writer may be larger than the usual limit, and a client that reads promptly
+//!   misses no change.
 
 use super::{Bounds, IndexChange, IndexEntry, ListScope, Rv, VersionUnavailable};
 use std::collections::VecDeque;
@@ -18,27 +24,27 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: VecDeque<RingSlot>,
-    /// The oldest version that can be read: the version of the last dropped change, or the first
-    /// version of the index.
+    /// The oldest version that can be read. It is the version of the last change that the ring has
+    /// dropped. Before the first drop, it is the first version of the index.
     floor: Rv,
     bytes: usize,
     bounds: Bounds,
     /// True if a timer will trim the ring, even if no change is added.
     pub has_trim_timer: bool,
-    /// True if the state of the index was replaced, so no cursor can continue.
+    /// True if another state has replaced this state of the index, so no cursor can continue.
     retired: bool,
 }
 
 #[derive(Debug)]
 struct RingSlot {
     change: IndexChange,
-    /// The time of the change on this process's steady clock. The version of the change is no
-    /// measure of its age, because on a follower it comes from the leader's clock.
+    /// The time of the change on this process's steady clock. The age of a change is not computed
+    /// from its version, because the version on a follower comes from the leader's clock.
     at: Instant,
 }
 
 impl RingSlot {
-    /// Returns the number of bytes that are freed when the change is dropped.
+    /// Returns the number of bytes that become free when the ring drops the change.
     fn weight(&self) -> usize {
         let before = self.change.before.as_ref();
         size_of::<Self>() + before.map_or(0, |entry| entry.weight())
@@ -72,10 +78,11 @@ impl Ring {
     }
 
     /// Drops the oldest changes until the ring is within its limits. Changes after `head`, the
-    /// published version, stay. So the oldest version in the ring is never above `head`.
+    /// newest published version, stay. So the oldest version that can be read is never above
+    /// `head`.
     ///
-    /// Returns true if the ring exceeds its normal byte limit, so that more changes can be dropped
-    /// when they are old enough.
+    /// Returns true if the ring still has more bytes than [`Bounds::bytes`], because its changes
+    /// are young. The caller must trim the ring again later.
     pub(super) fn trim(&mut self, now: Instant, head: Rv) -> bool {
         while let Some(oldest) = self.slots.front() {
             let age = now.saturating_duration_since(oldest.at);
@@ -89,8 +96,8 @@ impl Ring {
             if !must_drop || oldest.change.rv > head {
                 break;
             }
-            // Other changes of the same version may remain, but readers only read changes after
-            // `floor`.
+            // Several changes can have the same version. Those that remain are not read, because
+            // readers only read changes after `floor`.
             self.floor = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();
@@ -110,11 +117,12 @@ impl Ring {
         Ok(self.slots.range(from..).map(|slot| &slot.change))
     }
 
-    /// Returns the objects in `scope` that were current at `rv` and have been replaced or deleted
-    /// since. A scan that started when `rv` was the newest version may have missed them.
+    /// Returns the objects in `scope` that were current at `rv`, and have been replaced or deleted
+    /// since then. If a scan starts at the version `rv`, and the writer changes the map during the
+    /// scan, the scan may miss these objects.
     ///
-    /// Such an object is the `before` of the first change of its key after `rv`. The `before` of a
-    /// further change of the key is newer than `rv`.
+    /// Such an object is the `before` of the first change of its key after `rv`. The `before` of
+    /// each later change of the same key is newer than `rv`, so it is left out.
     pub(super) fn old(
         &self,
         scope: &ListScope,

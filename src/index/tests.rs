@@ -138,7 +138,7 @@ fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
     replaced - added
 }
 
-/// Trims the ring buffer as if its changes were no longer younger than [`Bounds::MIN_AGE`].
+/// Trims the ring buffer as if all changes were at least as old as [`Bounds::MIN_AGE`].
 fn trim_as_old(writer: &mut Writer) {
     writer.trim(Instant::now() + Bounds::MIN_AGE);
 }

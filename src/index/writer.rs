@@ -1,5 +1,5 @@
-//! Writes the index. For each batch, the writer adds the changes to the ring buffer, then changes
-//! the map, and then publishes the new version.
+//! Writes the index. For each batch, the writer adds the changes to the ring buffer of the latest
+//! changes. Then it changes the map of the current objects. Then it publishes the new version.
 
 use super::entry::Encoded;
 use super::reader::IndexState;
@@ -26,8 +26,9 @@ pub struct Writer {
 /// The versions that the leader may issue in one leadership term.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
-    /// The version for the time of day at which the term began. If the first version of the term is
-    /// above it, versions increase by one until the clock has reached them.
+    /// The version for the time of day at which the term began. If the previous leader's clock was
+    /// ahead, the first version of the term is above this value. Then each version is the previous
+    /// version plus one, until the clock has reached the versions.
     clock: Rv,
     /// The steady time at which the term began. Versions follow the steady clock, because the time
     /// of day may be set back.
@@ -66,9 +67,10 @@ pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
 }
 
 impl Writer {
-    /// Begins a leadership term. Commits a marker, which is a version without a changed object, at
-    /// `start`. All later versions of the term are above `start`. No version can be issued before
-    /// [`Writer::reserve`] is called.
+    /// Begins a leadership term, the time for which one leader holds the Lease. Commits a marker
+    /// with the version `start`. A marker is a version without a changed object. All later versions
+    /// of the term are above `start`. No version can be issued before [`Writer::reserve`] is
+    /// called.
     ///
     /// # Errors
     ///
@@ -76,7 +78,8 @@ impl Writer {
     /// unchanged then.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
-            // No client can have a version of an index at version 0, so no marker is needed.
+            // An index at version 0 has never published a version, so no client can continue from
+            // an earlier version, and no marker is needed.
             check_above(start, Rv(0))?;
             self.replace(self.replacement(start));
         } else {
@@ -89,7 +92,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Allows versions up to `until`. Zero forbids further versions.
+    /// Allows versions up to `until`, which the leader has reserved in the Lease. Zero forbids
+    /// further versions.
     pub fn reserve(&mut self, until: Rv) {
         self.numbering.reserved = until;
     }
@@ -122,7 +126,7 @@ impl Writer {
     }
 
     /// Replaces the whole state. The version of the new state may be below the current version. A
-    /// reader sees either the old state or the new one. Cursors on the old state return
+    /// reader sees either the old state or the new state. Cursors on the old state return
     /// [`VersionUnavailable`](super::VersionUnavailable), because no changes lead from the old
     /// state to the new one.
     pub fn replace(&mut self, replacement: Replacement) {
@@ -179,14 +183,15 @@ impl Writer {
         self.shared.head()
     }
 
-    /// Drops changes from the ring buffer that are too old at `now`. Each commit also does this. A
-    /// timer calls this function, so that the ring buffer shrinks without commits, too.
+    /// Drops the changes from the ring buffer that exceed its limits at `now`. Each commit also
+    /// drops them. Tests call this method, so that the ring buffer shrinks without a commit.
     pub fn trim(&mut self, now: Instant) {
         self.shared.ring_mut().trim(now, self.head());
     }
 
-    /// Trims the ring buffer. If it still exceeds its normal limit, starts a timer that trims it
-    /// again when its changes are old enough. Without a tokio runtime, the next commit trims it.
+    /// Trims the ring buffer. After a large commit, the ring buffer may exceed its usual limit for
+    /// a short time. Then a timer trims the ring buffer again when its changes are old enough.
+    /// Without a tokio runtime there is no timer, and the next commit trims the ring buffer.
     fn trim_or_start_timer(&self, now: Instant) {
         let mut ring = self.shared.ring_mut();
         let more = ring.trim(now, self.head());
@@ -221,8 +226,8 @@ impl Writer {
             (_, Some(after)) => self.shared.put(after),
             (Some(before), None) => {
                 let Key { namespace, name } = before.key().clone();
-                // An empty namespace is removed. Otherwise the names of deleted namespaces would
-                // stay in memory.
+                // If the namespace has no more objects, its entry in the map is removed. Otherwise
+                // the names of deleted namespaces would stay in memory.
                 if let Slot::Occupied(mut names) = self.shared.map.entry(namespace) {
                     if names.get_mut().remove(&name).is_some() {
                         self.shared.len.fetch_sub(1, Relaxed);
@@ -284,7 +289,7 @@ struct BatchDraft<'a> {
     shared: &'a IndexState,
     stamp: VersionAssignment,
     head: Rv,
-    /// The version for the current time. New versions are not below it.
+    /// The version for the current time, which is the lowest possible new version.
     clock: Rv,
     /// The highest reserved version.
     reserved: Rv,
@@ -390,7 +395,8 @@ impl<'a> BatchDraft<'a> {
         }
     }
 
-    /// Replaces the `Arc` of the key's namespace by the one that other keys share.
+    /// Replaces the `Arc` of the key's namespace by the `Arc` that the other keys of the namespace
+    /// share.
     fn shared_namespace(&mut self, key: Key) -> Key {
         let known = self.shared.map.get(&*key.namespace);
         let namespace = known.map(|names| names.key().clone()).or_else(|| {

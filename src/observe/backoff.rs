@@ -1,6 +1,6 @@
-//! The delay before the next attempt to reach the server. It grows exponentially, with jitter. When
-//! an API server restarts, all feeds lose it at the same moment. With jitter, they do not reconnect
-//! at the same moment.
+//! Computes the delay before the next attempt to reach the server (exponential backoff). When an
+//! API server restarts, all feeds lose their connection at the same moment. Because of jitter, they
+//! do not reconnect at the same moment.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,8 +36,8 @@ impl Backoff {
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Returns the delay after an attempt that ended without an error. It is zero if no failure has
-    /// been counted, and otherwise that of [`Backoff::next`].
+    /// Returns the delay after an attempt that ended without an error. The delay is zero if no
+    /// failure has been counted. Otherwise it is the delay of [`Backoff::next`].
     pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
         if self.failures == 0 {
             self.failures = 1;

@@ -1,15 +1,17 @@
 //! Splits the body of an answer into parts: the lines of a watch, or the objects of a list. The
 //! caller finds the end of each part.
 //!
-//! A part within one frame is a slice of the frame. A part that spans several frames is copied
-//! once. A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept.
-//! Before a part gets larger than [`SMALL_OBJECT`] bytes, the reader waits for a permit of the
-//! [`ReadBudget`]. The server must wait in the meantime.
+//! A frame is a chunk of the body, as it arrives from the connection. A part within one frame is a
+//! slice of the frame. A part that spans several frames is copied once.
+//!
+//! A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept. When a
+//! part has more than [`SMALL_OBJECT`] bytes and is incomplete, the reader waits for a permit of
+//! the [`ReadBudget`]. While the reader waits, it reads nothing, so the server cannot send.
 
 use super::shared_limits::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
-use ifo_client::error::chain;
+use ifo_client::error_text::chain;
 use tokio::time::{Instant, timeout_at};
 
 /// Maximum size of an object in bytes. etcd refuses requests above 1.5 MiB by default, and the
@@ -17,7 +19,8 @@ use tokio::time::{Instant, timeout_at};
 /// large.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
-/// If a part has more than this many times [`MAX_OBJECT`] bytes, reading ends with an error.
+/// If a part has more than `UNTERMINATED` times the maximum size of a part, reading ends with an
+/// error.
 const UNTERMINATED: u64 = 4;
 
 /// One part of a body: a line or an object.
@@ -84,9 +87,9 @@ where
         &self.frame
     }
 
-    /// Reads the next frame. The current frame must be used up. `until` is the time limit. It is
-    /// extended by the time for which the part waits for a permit, because the server cannot send
-    /// in that time. Cancel-safe.
+    /// Reads the next frame. The caller must have used the whole current frame. `until` is the time
+    /// limit. If the reader waits for a permit, the server cannot send in that time, so `until` is
+    /// extended by that time. Cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.skipped
             && length > UNTERMINATED * self.max as u64
@@ -155,8 +158,8 @@ where
         self.begun.extend_from_slice(kept);
     }
 
-    /// Completes and returns the current part. It ends after the next `length` bytes of the current
-    /// frame.
+    /// Completes and returns the current part. The part ends after the next `length` bytes of the
+    /// current frame.
     pub(super) fn finish(&mut self, length: usize) -> BodyPart {
         let part = self.frame.split_to(length);
         if !self.has_begun() && part.len() <= self.max {

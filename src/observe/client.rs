@@ -1,15 +1,15 @@
 //! The connection to a cluster: a client for requests, and clients for watches.
 //!
 //! The clients have kube's layers (address of the server, refreshed credentials, headers) on top of
-//! a custom hyper client. kube's default client uses HTTP/1.1 and up to 417 KB of buffer for each
-//! watch. The custom client offers HTTP/2 with small windows.
+//! a custom hyper client. The custom client offers HTTP/2 with small windows. In contrast, kube's
+//! default client uses HTTP/1.1, and up to 417 KB of buffer for each watch.
 //!
-//! hyper opens one HTTP/2 connection for a host. If all concurrent streams of the connection are in
-//! use (100 in Kubernetes), further requests wait until a stream ends. If the streams are watches,
-//! that takes minutes. So watches are spread over several connections, and other requests have a
-//! separate connection.
+//! hyper opens one HTTP/2 connection for a host. A kube-apiserver allows 100 concurrent streams on
+//! a connection. If all streams are in use, further requests wait until a stream ends. A stream
+//! with a watch ends after minutes. So watches are spread over several connections, and all other
+//! requests have a separate connection.
 
-use super::read_ahead::BufferedConnector;
+use super::buffered_connector::BufferedConnector;
 use super::time_limits::{ConnectWithin, TimeLimited};
 use http::Uri;
 use hyper_util::{
@@ -22,7 +22,7 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use ifo_client::error::chain;
+use ifo_client::error_text::chain;
 use ifo_client::proxy::proxy;
 use kube::{
     Client, Config,
@@ -42,7 +42,7 @@ use std::{
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
 /// Maximum number of watches on one connection. A kube-apiserver allows 100 concurrent streams. The
-/// other streams are a reserve for watches that are ending.
+/// other 20 streams are a reserve for watches that are ending.
 const WATCHES_PER_CONNECTION: usize = 80;
 
 /// HTTP/2 window of one stream in bytes. This is the amount of data that the server may send before
@@ -57,8 +57,8 @@ const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 80;
 /// HTTP/1.1.
 const HTTP1_BUFFER: usize = 64 << 10;
 
-/// Interval of HTTP/2 pings on a silent connection. A lost server is noticed after this time and
-/// [`PING_TIMEOUT`].
+/// Interval of HTTP/2 pings on a silent connection. If the server disappears without closing the
+/// connection, the client notices this after [`PING_INTERVAL`] plus [`PING_TIMEOUT`].
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -69,14 +69,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The address of the cluster and the time limit of requests.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The kubeconfig. If it is `None`, `KUBECONFIG` or `~/.kube/config` is used, or the Pod's
-    /// service account if there is no such file.
+    /// The kubeconfig. If it is `None`, the file in the variable `KUBECONFIG` or `~/.kube/config`
+    /// is used. If this file cannot be read, the Pod's service account is used.
     pub kubeconfig: Option<PathBuf>,
     /// Time limit of each request, including its answer (`K8S_API_TIMEOUT`). Watches have no limit.
     pub api_timeout: Duration,
 }
 
-/// The reason why no client can be created. Its text is one line, which names the kubeconfig.
+/// The reason why no client can be created. The text of the error is one line that names the
+/// kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be read or used.
@@ -102,8 +103,8 @@ pub enum ConnectError {
 /// A connection to a cluster: clients with the same address and credentials. Clones are cheap.
 #[derive(Clone)]
 pub struct Connection {
-    /// The client for all requests except the watches of feeds. [`ConnectOptions::api_timeout`]
-    /// limits each request that is not a watch.
+    /// The client for all requests. Only the watches of feeds use other clients.
+    /// [`ConnectOptions::api_timeout`] limits each request that is not a watch.
     pub client: Client,
     /// The address and the credentials, for a client of another server that accepts the same
     /// credentials. `None` if the connection was created by [`Connection::through`].
@@ -114,13 +115,13 @@ pub struct Connection {
 /// The clients for watches. Each client has a separate connection.
 struct WatchClients {
     make: Box<dyn Fn() -> Client + Send + Sync>,
-    /// The existing clients, each with a counter of its watches. Each [`WatchPermit`] holds a clone
-    /// of the counter.
+    /// The existing clients, each with an `Arc` whose strong references count the watches of this
+    /// client. Each [`WatchPermit`] holds one reference.
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
-/// The permission to run one watch on a client. When it is dropped, another watch can use the
-/// client.
+/// The permission to run one watch on a client. When the permission is dropped, another watch can
+/// use the client.
 pub(super) struct WatchPermit {
     pub(super) client: Client,
     _counter: Arc<()>,
@@ -133,8 +134,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Creates a connection that uses `client` for all requests, for servers that are not reached
-    /// by a kubeconfig.
+    /// Creates a connection that uses `client` for all requests. This is for servers that no
+    /// kubeconfig describes.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
         Self::new(client, Box::new(move || every.clone()))
@@ -273,7 +274,7 @@ struct ClientLayers {
     config: Config,
     tls: rustls::ClientConfig,
     server_name: Option<rustls::pki_types::ServerName<'static>>,
-    /// One authentication layer for all clients, so that a token is refreshed only once.
+    /// The authentication layer, which all clients share so that a token is refreshed only once.
     auth: Option<AuthLayer>,
     headers: ExtraHeadersLayer,
     limit: Duration,

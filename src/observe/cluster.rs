@@ -1,5 +1,5 @@
-//! The feeds of a cluster. Each feed lists and watches one source. All feeds share one connection
-//! and one budget.
+//! The feeds of a cluster. Each feed lists and watches one source: a resource, in all namespaces or
+//! in one. All feeds share one connection, and one budget for lists and large objects.
 
 use super::request::{self, Refusal};
 use super::{
@@ -23,8 +23,8 @@ pub struct ClusterFeed {
 }
 
 impl ClusterFeed {
-    /// Creates a feed that uses `connection` and retries refused requests at least every
-    /// `retry_interval` (`REQUEUE_INTERVAL`).
+    /// Creates a feed that uses `connection`. `retry_interval` (`REQUEUE_INTERVAL`) is the longest
+    /// delay before a refused request is retried.
     pub fn new(connection: Connection, retry_interval: Duration, metrics: Arc<Metrics>) -> Self {
         Self {
             connection,
@@ -49,8 +49,8 @@ impl Feed for ClusterFeed {
             match request::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
-                // Without an answer, the object counts as existing. Its operations then settle
-                // before they complete, as if the object only no longer matched the selection.
+                // If the request fails, the object counts as existing. Its operations then complete
+                // after the debounce period, as if only the labels no longer matched the selection.
                 Err(_) => true,
             }
         }

@@ -1,8 +1,9 @@
-//! Looks up resources in the discovery of a cluster, and reports when an earlier result may have
-//! changed.
+//! Looks up resources in the discovery API of a cluster, and reports when an earlier result may
+//! have changed.
 //!
-//! Operations end when their resource is no longer served. So a resource counts as not served only
-//! if a server that is ready has answered unambiguously.
+//! When a resource is no longer served, its operations end. So a wrong answer "not served" would
+//! end operations. A resource counts as not served only if the kube-apiserver is ready and its
+//! answer is unambiguous.
 
 use super::{
     Connection, GapReason, Resolve,
@@ -41,8 +42,8 @@ const MAX_DISCOVERY: usize = 4 << 20;
 /// dozens of CRDs.
 const COALESCE_PERIOD: Duration = Duration::from_millis(300);
 
-/// Delay after which each change is reported a second time. Discovery is updated some time after a
-/// CRD.
+/// Delay after which each change is reported a second time. The kube-apiserver updates discovery
+/// some time after the change of a CRD.
 const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 
 /// Looks up resources in the discovery of a cluster.
@@ -75,13 +76,13 @@ struct DiscoveredResource {
 }
 
 impl Discovery {
-    /// Creates a discovery that uses `connection`. If CRDs and `APIService`s may not be watched,
-    /// [`Resolve::changes`] yields a value every `retry_interval`.
+    /// Creates a discovery that uses `connection`. If this server lacks the right to watch CRDs or
+    /// `APIService`s, [`Resolve::changes`] yields a value every `retry_interval`.
     pub fn new(connection: &Connection, retry_interval: Duration) -> Self {
         Self {
             client: connection.client.clone(),
-            // A watch client is used, because it does not retry. A failure to reach the server must
-            // be reported at once.
+            // The clients for watches do not retry. So if the kube-apiserver cannot be reached, the
+            // lookup fails at once.
             permit: connection.watch_client(),
             retry_interval,
         }
@@ -159,10 +160,11 @@ impl Discovery {
         }
     }
 
-    /// Looks up whether the cluster serves another version of the target's group. The version of
-    /// the target is not served.
+    /// Looks up whether the cluster serves the target's group in another version. The caller has
+    /// found that the target's version is not served.
     async fn ask_group(&self, gvr: &Gvr) -> Resolution {
-        // The core group has no discovery document of its own. Every cluster serves it.
+        // The core group has no discovery document at `/apis/GROUP`, and every cluster serves the
+        // core group.
         let group_served = gvr.group.is_empty()
             || match self.fetch(&format!("/apis/{}", gvr.group)).await {
                 Ok(_) => true,
@@ -250,8 +252,9 @@ where
                 };
                 match next {
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
-                    // The end of a list counts as a change, because objects may have changed before
-                    // the list.
+                    // After an interruption of the watch, the watcher lists all objects again. The
+                    // end of this list counts as a change, because objects may have changed during
+                    // the interruption.
                     Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) => {
                         return Some(((), (events, None)));
                     }
@@ -267,7 +270,8 @@ where
     )
 }
 
-/// Merges changes that arrive close together into one. Repeats it after [`SECOND_REPORT_DELAY`].
+/// Merges changes that arrive within [`COALESCE_PERIOD`] into one report. Sends a second report
+/// after [`SECOND_REPORT_DELAY`].
 fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Item = ()> + Send {
     stream::unfold(
         (changes.boxed(), None::<Instant>),

@@ -1,7 +1,7 @@
-//! The feed of a folder of manifests, without a cluster.
+//! The feed of a folder of manifests. It replaces the watches of a cluster.
 //!
-//! The files contain the objects. A new object in a file is reported as added, a changed object as
-//! modified, and an object that no file contains any more as deleted.
+//! The files contain the objects. A new or changed object is reported as [`Raw::Applied`]. An
+//! object that was removed from all files is reported as [`Raw::Deleted`].
 
 use super::{
     Feed, Raw, Resolve,
@@ -37,7 +37,7 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// container mounts send no notifications. A scan costs one stat for each file.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A folder of manifests whose changes are followed, until the last clone and the last stream are
+/// A folder of manifests. A task follows its changes until the last clone and the last stream are
 /// dropped. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Folder {
@@ -93,8 +93,8 @@ impl Folder {
 /// notifications.
 fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
     let send_changes = move |event: notify::Result<notify::Event>| {
-        // The system also reports that a file was read. If that caused a scan, each scan would
-        // cause the next one.
+        // The operating system also reports that a file was read. A scan reads files, so each scan
+        // would cause the next one.
         let relevant = event.map_or(true, |event| match event.kind {
             EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
             _ => true,
@@ -161,13 +161,13 @@ impl Feed for Folder {
     }
 }
 
-/// Sends the state of the folder and then all changes. Never ends.
+/// Sends all objects of the folder and then all changes. Never ends.
 async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Sender<Raw>) {
     let target = source.target.to_string();
     let mut content = inner.content.clone();
     let mut sent = BTreeMap::new();
     inner.metrics.feed_relist(&target);
-    // An error means that the reader was dropped. This future is then dropped, too.
+    // An error means that the consumer of the feed has stopped. This future is then dropped, too.
     let _ = out.send(Raw::Reset).await;
     let mut synced = false;
     loop {
@@ -202,8 +202,8 @@ impl Resolve for Folder {
             },
             None => Resolution::NotServed {
                 message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
-                // The folder cannot show whether a missing resource has no objects or does not
-                // exist.
+                // Without an object of a resource, the folder does not show whether the resource
+                // exists.
                 group_served: false,
             },
         };
@@ -235,5 +235,5 @@ impl Resolve for Folder {
 }
 
 #[cfg(test)]
-#[path = "files_tests.rs"]
+#[path = "folder_feed_tests.rs"]
 mod tests;

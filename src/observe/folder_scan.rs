@@ -1,8 +1,8 @@
 //! Reads the objects in a folder of manifests.
 //!
-//! A file is read again when its modification time or its size changes. If a file cannot be read,
-//! this is logged once, with the position of the error. The previous objects of the file stay,
-//! because an editor may be saving the file, and its operations must not end during that time.
+//! A file is read again when its modification time or its size changes. While an editor saves a
+//! file, the file can be incomplete. If a file cannot be decoded, the scanner logs the error once
+//! and keeps the previous objects of the file. So no operation ends while a file is being saved.
 
 use bytes::Bytes;
 use ifo_api::Gvr;
@@ -42,7 +42,7 @@ pub(super) struct ManifestKey {
     uid: String,
 }
 
-/// The content of the folder at one time.
+/// The objects and kinds in the folder at the time of one scan.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     objects: BTreeMap<ManifestKey, Bytes>,
@@ -53,7 +53,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Returns the kind of `gvr` if it is known. Also returns whether the kind is namespaced.
+    /// Returns the kind of `gvr`, and true if the kind is namespaced. Returns `None` if the folder
+    /// has neither an object nor a CRD of this resource.
     pub(super) fn kind(&self, gvr: &Gvr) -> Option<(&str, bool)> {
         let api_version = gvr.api_version();
         self.kinds
@@ -155,7 +156,8 @@ fn as_served(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     (key, Bytes::from(json.to_string()))
 }
 
-/// Derives a UID from the object's identity, so that the UID stays the same.
+/// Derives a UID from the object's identity, so that the object has the same UID after each scan
+/// and after a restart.
 fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
     let space = Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"manifests.ifo.kubevirt.io");
     let name = [

@@ -1,5 +1,7 @@
-//! Lists and watches one source in a cluster. Input: answers of the kube-apiserver. Output: the
-//! [`Raw`] events of a feed.
+//! Lists and watches one source in a cluster: a resource, in all namespaces or in one. Turns the
+//! answers of the kube-apiserver into the [`Raw`] events of a feed.
+//!
+//! In this diagram, the version is the resourceVersion from which a watch can continue:
 //!
 //! ```text
 //!   no version ──WatchList──▶ initial events ──bookmark──▶ Synced ─▶ events, bookmarks
@@ -12,18 +14,18 @@
 //! kube's own watcher is not used, for three reasons:
 //!
 //! - It decodes whole objects.
-//! - It starts a `WatchList` at resourceVersion 0. The state at this version may be older than the
-//!   last known state.
-//! - It has no alternative if the server refuses `WatchList`.
+//! - It starts a `WatchList` at resourceVersion 0. The kube-apiserver may then send an older state
+//!   than this server has already read.
+//! - It does not fall back to a list if the kube-apiserver refuses `WatchList`.
 
 use super::{
     Connection, GapReason, InvalidData, Raw,
     backoff::Backoff,
     body_parts::{self, BodyPart, MAX_OBJECT},
-    lines::LineReader,
     request::{self, Refusal, WatchOrPage},
     shared_limits::ReadBudget,
     watch_event::{self, WatchLine},
+    watch_lines::LineReader,
 };
 use crate::telemetry::Metrics;
 use bytes::Bytes;
@@ -35,27 +37,31 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-/// Maximum silence of a watch. Bookmarks arrive every 60 s, and two of them may be lost.
+/// If a watch is silent for longer, the feed ends the watch and opens a new one. A kube-apiserver
+/// sends a bookmark every 60 s, so two bookmarks are then missing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// Maximum silence before the initial state of a `WatchList` is complete. A server that does not
-/// support `sendInitialEvents` sends the state, but never the bookmark at its end.
+/// If a `WatchList` is silent for longer before it has sent all objects, the feed lists the objects
+/// instead. A server without support for `sendInitialEvents` sends the objects, but never the
+/// bookmark after the last object.
 const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// If the server does not refuse a resumed watch within this time, the watch counts as working. The
-/// server sends the error "too old" at once, as the first line. A working watch may be silent for
-/// 60 s, until its first bookmark.
+/// A resumed watch counts as working if the server has not refused it within this time. If the
+/// requested version is too old, the server sends an error at once. A working watch can be silent
+/// for 60 s, until its first bookmark, so the feed does not wait for a line.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// If a watch takes longer to open, the feed reports an interruption.
+/// If the server has not answered a request after this time, the feed reports an interruption, and
+/// continues to wait.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum number of lines in one watch that cannot be decoded. If there are more, the whole state
-/// is read again.
+/// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
+/// an interruption, and reads all objects again.
 const MAX_GARBAGE: u64 = 10;
 
-/// Maximum size in bytes of an object that is kept until its resourceVersion is needed. The
-/// resourceVersion of a larger object is read at once.
+/// The feed keeps the object of the last event if the object has at most this number of bytes. When
+/// the watch ends, the next watch continues from the resourceVersion of this object. The feed reads
+/// the resourceVersion of a larger object at once, and does not keep the object.
 const KEPT_BUFFER: usize = 16 << 10;
 
 /// Maximum delay before the next attempt if the server cannot be reached. It is shorter than the
@@ -63,7 +69,7 @@ const KEPT_BUFFER: usize = 16 << 10;
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
 mod list;
-mod report;
+mod send_events;
 mod watch_end;
 
 use watch_end::WatchEnd;
@@ -82,12 +88,12 @@ pub(super) struct WatchTask {
     backoff: Backoff,
     /// False after the server has refused a `WatchList`.
     watch_list: bool,
-    /// True if the last reported state was `Synced`.
+    /// True if the feed has sent `Synced`, and neither `Reset` nor `Lost` since then.
     synced: bool,
-    /// The resourceVersion from which a watch can continue. `None` if the whole state must be read.
+    /// The resourceVersion from which a watch can continue. `None` if all objects must be read.
     version: Option<String>,
-    /// The object of the latest event since `version` was set. A watch continues from its
-    /// resourceVersion.
+    /// The object of the latest event since `version` was set. If there is such an object, the next
+    /// watch continues from the resourceVersion of this object instead of `version`.
     last: Option<Bytes>,
     /// Number of objects to request in one page.
     page: u32,
@@ -168,7 +174,8 @@ impl WatchTask {
         }
     }
 
-    /// Reads the whole state if necessary, and then its changes until the watch ends.
+    /// Reads all objects if there is no version to continue from. Then reads changes until the
+    /// watch ends.
     async fn attempt(&mut self, client: &kube::Client) -> WatchEnd {
         if let Some(last) = self.last.take() {
             self.version = watch_event::resource_version(&last);
@@ -192,7 +199,7 @@ impl WatchTask {
         self.resume(client).await
     }
 
-    /// Reads the state and its changes with one `WatchList` request (KEP-3157).
+    /// Reads all objects and then their changes with one `WatchList` request (KEP-3157).
     async fn watch_state(&mut self, client: &kube::Client) -> WatchEnd {
         match self
             .open(
@@ -232,8 +239,8 @@ impl WatchTask {
         }
     }
 
-    /// Sends a request and returns the body of the answer. If the answer takes too long, reports an
-    /// interruption.
+    /// Sends a request and returns the body of the answer. If the answer takes longer than
+    /// [`OPEN_TIMEOUT`], reports an interruption and continues to wait.
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
         let request = request::build(&self.source, self.selection.as_deref(), ask)?;
         let answer = request::send(client, request);
@@ -254,7 +261,7 @@ impl WatchTask {
         }
     }
 
-    /// Reads a watch to its end. If `initial` is true, the watch begins with the whole state.
+    /// Reads a watch to its end. If `initial` is true, the watch begins with all objects.
     async fn read(&mut self, body: Body, mut initial: bool) -> WatchEnd {
         let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let (mut has_event, mut garbage) = (false, 0_u64);
@@ -279,7 +286,8 @@ impl WatchTask {
                             }
                             continue;
                         }
-                        // Without this object, the state would be incomplete. A list may return it.
+                        // The object in this line is unknown, so the initial state would lack it. A
+                        // list may return the object.
                         Err(line) if line.too_long && initial => {
                             return WatchEnd::NoWatchList { for_good: false };
                         }
@@ -293,15 +301,16 @@ impl WatchTask {
                 Err(body_parts::BodyEnd::Idle) if initial => {
                     return WatchEnd::NoWatchList { for_good: false };
                 }
-                // Not even a bookmark has arrived. After etcd was restored from a backup, the
-                // version of this feed can be in the future. The server is then silent until it
-                // reaches that version.
+                // If etcd was restored from a backup, the version of this feed can be above the
+                // newest version of the server. Then the server sends nothing, not even a bookmark,
+                // until it reaches the version of this feed.
                 Err(body_parts::BodyEnd::Idle) if !has_event => return WatchEnd::Expired,
                 Err(body_parts::BodyEnd::Closed) if initial => {
                     let why = "the watch ended before its initial state was complete";
                     return WatchEnd::Failed(GapReason::Unreachable(why.into()), None);
                 }
-                // A line that could not be decoded may have been a change, so the state is unknown.
+                // A line that could not be decoded may have contained a change, so all objects must
+                // be read again.
                 Err(body_parts::BodyEnd::Idle | body_parts::BodyEnd::Closed) if garbage > 0 => {
                     return WatchEnd::Expired;
                 }
@@ -321,7 +330,7 @@ impl WatchTask {
         }
     }
 
-    /// Sends an event to the reader. Returns an error if the watch cannot continue.
+    /// Sends an event to the consumer of the feed. Returns an error if the watch cannot continue.
     async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), WatchEnd> {
         match event {
             WatchLine::Error(status) if status.is_expired() => return Err(WatchEnd::Expired),
@@ -368,8 +377,9 @@ impl WatchTask {
         Ok(())
     }
 
-    /// Remembers the version of an object, so that the watch can continue from it. Objects of the
-    /// initial state are ignored, because they are not sorted by version.
+    /// Remembers the version of an object, so that the next watch can continue from this version.
+    /// Objects of the initial state are ignored, because the server does not send them in the order
+    /// of their versions.
     fn remember_version(&mut self, object: &Bytes, initial: bool) {
         if initial {
             return;

@@ -1,12 +1,15 @@
-//! Reads the objects of a cluster or of a folder of manifests as streams of JSON. A feed is such a
-//! stream for one [`Source`], which is a resource or one namespace of it. The feed sends [`Raw`]
-//! events: objects, deletions, the end of the state, and interruptions of the watch with their
-//! reason. Objects are not decoded here. Only their resourceVersion is read.
+//! Reads objects from a cluster, or from a folder of manifests.
 //!
-//! A feed never ends by itself. It reports each interruption in which changes can be missed
-//! ([`Raw::Lost`]). It does not panic on any input. Its memory is limited, because the connection
-//! waits until the reader takes the next event. All feeds of a cluster share a budget for large
-//! objects.
+//! A feed is a stream of [`Raw`] events for one [`Source`]: a resource, in all namespaces or in one
+//! namespace. The events are objects as JSON, deletions, the end of a list, and interruptions of
+//! the watch with their reason. A feed does not decode objects. It reads only their resourceVersion
+//! and, if an object is too large, its identity.
+//!
+//! - A feed never ends by itself.
+//! - A feed reports each interruption in which changes can be missed ([`Raw::Lost`]).
+//! - A feed does not panic on any input.
+//! - The memory of a feed is limited, because the feed reads no further while its consumer has not
+//!   taken the previous event. All feeds of a cluster share a budget for large objects.
 
 mod client;
 mod cluster;
@@ -15,15 +18,15 @@ mod folder_feed;
 
 mod backoff;
 mod body_parts;
+mod buffered_connector;
 mod folder_scan;
-mod lines;
 mod list_and_watch;
 mod page_reader;
-mod read_ahead;
 mod request;
 mod shared_limits;
 mod time_limits;
 mod watch_event;
+mod watch_lines;
 
 pub use client::{ConnectError, ConnectOptions, Connection, connect};
 pub use cluster::ClusterFeed;
@@ -41,25 +44,30 @@ use ifo_api::{Gvr, Resolution, Source};
 use ifo_cel::JsonFault;
 use std::fmt;
 
-/// One event of a feed. Events have the following order. A gap is an interruption of the watch.
+/// One event of a feed. A feed sends its events in the following order. `…` stands for the events
+/// before or after the shown ones.
 ///
 /// ```text
-/// Reset (Applied | Deleted)* Synced (Applied | Deleted)*      the state, then its changes
-///   … Lost Synced (Applied | Deleted)*                        a gap; nothing was missed
-///   … Lost Reset … Synced …    … Reset … Synced …             changes were missed: the whole state again
+/// Reset (Applied | Deleted)* Synced (Applied | Deleted)*   all objects, then their changes
+/// … Lost Synced (Applied | Deleted)*                       an interruption without missed changes
+/// … Lost Reset (Applied | Deleted)* Synced …               an interruption with missed changes
+/// … Reset (Applied | Deleted)* Synced …                    missed changes without an interruption
 /// ```
 ///
-/// `TooLarge` can occur wherever `Applied` can.
+/// `TooLarge` can occur in each place in which `Applied` can occur.
 ///
-/// If a `Reset` or `Lost` precedes `Synced`, the events since the previous `Reset` are void, and a
-/// new `Reset` follows. If the reason of a gap changes, another `Lost` follows.
+/// If the feed cannot read all objects, it sends `Lost` or another `Reset` instead of `Synced`. The
+/// events since the previous `Reset` are then incomplete, and a new `Reset` always follows. During
+/// an interruption, the feed can send `Lost` several times, because each attempt to continue can
+/// fail with another reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
-    /// The whole state follows, up to [`Raw::Synced`]. Objects that are missing in this state have
-    /// been deleted.
+    /// All objects follow, up to [`Raw::Synced`]. An object that the feed sent earlier, and that is
+    /// missing among them, was deleted.
     Reset,
-    /// The JSON of an object that was listed, added or modified. It may lack `apiVersion` and
-    /// `kind`. The object itself is not checked, so a broken server can send any JSON.
+    /// The JSON of an object that was listed, added or modified. The JSON may lack `apiVersion` and
+    /// `kind`. The feed does not check the fields of the object, so a broken server can send any
+    /// JSON.
     Applied(Bytes),
     /// An object that was listed, added or modified, and is too large to be read.
     TooLarge {
@@ -70,11 +78,12 @@ pub enum Raw {
     },
     /// The last known JSON of a deleted object, or JSON that contains only its identity.
     Deleted(Bytes),
-    /// After [`Raw::Reset`]: the state is complete. After [`Raw::Lost`] without a `Reset`: the
-    /// watch continues without a missed change, and the changes during the interruption follow.
+    /// After [`Raw::Reset`], `Synced` means that all objects have been sent. After [`Raw::Lost`]
+    /// without a `Reset`, `Synced` means that the watch continues and no change was missed. The
+    /// changes during the interruption follow.
     Synced,
-    /// The watch is interrupted. Until the next [`Raw::Synced`], the state may be out of date. The
-    /// feed keeps trying to continue.
+    /// The watch is interrupted. Until the next [`Raw::Synced`], the objects that the feed has sent
+    /// may be out of date. The feed retries until the watch works again.
     Lost(GapReason),
 }
 
@@ -105,7 +114,7 @@ pub enum GapReason {
     },
     /// There was no answer, or the connection broke.
     Unreachable(String),
-    /// The whole state must be read again, but the maximum number of lists is already running.
+    /// The feed must list all objects again, but the maximum number of lists is already running.
     Queued,
     /// The server has repeatedly sent data that is no watch event, list or object.
     Garbled(InvalidData),
@@ -158,22 +167,23 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// A source of objects: a cluster, a folder of manifests, or the demo.
+/// Reads objects from a cluster, from a folder of manifests, or from the demo.
 pub trait Feed: Send + Sync + 'static {
-    /// Returns the events of `source`, beginning with its whole state. The stream never ends by
+    /// Returns the events of `source`. The stream begins with all objects, and never ends by
     /// itself. It makes progress only while it is polled, and stops when it is dropped.
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
 
     /// Returns the events of [`Feed::follow`] for objects whose labels match `selection`, a label
-    /// selector as in a request. A feed that does not support selectors also sends the other
-    /// objects. A feed that supports them sends a deletion when an object no longer matches, as the
-    /// kube-apiserver does.
+    /// selector as in a request. An implementation without support for selectors sends all objects.
+    /// An implementation with support sends [`Raw::Deleted`] when the labels of an object no longer
+    /// match, as the kube-apiserver does.
     fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
         self.follow(source)
     }
 
-    /// Returns true if an object still exists, although [`Feed::follow_selected`] has reported its
-    /// deletion. Such an object only no longer matches the selection.
+    /// Returns true if an object still exists. [`Feed::follow_selected`] also reports a deletion
+    /// when the labels of an object no longer match. With this method, the caller finds out whether
+    /// the object was really deleted.
     fn is_there<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         future::ready(false).boxed()
     }
@@ -196,8 +206,9 @@ pub trait Resolve: Send + Sync + 'static {
     /// Looks up a resource in discovery. This takes as long as a few requests.
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
 
-    /// Returns a stream that yields a value when an earlier result may have changed. It makes
-    /// progress only while it is polled, never ends, and merges changes that are close together.
+    /// Returns a stream that yields a value when an earlier result of [`Resolve::resolve`] may have
+    /// changed. Changes that are close together yield one value. The stream never ends. It makes
+    /// progress only while it is polled.
     fn changes(&self) -> BoxStream<'static, ()>;
 }
 
@@ -207,7 +218,7 @@ fn inline<F: Future<Output = ()> + Send + 'static>(
     run: impl FnOnce(mpsc::Sender<Raw>) -> F,
 ) -> BoxStream<'static, Raw> {
     // A channel with capacity 0 has one slot for its sender. So only one event waits here, and the
-    // sender waits before it reads the next one.
+    // sender waits before it reads the next event.
     let (out, messages) = mpsc::channel(0);
     let running = run(out).into_stream().filter_map(|()| future::ready(None));
     stream::select(messages, running).boxed()

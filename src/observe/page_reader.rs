@@ -1,7 +1,7 @@
 //! Reads a page of a list object by object, so that the whole page is never in memory.
 //!
-//! To find the end of an object, the reader only follows brackets and quotes. Then it checks the
-//! syntax of the object with a JSON parser. The fields of the list may have any order. The
+//! To find the end of an object, the reader only counts brackets and skips strings. Then a JSON
+//! parser checks the syntax of the object. The fields of the list may have any order. The
 //! kube-apiserver writes `metadata` before the items for built-in resources, and after the items
 //! for custom resources.
 
@@ -145,7 +145,8 @@ where
         }
     }
 
-    /// Reads one token or one value, or up to the end of the frame.
+    /// Reads one token or one value. If the value does not end in the current frame, reads the rest
+    /// of the frame.
     fn step(&mut self) -> Result<Option<PagePart>, PageFault> {
         match self.at {
             PagePosition::InKey | PagePosition::InMetadata | PagePosition::InItem => self.gather(),
@@ -209,8 +210,8 @@ where
         Ok(None)
     }
 
-    /// Reads a key, the metadata or an item to its end. If it does not end in this frame, keeps the
-    /// frame.
+    /// Reads a key, the metadata or an item to its end. If the value does not end in the current
+    /// frame, keeps the rest of the frame.
     fn gather(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(length) = self.scanner.end(self.input.frame()) else {
             self.input.keep();
@@ -249,8 +250,8 @@ fn item(part: body_parts::BodyPart) -> Result<PagePart, PageFault> {
     match part {
         BodyPart::TooLong { length, head } => Ok(PagePart::TooLong { length, head }),
         BodyPart::Whole(object) if object.starts_with(b"{") => {
-            // A malformed object makes the whole page fail. If only this object was skipped, it
-            // would count as deleted.
+            // A malformed object makes the whole page fail. If the reader skipped the object, the
+            // object would count as deleted.
             serde_json::from_slice::<&RawValue>(&object)
                 .map_err(|error| PageFault::Garbled(InvalidData::json(&error)))?;
             Ok(PagePart::Object(object))
@@ -275,12 +276,12 @@ struct ValueScanner {
 }
 
 impl ValueScanner {
-    /// Returns the number of these bytes that belong to the value, or `None` if all of them belong
-    /// to it and more may follow.
+    /// Returns how many bytes at the beginning of `bytes` belong to the value. Returns `None` if
+    /// the end of the value is not in `bytes`.
     ///
-    /// A string, an array or an object includes its last character. A number, `true`, `false` or
-    /// `null` has no last character of its own. It ends before the comma, bracket or white space
-    /// that follows it.
+    /// A string ends with its closing quote. An array or an object ends with its closing bracket. A
+    /// number, `true`, `false` or `null` ends before the comma, bracket or white space that
+    /// follows.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {

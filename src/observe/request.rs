@@ -5,14 +5,14 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use ifo_api::{Gvr, Source};
-use ifo_client::error::chain;
+use ifo_client::error_text::chain;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::Duration;
 
-/// The characters that are escaped in a path segment or query value: all except the unreserved
-/// characters of RFC 3986.
+/// The characters that are escaped in a path segment or query value. The unreserved characters of
+/// RFC 3986 are not escaped.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -34,7 +34,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// A request for the objects of a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchOrPage<'a> {
-    /// A watch that begins with the whole state. A bookmark marks the end of the state.
+    /// A watch that begins with all existing objects. A bookmark follows the last existing object.
     WatchList { seconds: u64 },
     /// One page of a list.
     Page { limit: u32, token: Option<&'a str> },
@@ -65,7 +65,7 @@ pub(super) fn group_version_path(gvr: &Gvr) -> Result<String, String> {
 }
 
 fn segment(text: &str) -> Result<String, String> {
-    // The segments `.` and `..` would be resolved, so that the path would name another resource.
+    // An HTTP server resolves the segments `.` and `..`, so the path would name another resource.
     if text.is_empty() || text == "." || text == ".." {
         return Err(format!("{text:?} cannot be part of a resource's path"));
     }
@@ -167,7 +167,8 @@ pub(super) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     let response = client.send(request).await.map_err(|error| {
         let why = match error {
-            // The text of the connection's error is used without kube's prefix "ServiceError: ".
+            // For an error of the connection, the text is used without kube's prefix "ServiceError:
+            // ".
             kube::Error::Service(error) => chain(error.as_ref()),
             error => chain(&error),
         };
@@ -195,9 +196,10 @@ pub(super) async fn send(
 /// Interprets an HTTP status code, or the Status in an ERROR event.
 ///
 /// A message may quote an object. Examples are a message of a conversion webhook, or a message
-/// about a key in etcd that cannot be decrypted. Such a message is logged at the debug level, and
-/// the result contains only the reason. The result contains the messages of those codes that the
-/// server decides before it reads an object.
+/// about a key in etcd that cannot be decrypted. The result is shown to users who may not read the
+/// object. So the result contains the message only for 401, 403, 404, 429, 503 and 504, which the
+/// server decides before it reads an object. For all other codes, the result contains the reason,
+/// and the message is logged at the debug level.
 pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();

@@ -2,12 +2,12 @@
 //! large objects in memory.
 //!
 //! - At most [`MAX_LISTS`] lists run at the same time. Other feeds wait in order.
-//! - A feed may hold [`SMALL_OBJECT`] bytes of an object without a permit. For a larger object, it
-//!   needs the only permit for large objects, and holds it until the object has been evaluated.
-//!   Other feeds wait in order.
+//! - A feed may hold [`SMALL_OBJECT`] bytes of an object without a permit. For a larger object, the
+//!   feed needs the only permit for large objects. It holds the permit until the rules have been
+//!   evaluated on the object. Other feeds wait in order.
 //!
-//! The permit is for an object of any size. So a feed that holds it waits for no other feed, and
-//! feeds cannot block each other.
+//! A feed needs only one permit, even for the largest object. So a feed with the permit waits for
+//! no other feed, and a deadlock is impossible.
 
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
@@ -21,8 +21,9 @@ use tokio::{
 /// memory, and this server holds one object.
 const MAX_LISTS: usize = 8;
 
-/// Time for which a list counts towards [`MAX_LISTS`]. A slower list continues, but another list
-/// may start. So a hanging list does not block other lists. Most lists take less than a second.
+/// Time for which a list counts towards [`MAX_LISTS`]. After this time, the list continues, but
+/// another list may start. So a hanging list does not block other lists. Most lists take less than
+/// a second.
 const LIST_PERMIT_TIME: Duration = Duration::from_mins(1);
 
 /// Number of bytes of an object that a feed may hold without a permit. Few objects are larger.
@@ -36,7 +37,8 @@ const MAX_LARGE_OBJECTS: usize = 1;
 /// list fails, and the next feed gets the permit.
 const LARGE_OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The budget that all feeds of a cluster share. Clones are cheap.
+/// The permits for lists and for large objects, which all feeds of a cluster share. Clones are
+/// cheap.
 #[derive(Clone, Debug)]
 pub(super) struct ReadBudget {
     // tokio's semaphores are fair. A dropped waiter leaves the queue.
@@ -78,7 +80,8 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     permit.expect("the semaphores of a budget are never closed")
 }
 
-/// The permission to list. It ends when this value is dropped, or after [`LIST_PERMIT_TIME`].
+/// The permission to list. The permission ends when this value is dropped, or after
+/// [`LIST_PERMIT_TIME`].
 #[derive(Debug)]
 pub(super) struct ListPermit(AbortHandle);
 

@@ -1,8 +1,9 @@
-//! A connector and an HTTP service with time limits.
+//! Limits the time for opening a connection ([`ConnectWithin`]) and for each request
+//! ([`TimeLimited`]).
 //!
 //! A request must be complete within its limit, including its answer, even if the server hangs. A
-//! watch has no limit, because it may last for minutes. The reader of a watch notices when the
-//! server is silent for too long.
+//! watch has no limit here, because a watch lasts for minutes. The code that reads a watch has its
+//! own timeout for a silent server.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -103,8 +104,8 @@ fn late(limit: Duration) -> BoxError {
     format!("no complete answer within {limit:?}").into()
 }
 
-/// Returns true if the request is a watch. The API server treats every value except `0` and `false`
-/// as true. The clients of this server send one of the values that are checked here.
+/// Returns true if the request is a watch. The clients in this server always send `watch=1` or
+/// `watch=true`.
 fn is_watch(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| {
         query

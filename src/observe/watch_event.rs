@@ -1,9 +1,9 @@
 //! Splits a line of a watch response into the type of the event and the JSON of the object. The
 //! object is not decoded.
 //!
-//! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. So
-//! the object is the slice between a known beginning and the last brace. A line of another form is
-//! parsed by a JSON parser, which only finds the beginning and the end of the object.
+//! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. In
+//! such a line, the object begins after a known text and ends before the last brace. For any other
+//! line, a JSON parser finds the beginning and the end of the object.
 
 use super::InvalidData;
 use bytes::Bytes;
@@ -123,8 +123,8 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
     }
 }
 
-/// Decodes the beginning of a line that is too long. `length` is the length of the whole line in
-/// bytes. Returns `None` if the beginning does not contain the object's identity.
+/// Decodes the beginning of a line that is too long to be kept. `length` is the length of the whole
+/// line in bytes. Returns `None` if the beginning does not contain the object's identity.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     let (event_type, object) = parse_beginning(head, ParserPosition::Line);
     let object = object?;
@@ -146,8 +146,8 @@ pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
 fn parse_beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
     let mut event_type = None;
     let mut metadata = Map::new();
-    // The text is incomplete, so the parser returns an error at the end. The fields before the end
-    // are used.
+    // The text is incomplete, so the parser always ends with an error. The fields that it has read
+    // before are used.
     let _ = IdentityReader {
         within,
         event_type: &mut event_type,

@@ -1,7 +1,7 @@
 //! Converts live operations to custom resources and back. The same live operation yields the same
 //! custom resource on every replica.
 
-use super::store::Revision;
+use super::custom_resource_client::Revision;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::{LIVE_GROUP, VERSION, persisted};
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The optional fields of a custom resource, each list with the path of its parent. A merge patch
 /// keeps each field that it does not mention. So [`merge_patch`] sets absent fields to null.
 const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
-    ("/spec", &["item"]),
+    ("/spec", &["item", "work"]),
     ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
     (
         "/status",
@@ -23,6 +23,12 @@ const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
             "message",
             "progress",
             "instance",
+            "nodes",
+            "stateSince",
+            "lastProgress",
+            "expected",
+            "estimatedCompletion",
+            "durationSeconds",
         ],
     ),
 ];
@@ -77,7 +83,7 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     let mut cr = persisted::InFlightOperation::new(
         &cr_name(name, &uid),
         copied!(spec => persisted::InFlightOperationSpec {
-            operation rule_set component subject item
+            operation rule_set component subject item work
         }),
     );
     cr.metadata.labels.clone_from(&metadata.labels);
@@ -91,7 +97,8 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     let started = metadata.creation_timestamp.clone();
     cr.status = Some(copied!(status => persisted::InFlightOperationStatus {
         phase state reason message progress start_time_source instance last_detected completed
-        detected_by subject_generation conditions,
+        detected_by subject_generation conditions nodes state_since last_progress expected
+        estimated_completion duration_seconds,
         // Every live operation has a creationTimestamp, so the default is never used.
         started: started.unwrap_or_else(|| status.last_detected.clone()),
         live_uid: uid
@@ -129,10 +136,11 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             owner_references: owners(&spec.subject),
             ..ObjectMeta::default()
         },
-        spec: copied!(spec => live::Spec { operation rule_set component subject item }),
+        spec: copied!(spec => live::Spec { operation rule_set component subject item work }),
         status: copied!(status => live::Status {
             phase state reason message progress start_time_source instance last_detected
-            completed detected_by subject_generation conditions,
+            completed detected_by subject_generation conditions nodes state_since last_progress
+            expected estimated_completion duration_seconds,
             #[cfg(feature = "neighbour-release")]
             neighbour_field: None
         }),

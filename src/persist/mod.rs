@@ -1,31 +1,34 @@
-//! Persistence mode, which is optional: writes each operation as a custom resource.
+//! Persistence mode, which is optional: the leader writes each operation as a custom resource.
 //!
-//! The custom resources keep the history, and let a new leader without a copy of the operations
-//! continue. An operation usually takes two writes.
+//! The custom resources keep completed operations. If a new leader has no copy of the previous
+//! leader's operations, it restores the operations from the custom resources. A typical operation
+//! needs two writes: at its start and at its end.
 //!
 //! ```text
-//! index ──Cursor──▶ queue: wanted and stored state of each ──▶ store ──▶ kube-apiserver
-//!           │                ▲                                     │
-//!           └ off the ring:  └─────── results · lists, compared ───┘
-//!             list, follow again
+//! index ──Cursor──▶ queue (one record for each operation) ──writes──▶ store ──▶ kube-apiserver
+//!                     ▲                                                  │
+//!                     └────────── results of writes, and lists ──────────┘
 //! ```
 //!
-//! Serving never waits for persistence. While the kube-apiserver is slow or unavailable, the queue
-//! holds one small record for each operation.
+//! A cursor delivers the changes of the index to the queue. If the index has dropped changes that
+//! the cursor has not delivered, the queue receives all operations again.
 //!
-//! Only the leader writes. Each write is conditional on the state that the leader last read or
+//! Requests of API clients never wait for persistence. While the kube-apiserver is slow or
+//! unavailable, the queue holds one small record for each operation.
+//!
+//! Each write is conditional on the state of the custom resource that the leader last read or
 //! wrote. So a late write of a previous leader has no effect.
 //!
-//! The leader lists all custom resources and compares them with the index: when it has read the
-//! targets (the resources that rule sets watch), 65 s later, and then every ten minutes.
+//! The leader lists all custom resources and compares them with the index. It does this when it has
+//! read the targets (the resources that rule sets name), 65 s later, and then every ten minutes.
 
 mod convert;
-mod failure;
-mod persisted_condition;
+mod custom_resource_client;
 mod queue;
 mod rate_limit;
 mod redacted_failure;
-mod store;
+mod request_failure;
+mod write_status_condition;
 mod written_summary;
 
 #[cfg(test)]
@@ -34,11 +37,13 @@ mod tests;
 pub(crate) use tests::fake_cluster;
 
 pub use convert::{from_cr, to_cr};
-pub use failure::StoreFailure;
-pub use persisted_condition::{PersistVerdict, keep_condition};
+pub use custom_resource_client::{
+    ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage,
+};
 pub use queue::{AtStop, PersistSettings, UnreadRuleSets};
 pub use redacted_failure::FailureText;
-pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
+pub use request_failure::StoreFailure;
+pub use write_status_condition::{PersistVerdict, keep_condition};
 
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexReader, ListScope, ReadVersion};
@@ -48,13 +53,13 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use persisted_condition::WriteMonitor;
 use queue::{Job, JobResult, ListedResource, Next, Queue, StoredState, WantedState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use write_status_condition::WriteMonitor;
 use written_summary::WrittenSummary;
 
 /// The time between two updates of the queue metrics while the queue changes. An update counts all
@@ -71,19 +76,20 @@ pub struct Persist {
     pub settings: PersistSettings,
     /// The metrics of persistence mode.
     pub metrics: Arc<PersistenceMetrics>,
-    /// None until this leader has read all targets. Then the names of the rule sets whose targets
-    /// are still missing or interrupted. Operations of these rule sets can be missing in the index.
-    /// Every other operation that is missing in the index has ended.
+    /// None until each feed has reported whether it could read its target. Then the names of the
+    /// rule sets whose targets could not be read or whose watch is interrupted. Operations of these
+    /// rule sets can be missing in the index. Every other operation that is missing in the index
+    /// has ended.
     pub settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     /// Stops the task.
     pub stop: CancellationToken,
     /// What happens to waiting writes when the task is stopped.
     pub at_stop: AtStop,
-    /// Receives whether writes of operations succeed.
+    /// The task publishes here whether operations are written.
     pub verdict: watch::Sender<PersistVerdict>,
 }
 
-/// The result of a job or of a list.
+/// The result of a job (the requests for one custom resource) or of a list.
 enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
     Written(Arc<str>, Result<JobResult, StoreFailure>),
@@ -95,11 +101,12 @@ enum WriteAnswer {
 type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
-    /// Writes operations until the task is stopped. Then continues for the time limit of [`AtStop`].
+    /// Writes operations until the task is stopped. Then finishes the writes that [`AtStop`]
+    /// selects, within its time limit.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // The value may have been set before this task started. With this call, it counts as a
-        // change.
+        // `settled` may have been set before this task started. With this call, the existing value
+        // counts as a change.
         self.settled.mark_changed();
         let mut monitor = WriteMonitor::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
@@ -115,8 +122,8 @@ impl Persist {
             let wake = self.start_work(&mut queue, &requests, now);
             let wake = wake.into_iter().chain(stop_deadline).min();
             tokio::select! {
-                // Changes come last, because there may always be another change. The other branches
-                // would then never be polled.
+                // The branch for changes comes last. Otherwise a constant stream of changes would
+                // keep the other branches from being polled.
                 biased;
                 _ = metrics_timer.tick() => {
                     if std::mem::take(&mut has_changed) {
@@ -138,11 +145,13 @@ impl Persist {
                 }
                 changes = cursor.next() => match changes {
                     Ok(changes) => queue_changes(&mut queue, &changes),
-                    // The ring buffer of the index has dropped changes that the cursor has not
-                    // read. So list all operations, and follow the index from there.
+                    // The cursor was too slow, and the index has dropped changes that the cursor
+                    // has not read. So list all operations, and continue from the version of the
+                    // list.
                     Err(_) => cursor = self.catch_up(&mut queue),
                 },
-                // If no job has a due time, the metrics timer comes first.
+                // If no job has a due time, this branch waits for `METRICS_INTERVAL`. The metrics
+                // timer fires before that.
                 () = tokio::time::sleep_until(wake.unwrap_or(now + METRICS_INTERVAL)) => {}
             }
             has_changed = true;
@@ -151,7 +160,7 @@ impl Persist {
         if left > 0 && self.at_stop == AtStop::WriteAll {
             tracing::warn!(left, "not every operation could be written before the end");
         }
-        // This process writes nothing any more, so its queue counts as empty.
+        // This process sends no more writes, so its metrics must not show a backlog.
         self.metrics.backlog(0, None);
     }
 
@@ -166,14 +175,15 @@ impl Persist {
                 Some((name, entry, summary))
             });
             queue.reset(all.collect(), Instant::now());
-            // This fails only if the ring buffer has already dropped changes after the list.
+            // An error means that the index has already dropped changes after the list. Then list
+            // again.
             if let Ok(cursor) = self.reader.follow(rv, ListScope::All) {
                 return cursor;
             }
         }
     }
 
-    /// Starts all jobs and lists that are due. Returns the due time of the next one.
+    /// Starts all jobs and lists that are due. Returns the due time of the next job or list.
     fn start_work(
         &self,
         queue: &mut Queue,
@@ -214,13 +224,13 @@ impl Persist {
                         self.metrics.written(verb);
                         return monitor.record_success(|| !queue.is_refused());
                     }
-                    // A read can succeed although writes fail.
+                    // A successful read does not show that writes succeed.
                     Ok(JobResult::Read(_)) => {
                         return monitor.record_success(|| !queue.is_failing());
                     }
                     Err(failure) => {
-                        // This failure concerns one object only, so it is logged for this object.
-                        // The monitor logs all other failures.
+                        // `Invalid` concerns only this object, so it is logged with the object's
+                        // name. The monitor logs all other failures.
                         if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
                         }
@@ -265,8 +275,8 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
         (WantedState::Live(entry, summary, _), StoredState::Present(old, revision, _)) => {
             let wanted = written_summary::cr_of(entry)?;
             let mut obsolete = Vec::new();
-            // A merge patch removes only the labels that it names. So find the labels that must be
-            // removed.
+            // A merge patch removes only labels that it names. So read the custom resource, and
+            // find the labels that must be removed.
             if old.labels != summary.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
                 obsolete = convert::obsolete_labels(&there, &wanted);
@@ -312,7 +322,8 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
     }
 }
 
-/// Returns the state of a custom resource. Returns None if this server did not create it.
+/// Returns the state of a custom resource. Returns None if another client created the custom
+/// resource.
 fn state_of(cr: &InFlightOperation) -> Option<(WrittenSummary, Revision)> {
     convert::from_cr(cr)?;
     Some((WrittenSummary::of(cr)?, Revision::of(&cr.metadata)?))
@@ -329,8 +340,8 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
             break;
         }
     }
-    // The namespaces are listed after the custom resources. So a namespace that is missing now
-    // existed before and was deleted.
+    // The namespaces are listed after the custom resources. So if the namespace of a subject is
+    // missing, it was deleted, and is not just too new for the list.
     match store.namespaces().await {
         Ok(created) => {
             for found in &mut all {
@@ -348,8 +359,8 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     Ok(all)
 }
 
-/// Returns the fields that the comparison needs. Returns None if this server did not create the
-/// custom resource. The server does not change such objects.
+/// Returns the fields that the comparison needs. Returns None if another client created the custom
+/// resource, because the server does not change such custom resources.
 fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = convert::from_cr(cr)?;
     let seen = convert::last_seen(&live);
@@ -370,7 +381,8 @@ fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     })
 }
 
-/// Waits until the targets have been read, or until the set of unread rule sets changes.
+/// Waits until the targets have been read, or until the set of unread rule sets changes. Returns
+/// this set.
 async fn wait_until_settled(
     settled: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,
 ) -> Arc<UnreadRuleSets> {

@@ -7,13 +7,13 @@
 //! Each failure of a record doubles the time until its next attempt. Records that have failed come
 //! after all other records, so they do not delay them.
 //!
-//! An orphan is a custom resource without a live operation. Each comparison with the listed custom
-//! resources decides what happens to the orphans. An orphan has a record only while it waits for
-//! its write.
+//! An orphan is a custom resource whose operation is not in the index. At regular times, the queue
+//! compares its records with a list of all custom resources. Each comparison decides if an orphan
+//! is kept, completed or deleted. An orphan has a record only while it waits for its write.
 
-use super::failure::StoreFailure;
+use super::custom_resource_client::Revision;
 use super::rate_limit::{self, WritePace};
-use super::store::Revision;
+use super::request_failure::StoreFailure;
 use super::written_summary::WrittenSummary;
 use crate::clock;
 use crate::index::IndexEntry;
@@ -34,19 +34,19 @@ use record::Record;
 pub(super) use record::{StoredState, WantedState};
 
 /// The largest number of jobs that run at the same time. If a write takes 20 ms, one job is enough
-/// for 50 writes a second. The others help if the kube-apiserver is slow.
+/// for 50 writes per second. Further jobs help if the kube-apiserver is slow.
 const CONCURRENCY: usize = 4;
 
 /// The time between two comparisons of the custom resources with the index. A comparison finds
 /// custom resources that other clients have deleted or changed.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The age that decides about a completed operation that has no custom resource when the queue is
-/// created.
+/// Decides if a custom resource is created for a completed operation without a custom resource.
 ///
-/// If the operation ended longer ago, another client has deleted its custom resource. It is not
-/// created again. If the operation ended later, the previous leader probably had not written it
-/// yet, so it is created. The time is longer than a kube-apiserver usually needs to restart.
+/// This matters after a failover, when the queue is created. If the operation ended longer than
+/// this time ago, another client has probably deleted its custom resource, and the queue does not
+/// create it again. If the operation ended later, the previous leader has probably not written it,
+/// so the queue creates it. The time is longer than a kube-apiserver usually needs to restart.
 const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
 
 /// The names of the rule sets whose targets (the resources that they watch) have not been listed
@@ -58,9 +58,9 @@ pub type UnreadRuleSets = BTreeSet<String>;
 pub struct PersistSettings {
     /// The smallest time between two writes of an operation in flight.
     pub resync: Duration,
-    /// The time for which an operation must be settling (no longer detected, but not ended) before
-    /// this state is written. An operation usually ends earlier, so this write is usually not
-    /// needed.
+    /// The time for which an operation must be settling before this state is written. A settling
+    /// operation is no longer detected, but has not ended. It usually ends within this time, so
+    /// this write is usually not needed.
     pub settling: Duration,
     /// The time until the next attempt after the CRD was missing. It is also the longest time until
     /// the next attempt for one object.
@@ -76,10 +76,10 @@ pub struct PersistSettings {
 /// What happens to waiting writes when the server stops or another replica takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStop {
-    /// All waiting writes are sent, for at most 10 s. A server that runs alone does this.
+    /// The queue sends all waiting writes, for at most 10 s. A server that runs alone does this.
     WriteAll,
-    /// No more writes are sent. Answers to writes that were already sent are awaited for at most
-    /// 500 ms. The next leader sends the other writes.
+    /// The queue sends no more writes. It waits for at most 500 ms for the answers to writes that
+    /// were already sent. The next leader sends the remaining writes.
     HandOver,
 }
 
@@ -87,8 +87,8 @@ impl AtStop {
     /// Returns the longest time for which the queue continues after the stop.
     pub(super) fn limit(self) -> Duration {
         match self {
-            // Together with the earlier steps of the shutdown, which take 5 s, this is less than
-            // the 30 s of a Pod's grace period.
+            // The earlier steps of the shutdown take 5 s. So the sum is less than the 30 s of a
+            // Pod's grace period.
             Self::WriteAll => Duration::from_secs(10),
             // During this time no replica writes, so a failover takes this much longer.
             Self::HandOver => Duration::from_millis(500),
@@ -105,8 +105,8 @@ pub(super) struct Job {
     pub stored: StoredState,
 }
 
-/// The result of a successful job. The value is the new state of the custom resource. It is None if
-/// the custom resource does not exist or if this server did not create it.
+/// The result of a successful job. The value is the new state of the custom resource. The value is
+/// None if the custom resource does not exist, or if another client created it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
@@ -126,22 +126,24 @@ pub(super) enum Next {
     Wait(Option<Instant>),
 }
 
-/// The records of all operations, and the decision which of them is written next.
+/// The records of all operations. The queue decides which operation is written next.
 #[derive(Debug)]
 pub(super) struct Queue {
     settings: PersistSettings,
     pace: WritePace,
     records: BTreeMap<Arc<str>, Record>,
-    /// The records that wait for a job, in the order of their due times (with back-off). The first
-    /// set has the records that have not failed, the second one those that have failed.
+    /// The records that wait for a job, in the order in which their jobs may start. The first set
+    /// has the records without failures. The second set has the records with failures, which come
+    /// later.
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     /// The number of jobs that are running.
     running: usize,
     /// The time of the next comparison. None before the targets have been read, and during a
     /// comparison.
     compare_at: Option<Instant>,
-    /// The time at which all targets had been read for the first time, and the rule sets whose
-    /// targets are unread now. Operations of these rule sets can be missing in the index.
+    /// None until the targets have been read. Then the time at which they had been read, and the
+    /// rule sets whose targets are unread now. Operations of these rule sets can be missing in the
+    /// index.
     settled: Option<(Instant, Arc<UnreadRuleSets>)>,
     /// True if the last comparison skipped orphans, because an unread rule set may still detect
     /// their operations.
@@ -176,7 +178,8 @@ impl Queue {
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // If this queue has seen the operation in flight, it has a record of it.
+        // If this queue has seen the operation while it was in flight, the queue has a record. Then
+        // the operation does not count as old.
         let oldest = self
             .created
             .checked_sub(LONG_COMPLETED)
@@ -191,8 +194,8 @@ impl Queue {
         self.change(name, now, |record| {
             record.is_old |= is_old;
             if record.live_phase().is_none() {
-                // The record is an orphan whose write is delayed. Its operation is detected again,
-                // so the delay ends.
+                // Until now, the record was an orphan whose write is delayed. The operation is
+                // detected again, so the delay ends.
                 record.not_before = None;
             }
             let since = match &record.wanted {
@@ -221,8 +224,9 @@ impl Queue {
         }
     }
 
-    /// Records that all targets have been read, except those of the rule sets in `unread`. From now
-    /// on, a custom resource without a live operation belongs to an operation that has ended.
+    /// Records that the targets have been read. Only the targets of the rule sets in `unread` could
+    /// not be read. From now on, an orphan of any other rule set belongs to an operation that has
+    /// ended.
     pub fn settle(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
         let is_first = self.settled.is_none();
         let since = self.settled.take().map_or(now, |(since, _)| since);
@@ -235,8 +239,8 @@ impl Queue {
         }
     }
 
-    /// Prepares for the stop. With [`AtStop::WriteAll`], delayed writes and writes that back off
-    /// become due now.
+    /// Prepares for the stop. With [`AtStop::WriteAll`], delayed writes become due now, also after
+    /// failures.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |record| record.not_before = None);
@@ -279,8 +283,8 @@ impl Queue {
             self.compare_at = None;
             return Next::Compare;
         }
-        // While all requests fail, only one job runs at a time, to find out if requests succeed
-        // again.
+        // While the kube-apiserver is unreachable, only one job runs at a time, to find out if
+        // requests succeed again.
         let is_probing = self.pace.is_failing() && self.running > 0;
         if is_probing || self.running >= CONCURRENCY {
             return Next::Wait(None);
@@ -341,8 +345,8 @@ impl Queue {
     fn process_general_failure(&mut self, failure: &StoreFailure, now: Instant) {
         match failure {
             StoreFailure::Missing => {
-                // All custom resources were deleted together with their CRD. The next step after
-                // the pause is a comparison.
+                // The CRD is missing, so all custom resources were deleted with it. The next step
+                // after the pause is a comparison.
                 for record in self.records.values_mut() {
                     if matches!(record.stored, StoredState::Present(..)) {
                         (record.stored, record.is_old) = (StoredState::Absent, false);
@@ -357,8 +361,8 @@ impl Queue {
         }
     }
 
-    /// Returns the number of operations whose write is due or running, and the earliest of their
-    /// due times.
+    /// Returns the number of operations whose write is due or running, and the earliest due time of
+    /// these writes.
     pub fn backlog(&self, now: Instant) -> (usize, Option<Instant>) {
         let due = self.records.values().filter_map(|record| record.due);
         let due = due.filter(|due| *due <= now);
@@ -375,7 +379,7 @@ impl Queue {
         matching.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Moves the next comparison to `time`, if it is later.
+    /// If the next comparison is later than `time`, moves the comparison to `time`.
     fn compare_by(&mut self, time: Instant) {
         self.compare_at = self.compare_at.map(|at| at.min(time));
     }
@@ -394,13 +398,13 @@ impl Queue {
         }
         change(record);
         if record.is_writing {
-            // The result of the running job plans the next one.
+            // When the running job ends, its result plans the next job.
             return;
         }
         let is_settled = self.settled.is_some();
         let due = record.plan(&self.settings, self.stopping, now);
-        // A record whose write is due keeps its due time if it changes again. So frequent changes
-        // do not delay its write.
+        // If the write of a record is due and the record changes again, the record keeps its due
+        // time. So frequent changes do not delay the write.
         let waiting_since = record.due.filter(|since| *since <= now);
         record.due = due
             .filter(|_| is_settled)
@@ -415,8 +419,8 @@ impl Queue {
             self.records.remove(name);
         }
         if has_failed {
-            // The failed write is not needed any more. Only a comparison can find out if requests
-            // succeed again.
+            // The write that failed is no longer needed, and is not retried. So a comparison must
+            // find out if requests succeed again.
             self.compare_by(now + self.settings.requeue);
         }
     }

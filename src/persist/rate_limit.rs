@@ -16,18 +16,18 @@ const BURST: u32 = 100;
 /// The delay after the first failure. Each further failure doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// The number of slots that a refused write takes. So if every write is refused, five writes per
-/// second are attempted.
+/// The number of slots that a refused write takes. A slot is the permission for one write. So if
+/// every write is refused, five writes per second are attempted.
 const REFUSED_WRITE_COST: u32 = 10;
 
 /// The longest delay while the kube-apiserver is unreachable.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(30);
 
-/// The longest delay for one object while the server stops and writes all waiting changes, for at
-/// most 10 s.
+/// The longest delay for one object while the server stops. It is short, because the server then
+/// has only 10 s to write all waiting changes.
 pub(super) const MAX_DRAINING_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest accepted `Retry-After`. A longer one is shortened to this time.
+/// The longest accepted `Retry-After`. A longer time is shortened to this time.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 /// Returns the delay after this number of earlier failures: a random time between half of the
@@ -63,7 +63,7 @@ impl WritePace {
         self.paused_until.filter(|until| *until > now)
     }
 
-    /// Returns true if no request has succeeded since the last failure of all requests.
+    /// Returns true if no request has succeeded since the last failure that affects all requests.
     pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
@@ -93,7 +93,7 @@ impl WritePace {
     /// Records that the kube-apiserver is unreachable, or that it requests a pause of `pause`.
     pub fn record_failure(&mut self, pause: Option<Duration>, now: Instant) {
         if self.pause_end(now).is_some() && pause.is_none() {
-            // Requests that were sent together fail together, and count once.
+            // If requests that were sent together fail together, their failures count once.
             return;
         }
         let own = delay(self.failures, MAX_UNREACHABLE_DELAY);

@@ -5,10 +5,10 @@ use http::StatusCode;
 use ifo_cel::JsonFault;
 use std::collections::BTreeSet;
 
-/// The largest number of fields that a text names. A custom resource has about twenty fields.
+/// The largest number of fields that one description names. Further fields are left out.
 const MAX_FIELDS: usize = 5;
 
-/// A description of a failure that quotes nothing from a custom resource.
+/// A description of a failure that contains no text from a custom resource.
 ///
 /// The message of an answer quotes names and values. The description appears in the log and in a
 /// condition that every user can read. So it contains only fixed texts and field names.
@@ -32,8 +32,8 @@ impl FailureText {
         Self(format!("the answer cannot be decoded: {fault}"))
     }
 
-    /// Describes an error of the connection. It does not come from the kube-apiserver, so it quotes
-    /// no object.
+    /// Describes an error of the connection. Such an error does not come from the kube-apiserver,
+    /// so it quotes no object.
     pub(super) fn of_connection(error: &dyn std::error::Error) -> Self {
         Self(error.to_string())
     }
@@ -49,7 +49,7 @@ impl From<&'static str> for FailureText {
 /// Returns the path of a field of our custom resource, from the `field` of a cause in a Status.
 ///
 /// The path is cut at the first bracket, because the key of a map can come from a subject. Returns
-/// None for any other text, for example one of a webhook.
+/// None for any other text, for example a text of a webhook.
 fn crd_field_path(field: &str) -> Option<&str> {
     let path = field.split('[').next().unwrap_or_default();
     let root = path.split('.').next().unwrap_or_default();

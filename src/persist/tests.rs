@@ -272,6 +272,7 @@ async fn custom_resources_of_other_clients_are_not_changed() {
             }))
             .unwrap(),
             item: None,
+            work: None,
         },
     );
     fixture.fake.lock().create(&foreign, false).unwrap();
@@ -520,7 +521,7 @@ async fn a_late_change_of_a_previous_leader_has_no_effect() {
     fixture.commit([operation("a", "Completed")]);
     fixture.sleep(1).await;
     previous.task.abort();
-    // The next leader does not know of the end. For it, the operation continues.
+    // The next leader does not know that the operation has ended, and continues it.
     fixture.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
     fixture.commit([with_status(&operation("a", "Active"), &message)]);

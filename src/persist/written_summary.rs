@@ -1,9 +1,9 @@
 //! Summarizes the fields of an operation that are written to its custom resource. If the summary of
-//! the live operation differs from that of the custom resource, the custom resource is written. A
-//! summary is small, because it consists of hashes.
+//! the operation in the index differs from the summary of its custom resource, the custom resource
+//! is written. A summary is small, because it consists of hashes.
 
 use super::convert;
-use super::failure::StoreFailure;
+use super::request_failure::StoreFailure;
 use crate::index::IndexEntry;
 use ifo_api::live::{self, Phase, StartTimeSource, State};
 use ifo_api::persisted;
@@ -15,8 +15,7 @@ use std::sync::Arc;
 pub(super) struct WrittenSummary {
     /// The phase of the operation.
     pub phase: Phase,
-    /// True if the operation is settling: it is no longer detected, but the debounce period is not
-    /// over.
+    /// True if the operation is settling: no longer detected, but the debounce period is not over.
     pub settling: bool,
     /// A hash of all compared fields.
     pub digest: u64,
@@ -25,7 +24,7 @@ pub(super) struct WrittenSummary {
 }
 
 impl WrittenSummary {
-    /// Returns the summary of a custom resource. Returns None if it has no status.
+    /// Returns the summary of a custom resource. Returns None if the custom resource has no status.
     ///
     /// Some fields are not compared, so their changes cause no write:
     ///

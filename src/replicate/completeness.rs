@@ -1,7 +1,8 @@
-//! Reports which rule sets may miss operations. The server uses this report for the warning on
-//! lists.
+//! Reports whether the operations that this replica serves are complete, and which rule sets may
+//! miss operations. If there are such rule sets, lists get a warning.
 //!
-//! The leader uses its own report. A follower uses the report that the leader sent to it.
+//! The leader (the replica that detects operations) uses its own report. A follower (a replica that
+//! copies the leader's operations) uses the report from the leader's last answer to a state query.
 
 use super::View;
 use crate::rules::{IncompleteRuleSets, Reporter};
@@ -9,8 +10,8 @@ use ifo_api::completeness::{Completeness, Gaps};
 
 /// Reports, on any replica, which rule sets may miss operations.
 ///
-/// If this replica has read its own rule sets, it uses its own report. Otherwise it uses the
-/// leader's report.
+/// A leader that has read the rule sets uses its own report. Every other replica uses the last
+/// report that it received from a leader.
 #[derive(Clone, Debug)]
 pub struct ReplicatedReporter {
     own: Reporter,

@@ -1,32 +1,48 @@
-//! The leader election: uses the Lease to decide whether this replica leads, and publishes the
-//! result.
+//! The leader election of the replicas (processes) of this server. One replica holds the Lease and
+//! is the leader, which detects operations. All other replicas are followers, which copy the
+//! leader's index (the operations in memory).
 //!
-//! The resourceVersions of operations are times in microseconds. With each renewal of the Lease,
-//! the leader reserves the resourceVersions of the next seconds by writing the highest one into the
-//! Lease.
+//! Each replica runs this election. The leader renews the Lease once per retry period (1 s by
+//! default). Each follower reads the Lease once per retry period.
 //!
-//! The leader renews the Lease once per retry period, and each other replica reads the Lease once
-//! per retry period. A replica may acquire the Lease in these cases:
+//! # When a replica acquires the Lease
 //!
-//! - The Lease names this Pod as its holder, and was renewed within the lease duration. This
-//!   happens when the container has restarted in its Pod. Usually the replica acquires the Lease at
-//!   once.
-//! - The Lease was released. The Lease then contains the final version: the last resourceVersion
-//!   that the leader issued. A replica whose index has reached the final version acquires the Lease
-//!   at once. Other replicas acquire the Lease after an additional wait.
-//! - The Lease has not changed for one lease duration. A replica that has all changes of the last
-//!   leader acquires the Lease at once. Other replicas acquire it after an additional wait.
-//! - The Lease exists, but was never held. A replica acquires the Lease one lease duration after
-//!   its first read of the Lease.
+//! - **The leader's container has restarted.** The Lease still names this Pod as the holder, and
+//!   was renewed within the lease duration (8 s by default). The restarted replica acquires the
+//!   Lease at once. In one case, the restarted replica waits: if its index is empty and another
+//!   replica has a copy of the operations. The other replica then leads when the Lease expires.
+//! - **The leader has released the Lease.** The leader does this when it shuts down. The leader
+//!   also writes its final version into the Lease: the last resourceVersion that it issued. A
+//!   follower whose index has reached the final version acquires the Lease at once. Every other
+//!   follower first waits for the additional time that is described below.
+//! - **The leader has crashed.** Then the Lease does not change for one lease duration. A follower
+//!   that has copied the leader's index completely acquires the Lease after this time. Every other
+//!   follower first waits for the additional time, too.
+//! - **No replica has led yet.** A replica acquires the new Lease one lease duration after it first
+//!   read the Lease. While a server of release 0.1.0 is running, which uses no Lease, no replica
+//!   acquires the Lease.
 //!
-//! During the additional wait, a replica that has all changes can acquire the Lease first. The wait
-//! is 10 s if a follower copied the last leader's index, and otherwise three retry periods.
+//! During the additional time, a follower that has all changes of the last leader can acquire the
+//! Lease first. The additional time is 10 s if a follower copied the last leader's index, and
+//! otherwise three retry periods.
 //!
-//! Each write of the Lease is a PUT with the Lease's own resourceVersion from the last read. So if
-//! two replicas write at the same time, only one PUT succeeds.
+//! # Why two leaders never issue the same resourceVersion
 //!
-//! All decisions compare times of the boot clock. The timers use tokio's clock, which stops while a
-//! virtual machine is paused. So a timer can fire late, but the comparison after it is right.
+//! The resourceVersion of an operation is a time in microseconds. Each time that the leader writes
+//! the Lease, it writes the highest resourceVersion that it may issue until the next write. The
+//! leader has then reserved all resourceVersions up to this one. The next leader starts above the
+//! reserved resourceVersions. So even a leader that was paused for hours issues no resourceVersion
+//! of its successor.
+//!
+//! If two replicas write the Lease at the same time, only one of them succeeds. Each write is a PUT
+//! with the Lease's own resourceVersion from the last answer, so the kube-apiserver refuses the
+//! second PUT.
+//!
+//! # Clocks
+//!
+//! All decisions compare times of the boot clock, which also runs while a virtual machine is
+//! paused. Timers use tokio's clock, which stops during such a pause. So a timer can fire late, but
+//! the decision after the timer uses the right time.
 
 mod decision;
 mod lease_requests;
@@ -49,37 +65,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// The time between two reads of the Lease in the first retry period after an
-/// [`ElectionEvent::Woken`], such as the end of the stream of changes from the leader. This event
-/// can arrive shortly before the Lease changes, so the Lease is read several times.
+/// After an [`ElectionEvent::Woken`], such as the end of the stream of changes from the leader, the
+/// Lease may change soon. So this replica then reads the Lease once per this interval, for one
+/// retry period.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The number of attempts to write the Lease in one turn. After a conflict with another client, the
-/// Lease is read and written again at once. After this number of attempts, the next attempt comes
-/// one retry period later.
+/// After a conflict with another client, this replica reads and writes the Lease again at once.
+/// After this number of attempts, this replica waits for one retry period before the next attempt.
 const MAX_FAST_CONFLICTS: usize = 5;
 
-/// What the election needs to know about this replica.
+/// The properties of this replica that the election reads.
 pub struct Replica {
     /// The UID of the replica's Pod. None outside a Pod.
     pub pod: Option<String>,
     /// The `HOST:PORT` at which other replicas connect to this one.
     pub address: String,
-    /// Returns true if another replica copies this replica's index.
+    /// Returns true if another replica currently copies this replica's index.
     pub is_mirrored: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Returns the newest resourceVersion of this replica's index. Zero if the index was never
     /// filled.
     pub head: Arc<dyn Fn() -> Rv + Send + Sync>,
-    /// The leadership term (the time for which one leader holds the Lease) whose changes are all in
-    /// this replica's index. None if there is no such term.
+    /// The leadership term (the time for which one leader holds the Lease) of the last leader whose
+    /// index this replica has copied completely. None if there is no such leader.
     pub in_sync: watch::Receiver<Option<Term>>,
-    /// True if this replica may take a Lease that was never held. False while a server of release
-    /// 0.1.0, which uses no Lease, is running, and while its operations are not copied yet.
+    /// True if this replica may acquire a Lease that was never held. False until this replica has
+    /// found that no server of release 0.1.0 is running. Such a server uses no Lease.
     pub may_begin: watch::Receiver<bool>,
-    /// Makes the election read the Lease immediately. Another task notifies it when the stream of
-    /// changes from the leader ends.
+    /// Makes the election read the Lease soon. The mirror (the task that copies the leader)
+    /// notifies the election when the stream of changes from the leader ends.
     pub wake: Arc<Notify>,
-    /// Receives the times at which the kube-apiserver answered or failed to answer.
+    /// The election records here when the kube-apiserver answered its requests.
     pub answers: watch::Sender<ClusterContact>,
 }
 
@@ -99,24 +114,25 @@ pub struct Election<S> {
     /// The last known leader.
     last: Option<Leader>,
     /// The highest reserved resourceVersion that this process has read in the Lease, and the time
-    /// at which this process read it.
+    /// of that request.
     seen_reservation: Option<(Rv, BootTime)>,
-    /// The leadership of this replica. None while it does not lead.
+    /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease.
     last_own_term: Option<Term>,
-    /// False after this process has read a Lease with another holder. If a later read shows this
-    /// Pod as the holder, the Lease was restored from a backup. Then another replica may lead, so
-    /// this replica must not acquire the Lease at once.
+    /// False after this process has read that a replica of another Pod acquired the Lease. If a
+    /// later read shows this Pod as the holder, an administrator has restored the Lease from a
+    /// backup. The replica of the other Pod may still lead, so this replica must not acquire the
+    /// Lease at once.
     may_be_ours: bool,
-    /// The last resourceVersion that this replica issued. It is set when this replica must release
-    /// the Lease. From then on, this replica never leads again.
+    /// The last resourceVersion that this replica issued. None until this replica must release the
+    /// Lease. From then on, this replica never leads again.
     own_final_version: Option<Rv>,
     /// Until this time, the Lease is read once per [`WAKE_INTERVAL`].
     read_often_until: BootTime,
-    /// The problem in the last log line about a problem. None after the problem is over.
+    /// The last problem with the Lease that was logged. None after the problem is over.
     logged_problem: Option<String>,
-    /// The reason in the last log line about waiting.
+    /// The last reason for waiting that was logged.
     logged_wait: Option<&'static str>,
 }
 
@@ -135,10 +151,11 @@ struct Acquired {
     start: Rv,
     /// The time of the acquisition on the wall clock.
     at: Timestamp,
-    /// The time of the acquisition on the boot clock. Reservations later in the term are computed
-    /// from the time since then on the boot clock, because a user can set the wall clock.
+    /// The time of the acquisition on the boot clock. For later reservations in the term, the
+    /// leader takes `at` plus the time that has passed on the boot clock as the current time. The
+    /// wall clock is not read again, because an administrator can set it back.
     boot: BootTime,
-    /// How often the Lease was acquired so far, by any replica.
+    /// The number of times that any replica has acquired the Lease so far.
     transitions: i32,
 }
 
@@ -180,9 +197,11 @@ impl<S: LeaseStore> Election<S> {
 
     /// Takes part in the election until the future is dropped. The future never completes.
     ///
-    /// The role of this replica is sent to `standing`. A message on `release` ends the leadership.
-    /// The message contains the last resourceVersion that this replica issued. This replica then
-    /// releases the Lease. Afterwards it only reads the Lease, and never leads again.
+    /// The election publishes the role of this replica on `standing`.
+    ///
+    /// A message on `release` makes this replica stop leading and release the Lease. The message is
+    /// the last resourceVersion that this replica issued. Afterwards, this replica only reads the
+    /// Lease, and never leads again.
     pub async fn run(
         mut self,
         standing: watch::Sender<LeaderView>,
@@ -206,8 +225,9 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Renews the Lease if this replica leads. Otherwise reads the Lease, and acquires it if the
-    /// rules at the top of this file allow this. Returns the time until the next turn.
+    /// Does one turn of the election. The leader renews the Lease. A follower reads the Lease, and
+    /// acquires the Lease if the rules at the top of this file allow this. Returns the time until
+    /// the next turn.
     async fn turn(&mut self) -> Duration {
         let problem = match self.attempt().await {
             Ok(pause) => {
@@ -217,8 +237,8 @@ impl<S: LeaseStore> Election<S> {
             Err(problem) => problem,
         };
         self.report_problem(Some(problem));
-        // The next turn comes at the latest when the leadership expires, so that this replica stops
-        // leading in time.
+        // If this replica leads, the next turn comes before or when the leadership expires, so that
+        // this replica stops leading in time.
         let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
         let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
         left.min(self.timing.retry_period)
@@ -227,7 +247,8 @@ impl<S: LeaseStore> Election<S> {
     /// Does the work of [`Self::turn`]. An error is a text for the log.
     async fn attempt(&mut self) -> Result<Duration, String> {
         let begun = clock::boot();
-        // The leader does not read the Lease, because it knows the Lease from its last write.
+        // In its first attempt, the leader does not read the Lease, because it knows the Lease from
+        // its last write.
         let mut is_known = self.leading.is_some();
         for _ in 0..MAX_FAST_CONFLICTS {
             if !std::mem::take(&mut is_known) {
@@ -253,20 +274,22 @@ impl<S: LeaseStore> Election<S> {
                 Err(error @ (LeaseError::Refused(_) | LeaseError::Unanswered(_))) => {
                     return Err(format!("cannot write the Lease: {error}"));
                 }
-                // Either the write succeeded, but this replica does not lead, for example because
-                // it released the Lease. Or the write failed, because another client has changed
-                // the Lease. In both cases, the Lease is read again.
+                // The Lease is read again in two cases:
+                // - The write failed, because another client has changed the Lease.
+                // - The write succeeded, but this replica does not lead. For example, it has
+                //   released the Lease.
                 _ => {}
             }
         }
         Ok(self.timing.retry_period)
     }
 
-    /// Returns the time until a replica that does not lead reads the Lease again.
+    /// Returns the time until a replica that does not lead reads the Lease again. `until` is the
+    /// time at which this replica may acquire the Lease, if this time is known.
     fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
         if self.logged_wait.replace(reason) != Some(reason) {
-            // If the Lease has a holder, waiting is the normal state of a follower. So the log line
-            // has the level debug.
+            // While another replica holds the Lease, a follower always waits. So this log line has
+            // the level debug.
             if self.seen.as_ref().is_some_and(|seen| seen.record.is_held) {
                 tracing::debug!("{reason}");
             } else {
@@ -296,8 +319,8 @@ impl<S: LeaseStore> Election<S> {
         self.write_as_holder(&leader, &acquired, reserved, within)
             .await?;
         self.metrics.lease_renewed(clock::boot().since(sent));
-        // If the leadership expired before the answer arrived, the renewal must not extend it. The
-        // next turn then ends the leadership.
+        // If the leadership expired before the answer arrived, the renewal must not extend the
+        // leadership. The next turn then ends the leadership.
         if clock::boot() < before.until
             && let Some(leading) = &self.leading
         {
@@ -320,9 +343,9 @@ impl<S: LeaseStore> Election<S> {
         self.last = Some(leading.leader);
     }
 
-    /// Creates a Lease without a holder. The new Lease contains the highest reservation that this
-    /// process knows. If a user has deleted an earlier Lease, other replicas may never have read
-    /// that reservation.
+    /// Creates a Lease without a holder. The new Lease contains the highest reserved
+    /// resourceVersion that this process knows. If a user has deleted the Lease, other replicas can
+    /// learn this resourceVersion only from the new Lease.
     async fn create(&mut self) -> Result<(), LeaseError> {
         let record = LeaseRecord {
             last: self.last.clone(),
@@ -333,7 +356,7 @@ impl<S: LeaseStore> Election<S> {
         self.write(&record, self.request_timeout()).await
     }
 
-    /// Removes the holder from the Lease, and writes the final version into it.
+    /// Removes the holder from the Lease. Writes `version` into the Lease as the final version.
     async fn release(&mut self, version: Rv) -> Result<(), LeaseError> {
         let Some(seen) = &self.seen else {
             return Ok(());
@@ -370,10 +393,11 @@ impl<S: LeaseStore> Election<S> {
             .max(head)
             .max(clock_version());
         if seen.record.reserved.is_none() {
-            // The Lease contains no reservation, because it is new or a user has edited it. But the
-            // last leader may have reserved resourceVersions that no replica knows. If the clocks
-            // of the replicas agree, these resourceVersions are at most `RESERVED_AHEAD` ahead of
-            // the clock of this replica.
+            // The Lease contains no reservation, because the Lease is new or a user has edited the
+            // Lease. But the last leader may have reserved resourceVersions that no replica knows
+            // any more. These resourceVersions are at most `RESERVED_AHEAD` ahead of the last
+            // leader's clock. So the new term starts above them if the clocks of the replicas
+            // agree.
             highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
         }
         let acquired = Acquired {
@@ -383,7 +407,8 @@ impl<S: LeaseStore> Election<S> {
             transitions: seen.record.transitions.saturating_add(1),
         };
         let reserved = self.reservation(&acquired);
-        // This is set before the write, because the write can succeed although its answer is lost.
+        // This flag is set before the write, because the write can succeed although its answer is
+        // lost.
         self.may_be_ours = true;
         self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
             .await?;

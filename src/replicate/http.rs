@@ -1,11 +1,13 @@
-//! Connects a follower to the leader over HTTPS, and sends the follower's requests.
+//! Sends the requests of a follower (a replica that copies the operations) to the leader over
+//! HTTPS.
 //!
 //! The leader authenticates with a serving certificate for the name of our Service. The follower
 //! verifies this certificate with the `caBundle` of our `APIService`.
 //!
-//! The follower authenticates with a token for our own audience, or with a client certificate. It
-//! never sends its token for the kube-apiserver, because a user who can edit the Lease could
-//! redirect the follower to another address.
+//! The follower authenticates with a token for our own audience, or with a client certificate. The
+//! follower does not send its token for the kube-apiserver to the leader. The reason is that the
+//! leader's address comes from the Lease. A user who can edit the Lease could write another
+//! address, and receive the token.
 
 use super::Leader;
 use super::leader_link::{
@@ -17,8 +19,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use ifo_api::{LIVE_GROUP, VERSION, live};
-use ifo_client::error::chain;
+use ifo_api::{LIVE_GROUP, VERSION, live, record};
+use ifo_client::error_text::chain;
 use ifo_client::list::{ListError, ListItems, ListPager, ListRequest, ListStart};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::client::Body;
@@ -37,19 +39,21 @@ use tokio_util::io::StreamReader;
 /// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of objects in a page of the leader's list. A page usually has about 1 MB.
+/// The number of objects that a follower requests in a page of the leader's list. A page usually
+/// has about 1 MB.
 const PAGE_OBJECTS: usize = 500;
 
-/// The largest accepted size of a page, in bytes. An operation has at most 64 KiB, so this is twice
-/// the size of the largest page that a leader of this release sends.
+/// The largest accepted size of a page, in bytes. An operation has at most 64 KiB. So this is twice
+/// the size of the largest page of 500 objects that a leader of this release sends.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
-/// The number of objects in the pages that follow a page of more than [`MAX_PAGE_BYTES`]. Only a
-/// leader of another release can send such a page.
+/// If a page has more than [`MAX_PAGE_BYTES`], the follower requests it again with this number of
+/// objects. Later pages also have this number. Only a leader of another release can send such a
+/// large page.
 const SMALL_PAGE_OBJECTS: usize = 50;
 
-/// The largest accepted size of the answer to a state query, in bytes. The answer contains names of
-/// rule sets and namespaces.
+/// The largest accepted size of the answer to a state query, in bytes. The answer lists rule sets
+/// and namespaces, so its size has no fixed limit.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// The largest accepted size of one watch event, in bytes.
@@ -58,8 +62,8 @@ const MAX_EVENT: usize = 1 << 20;
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
-    /// A file with a token for the audience [`leader_link::AUDIENCE`]. The file is read repeatedly,
-    /// because the kubelet renews the token.
+    /// A file with a token for the audience [`leader_link::AUDIENCE`]. The client reads the file
+    /// repeatedly, because the kubelet renews the token.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
     ClientCertificate(Box<AuthInfo>),
@@ -158,8 +162,9 @@ impl HttpLinkFactory {
         Ok(Box::new(Self::through(client(config)?)))
     }
 
-    /// Returns a link to the server of an older release at `address`. The TLS handshake verifies
-    /// that the server has a certificate for our Service. `credentials` are sent only after this.
+    /// Returns a link to the server of an older release at `address`. The client sends
+    /// `credentials` only after the TLS handshake, which verifies that the server has a certificate
+    /// for our Service.
     pub(super) async fn to_older_release(
         &self,
         address: &str,
@@ -324,6 +329,8 @@ fn refused(status: StatusCode) -> LinkError {
 
 #[derive(Deserialize)]
 struct VersionedObject<'a> {
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
     #[serde(borrow)]
     metadata: Metadata<'a>,
 }
@@ -337,11 +344,18 @@ struct Metadata<'a> {
     namespace: Cow<'a, str>,
     #[serde(borrow)]
     resource_version: Cow<'a, str>,
+    /// True if the object is the record of a completed operation.
+    #[serde(skip)]
+    is_record: bool,
 }
 
 impl Metadata<'_> {
     fn key(&self) -> Key {
-        Key::new(&*self.namespace, &*self.name)
+        if self.is_record {
+            Key::of_record(&self.namespace, &*self.name)
+        } else {
+            Key::new(&*self.namespace, &*self.name)
+        }
     }
 
     fn rv(&self) -> Result<Rv, LinkError> {
@@ -355,7 +369,10 @@ impl Metadata<'_> {
 fn metadata(json: &RawValue) -> Result<Metadata<'_>, LinkError> {
     let object: VersionedObject<'_> =
         serde_json::from_str(json.get()).map_err(|error| failed(&error))?;
-    Ok(object.metadata)
+    Ok(Metadata {
+        is_record: object.kind == record::KIND,
+        ..object.metadata
+    })
 }
 
 fn object(json: &RawValue) -> Result<(Key, Rv, Vec<u8>), LinkError> {

@@ -1,8 +1,10 @@
-//! The requests between replicas: state queries, lists and watches of the leader's index.
+//! The link from a follower to the leader, with the requests that a follower sends: state queries,
+//! lists and watches. A follower is a replica that copies the leader's index (the operations in
+//! memory).
 //!
-//! A [`Link`] is the connection of a follower to the leader of one leadership term (the time for
-//! which one leader holds the Lease). Each request contains the name of this term. A replica
-//! refuses a request for any other term. So a follower never mixes the changes of two leaders.
+//! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
+//! request contains the name of this term. A replica refuses a request for any other term than its
+//! own. So a follower never mixes the changes of two leaders.
 
 use super::{Leader, Term};
 use crate::index::{Key, Rv};
@@ -15,11 +17,12 @@ use serde::{Deserialize, Serialize};
 pub const TERM_HEADER: &str = "ifo-term";
 
 /// The audience of the tokens with which replicas authenticate to each other. The kube-apiserver
-/// refuses such a token. So a replica that receives it cannot use it at the kube-apiserver.
+/// refuses tokens with this audience. So a replica that receives such a token cannot use the token
+/// at the kube-apiserver.
 pub const AUDIENCE: &str = "ifo-apiserver";
 
-/// The path of the state query. The right to `get` this path is also the right to copy the index as
-/// a follower replica.
+/// The path of the state query. The server treats a client as a follower replica only if the
+/// client's user may `get` this path.
 pub const PEER_PATH: &str = "/peer";
 
 /// The answer to a state query.
@@ -28,7 +31,7 @@ pub const PEER_PATH: &str = "/peer";
 pub struct PeerAnswer {
     /// The leadership term that the query named.
     pub term: String,
-    /// True if the answering replica leads in that term and its Lease is valid.
+    /// True if the answering replica leads and its Lease is valid.
     pub leading: bool,
     /// The newest resourceVersion of the answering replica's index.
     #[serde(with = "decimal")]
@@ -38,10 +41,10 @@ pub struct PeerAnswer {
     #[serde(with = "decimal")]
     pub oldest: Rv,
     /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
-    /// replica. None if it never answered.
+    /// replica. None if the kube-apiserver never answered such a request.
     #[serde(default)]
     pub cluster_answered: Option<u64>,
-    /// The rule sets that may miss operations.
+    /// The rule sets that may miss operations, as the answering replica reports them.
     pub coverage: IncompleteRuleSets,
 }
 
@@ -127,7 +130,7 @@ pub enum LeaderEvent {
         /// The key of the object.
         key: Key,
     },
-    /// All changes up to this resourceVersion have been sent.
+    /// No object was changed. All changes up to this resourceVersion have been sent.
     Bookmark(Rv),
 }
 
@@ -143,7 +146,7 @@ pub trait Link: Send + Sync {
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>>;
 
     /// Watches the changes after the resourceVersion `after`. The first event is a bookmark with
-    /// this resourceVersion. It confirms that the leader still has the resourceVersion.
+    /// this resourceVersion. This bookmark confirms that the leader still has the resourceVersion.
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>>;
 }
 

@@ -1,5 +1,5 @@
-//! The results of the election: the role of this replica, and its right to issue resourceVersions
-//! while it leads.
+//! The leadership of this replica (process), which is the result of the leader election. It
+//! consists of the replica's role, and of the right to issue resourceVersions as the leader.
 
 use crate::clock;
 use crate::clock::BootTime;
@@ -52,12 +52,12 @@ pub enum LeaderView {
     Vacant {
         /// The last known leader. None if no leader is known.
         last: Option<Leader>,
-        /// The last resourceVersion that this leader issued. None if the leader did not release the
-        /// Lease.
+        /// The last resourceVersion that the leader `last` issued. None if that leader did not
+        /// release the Lease.
         final_version: Option<Rv>,
     },
-    /// Another replica leads. While the kube-apiserver is unreachable, the value is the leader that
-    /// the last read of the Lease returned.
+    /// Another replica leads. While the kube-apiserver is unreachable, this is the leader from the
+    /// last successful read of the Lease.
     Following(Leader),
     /// This replica leads.
     Leading(Leadership),
@@ -120,10 +120,12 @@ impl Leadership {
     /// Returns the highest resourceVersion that this replica may issue. Returns `Rv(0)` if the
     /// leadership is lost.
     ///
-    /// No other term issues a resourceVersion between [`Leadership::start`] and the returned one.
-    /// This is true even if the process is paused for any time after the call. If the clock is
-    /// ahead of the returned resourceVersion, the leader cannot take new resourceVersions from the
-    /// clock. It then increments the last issued resourceVersion, up to the returned one.
+    /// No other term issues a resourceVersion between [`Leadership::start`] and the returned one,
+    /// even if this process is paused after the call.
+    ///
+    /// A leader usually takes resourceVersions from the clock. If the clock is ahead of the
+    /// returned resourceVersion, the leader increments the last issued resourceVersion instead, up
+    /// to the returned one.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
         // Without an election, `until` is never reached, so the clock is not read.
@@ -146,17 +148,19 @@ impl Leadership {
             if self.reserved() > rv {
                 return true;
             }
-            // The sender is dropped only together with the election. Then the Lease is not renewed
-            // any more.
+            // The sender is dropped only when the election ends. Then the Lease is not renewed any
+            // more.
             if grant.changed().await.is_err() {
                 return false;
             }
         }
     }
 
-    /// Returns true while this replica leads. The leadership ends if no renewal is acknowledged
-    /// within the renew deadline, if the Lease has another holder, or if this replica releases the
-    /// Lease.
+    /// Returns true while this replica leads. The leadership ends in these cases:
+    ///
+    /// - No renewal is acknowledged within the renew deadline.
+    /// - The Lease has another holder.
+    /// - This replica releases the Lease.
     pub fn is_valid(&self) -> bool {
         self.reserved() > Rv(0)
     }

@@ -1,9 +1,10 @@
-//! Reads and writes the Lease in the cluster, and checks the time settings of the election.
+//! Reads and writes the Lease with which the replicas of this server elect their leader. Also
+//! checks the time settings of the election.
 
 use super::lease_contents::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
-use ifo_client::error::chain;
+use ifo_client::error_text::chain;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -12,8 +13,8 @@ use kube::core::response::reason;
 use kube::{Api, Client};
 use std::time::Duration;
 
-/// The time settings of the election. They have the same meaning as the flags of Kubernetes' own
-/// components.
+/// The time settings of the election. Kubernetes' own components have flags with the same names and
+/// meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, another replica
@@ -38,8 +39,8 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Checks that the settings fit together, as Kubernetes' own components do. Returns the name of
-    /// the wrong flag and the reason.
+    /// Checks the settings with the rules of Kubernetes' own components. If a setting is wrong,
+    /// returns the name of its flag and the reason.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let (duration, deadline, retry) = (
             "--leader-elect-lease-duration",
@@ -49,7 +50,7 @@ impl Timing {
         if self.retry_period.is_zero() {
             return Err((retry, "expected a duration above zero"));
         }
-        // client-go multiplies the retry period by a factor of up to 1.2.
+        // client-go has this rule with the same factor, its `JitterFactor`.
         if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
             return Err((deadline, "expected more than 1.2 times the retry period"));
         }
@@ -83,9 +84,12 @@ pub enum LeaseError {
     Unanswered(String),
 }
 
-/// The `ClusterRole` from `deploy/rbac/server.yaml` that owns the Lease and the `APIService`. It is
-/// cluster-scoped, as the owner of an `APIService` must be, and has no finalizer. If the
-/// manifests are deleted, the garbage collector deletes both together with this `ClusterRole`.
+/// The `ClusterRole` from `deploy/rbac/server.yaml` that owns the Lease and the `APIService`. If an
+/// administrator deletes the manifests, the garbage collector then also deletes the Lease and the
+/// `APIService`.
+///
+/// The owner of an `APIService` must be cluster-scoped. This `ClusterRole` is cluster-scoped and
+/// has no finalizer.
 pub const OWNER: &str = "ifo-apiserver-registration";
 
 /// Reads and writes the Lease. Tests replace the kube-apiserver by a simulated one.
@@ -120,8 +124,9 @@ impl ClusterLeases {
         }
     }
 
-    /// Returns the owner of a new Lease. None if the kube-apiserver refuses to show the owner. The
-    /// Lease then has no owner, and an administrator must delete it.
+    /// Returns the owner of a new Lease. Returns None if the kube-apiserver refuses the request for
+    /// the owner. The new Lease then has no owner, so the garbage collector does not delete it
+    /// together with the manifests.
     async fn owner(&self) -> Result<Option<OwnerReference>, LeaseError> {
         let role = match self.roles.get_metadata(OWNER).await {
             Ok(role) => role,

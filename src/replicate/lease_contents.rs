@@ -1,4 +1,5 @@
-//! Converts between the Lease object and the values that the election stores in it.
+//! The contents of the Lease with which the replicas elect their leader: converts between the
+//! Kubernetes object and a [`LeaseRecord`]. Most values are in annotations of the Lease.
 
 use super::{Leader, Term};
 use crate::clock;
@@ -22,20 +23,22 @@ const LAST: &str = "ifo.kubevirt.io/last-holder";
 /// Annotation that is `true` if another replica copies the holder's index.
 const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 
-/// The bounds of the duration in the Lease. A duration outside of them is replaced by the nearest
-/// bound. Otherwise, if a user wrote a duration of one year by mistake, no replica would lead for a
-/// year.
+/// The shortest and the longest lease duration. If the duration in the Lease is outside this range,
+/// the election uses the nearest end of the range. Otherwise, if a user wrote a duration of one
+/// year by mistake and the leader crashed, no replica would lead for a year.
 pub(super) const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
 pub(super) const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
 
-/// The values of the Lease that the election uses. If two records differ, the holder has renewed
-/// the Lease in the meantime. Edits of other fields of the Lease do not change the record.
+/// The values of the Lease that the election uses. Each renewal changes the record. So if the
+/// record does not change for the lease duration, the Lease has expired. Edits of other fields,
+/// such as labels, do not change the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseRecord {
-    /// The UID of the Lease. It changes if the Lease is deleted and created again. It is read and
-    /// never written.
+    /// The UID of the Lease, which changes if the Lease is deleted and created again. The UID is
+    /// read and never written.
     pub uid: Option<String>,
-    /// The time of the last renewal. It is read from the Lease. [`LeaseRecord::write`] replaces it.
+    /// The time of the last renewal, as read from the Lease. [`LeaseRecord::write`] writes the
+    /// current time instead.
     pub renewed: Option<Timestamp>,
     /// The holder of the Lease. If the Lease has no holder, its previous holder.
     pub last: Option<Leader>,
@@ -49,12 +52,13 @@ pub(super) struct LeaseRecord {
     pub transitions: i32,
     /// The highest resourceVersion that the holder may issue.
     pub reserved: Option<Rv>,
-    /// The last resourceVersion of the holder that released the Lease. None while the Lease has a
-    /// holder.
+    /// The last resourceVersion that was issued by the replica that released the Lease. None while
+    /// the Lease has a holder.
     pub final_version: Option<Rv>,
-    /// True if another replica copies the index of the last leader.
+    /// True if another replica copied the index of the last leader when that leader last renewed
+    /// the Lease.
     pub is_mirrored: bool,
-    /// The names of annotations with invalid values.
+    /// The names of annotations with invalid values, which are ignored.
     pub unusable: Vec<&'static str>,
 }
 

@@ -1,12 +1,13 @@
-//! Copies the leader's index into the index of a follower: a replica that does not lead.
+//! The mirror: the task of a follower (a replica that does not lead) that copies the leader's
+//! index. The index has the operations in memory.
 //!
 //! The follower lists and watches the leader's operations. Its index then has the same objects and
-//! the same latest changes at the same resourceVersions. The bytes of the objects are not changed,
-//! so replicas of neighbouring releases can copy each other.
+//! the same latest changes at the same resourceVersions. The mirror does not change the bytes of
+//! the objects. So replicas of two adjacent releases can copy each other.
 //!
-//! If the leader does not have the resourceVersion of the follower's index, the follower copies the
-//! whole state again. So changes that only a crashed leader had do not stay in the follower's
-//! index.
+//! A leader that crashes can have changes that the next leader does not have. If a follower has
+//! such changes, the next leader does not know the resourceVersion of the follower's index. Then
+//! the follower copies the whole state again, and so drops these changes.
 
 use super::leader_link::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart,
@@ -60,11 +61,11 @@ pub(super) enum MirrorError {
 }
 
 impl Mirror {
-    /// Creates a mirror. It copies nothing before a call of [`Mirror::follow`].
+    /// Creates a mirror. The copy starts with a call of [`Mirror::follow`].
     ///
-    /// The mirror sets `in_sync` to the leader's term (the time for which one leader holds the
-    /// Lease) when this replica has reached the leader's newest resourceVersion. It notifies `wake`
-    /// when the stream of changes ends, because the leader's term may be over.
+    /// A term is the time for which one leader holds the Lease. When this replica has reached the
+    /// leader's newest resourceVersion, the mirror sets `in_sync` to the leader's term. When the
+    /// copy is interrupted, the mirror notifies `wake`, because the leader's term may be over.
     pub fn new(
         links: Arc<dyn LinkFactory>,
         in_sync: watch::Sender<Option<Term>>,
@@ -81,7 +82,7 @@ impl Mirror {
     }
 
     /// Copies the index of `leader`. The future never completes, and can be dropped at any time.
-    /// The index of this replica then equals the leader's index at some resourceVersion.
+    /// After the drop, the index of this replica equals the leader's index at some resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.contact.begin();
@@ -90,7 +91,7 @@ impl Mirror {
             self.wake.notify_one();
             let unregistered = matches!(interruption, MirrorError::Link(LinkError::NotRegistered));
             self.contact.set_unregistered(unregistered);
-            // Each reason is logged once, not after every attempt.
+            // If several attempts in a row fail for one reason, the reason is logged once.
             let reason = interruption.to_string();
             if reason != logged_reason {
                 tracing::info!(leader = leader.address, term = %leader.term, reason,
@@ -120,10 +121,10 @@ impl Mirror {
         let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
         let (confirmed, mut is_confirmed) = watch::channel(false);
         let report_sync = async {
-            // Before the leader has confirmed that it has the resourceVersion of this replica's
-            // index, the comparison below has no meaning. This replica can have changes that only a
-            // crashed leader had. Then its resourceVersion can be higher than the leader's,
-            // although it lacks changes.
+            // This replica can have changes that only a crashed leader had. Then this replica's
+            // resourceVersion can be higher than the leader's, although this replica lacks changes
+            // of the leader. So the two resourceVersions are compared only after the leader has
+            // confirmed that it has the resourceVersion of this replica's index.
             let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
             // If the stream of changes ends, `select!` drops this loop.
             while !reader.reached(first.head, Duration::from_mins(1)).await {}
@@ -139,8 +140,9 @@ impl Mirror {
     }
 }
 
-/// Reads the leader's state if necessary, and then applies each change. Sets `confirmed` when the
-/// leader has confirmed that it has the resourceVersion of this replica's index.
+/// Copies the leader's whole state if `next_start` requires this, and then applies each change.
+/// Sets `confirmed` when the leader has confirmed that it has the resourceVersion of this replica's
+/// index.
 async fn stream(
     writer: &mut Writer,
     link: &dyn Link,
@@ -151,7 +153,7 @@ async fn stream(
     let from = *next_start;
     let copied = async {
         match from {
-            // An index that was never filled has resourceVersion 0. No leader issues it.
+            // An index that was never filled has the resourceVersion 0, which no leader issues.
             CopyStart::Resume if writer.head() > Rv(0) => {}
             // Start at the oldest resourceVersion, so that this replica can serve the same past
             // resourceVersions as the leader.
@@ -173,8 +175,9 @@ async fn stream(
         (MirrorError::Link(LinkError::Gone), CopyStart::Resume) | (MirrorError::Diverged(_), _) => {
             *next_start = CopyStart::Oldest;
         }
-        // The leader drops its oldest changes faster than this replica can read them. The newest
-        // changes stay for some time.
+        // The copy from the oldest resourceVersion has failed, too: the leader drops its oldest
+        // changes faster than this replica can read them. The leader keeps its newest changes
+        // longer.
         (MirrorError::Link(LinkError::Gone), _) => *next_start = CopyStart::Latest,
         _ => {}
     }
@@ -187,7 +190,7 @@ async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<
     fill(writer, link, page).await
 }
 
-/// Replaces the contents of the index by the newest state, unless the index has this state already.
+/// Replaces the contents of the index by the newest state, if this state is newer than the index.
 pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), MirrorError> {
     let page = link.page(PageStart::Latest).await?;
     if page.rv > writer.head() {
@@ -235,8 +238,9 @@ async fn apply(
                 }
                 writer.commit(vec![Write::Delete { key }], VersionAssignment::Exact(rv))?;
             }
-            // Most bookmarks have the current resourceVersion of this index. The first change of a
-            // new leadership term arrives as a bookmark with a new resourceVersion.
+            // The first change of a new leadership term changes no object, and arrives as a
+            // bookmark with a new resourceVersion. All other bookmarks have the resourceVersion
+            // that this index already has.
             LeaderEvent::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
             LeaderEvent::Bookmark(_) => {}
         }

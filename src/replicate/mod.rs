@@ -1,13 +1,16 @@
-//! Elects one leader among the replicas of this server, and copies the leader's operations to the
-//! other replicas (followers).
+//! Elects one leader among the replicas (processes) of this server, and copies the leader's
+//! operations to the other replicas, which are called followers.
 //!
-//! Only the leader detects operations and gives each change of the index its resourceVersion. The
-//! result of the election is a [`LeaderView`]. A follower lists and watches the leader's
-//! operations, and writes them to its own index.
+//! Only the leader detects operations. The leader writes each change to its index (the operations
+//! in memory), and gives the change a resourceVersion. A follower lists and watches the leader's
+//! operations, and writes them to its own index with the same resourceVersions.
 //!
-//! A clock alone cannot guarantee a single leader, because a process can be paused between a check
-//! and the action after it. So the leader also reserves the resourceVersions that it may issue. See
-//! [`Leadership::reserved`].
+//! The replicas use a Lease for the election. Each replica knows the result as a [`LeaderView`].
+//!
+//! A leader can be paused after it has checked its Lease. When the process continues, another
+//! replica may already lead. So a check of the Lease cannot prevent two replicas from issuing the
+//! same resourceVersion. For this reason, the leader reserves resourceVersions in the Lease before
+//! it issues them. See [`Leadership::reserved`].
 
 mod completeness;
 mod election;

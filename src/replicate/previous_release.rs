@@ -1,14 +1,17 @@
-//! Takes over from a server of release 0.1.0 during a rolling update. This old release uses no
-//! Lease and runs as a single process.
+//! Takes over from the previous release 0.1.0 during a rolling update. A server of this old release
+//! uses no Lease and runs as a single process.
 //!
-//! While the old server runs, no replica of this release leads, because two servers would write at
-//! the same time. This module looks for the old server among the endpoints of our Service, copies
-//! its operations, and notices its end. It recognizes the old server by its readiness report: the
-//! report lacks the check `replica`.
+//! While the old server runs, no replica (process) of this release leads: two servers would write
+//! to the cluster at the same time. So this module
+//!
+//! - looks for the old server among the endpoints of our Service. It recognizes the old server by
+//!   its readiness report, which lacks the check `replica`.
+//! - copies the operations of the old server.
+//! - lets this release elect a leader when the old server has stopped.
 
 use super::http::HttpLinkFactory;
 use crate::index::{Rv, Writer};
-use ifo_client::error::chain;
+use ifo_client::error_text::chain;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::AuthInfo;
@@ -23,11 +26,11 @@ use tokio::time::Instant;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time limit for copying the operations of the old server. If the old server does not answer
-/// within this time, this replica becomes ready without its operations.
+/// within this time, this replica becomes ready without operations.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time for which an old server counts as running if its endpoint is terminating and does not
-/// answer. The old server closes its listener up to 10 s before it writes its last custom resource.
+/// A terminating old server closes its listener up to 10 s before it writes its last custom
+/// resource. So a terminating endpoint that does not answer counts as running for this time.
 const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 
 /// The name of the port in our Service.
@@ -55,10 +58,11 @@ pub struct Predecessor {
     credentials: AuthInfo,
     namespace: String,
     service: String,
-    /// The `IP:PORT` of this replica. This endpoint is not checked.
+    /// The `IP:PORT` of this replica. The search skips this endpoint.
     own_address: String,
     succession: watch::Sender<Succession>,
-    /// True if no old server runs any more. The election may then take a Lease that was never held.
+    /// Set to true when no old server runs any more. The election may then acquire a Lease that was
+    /// never held.
     may_begin: watch::Sender<bool>,
     created: Instant,
     /// For each endpoint that has not answered: the time of the first failed check.
@@ -125,12 +129,13 @@ impl Predecessor {
     }
 
     /// Copies the operations of the old server into the index, if they are newer than the index.
-    /// Returns true if the index then has a state.
+    /// Returns true if the index has been filled, now or earlier.
     ///
-    /// Normally the request goes directly to the old server. The kube-apiserver could forward it to
-    /// a new replica, which only has a copy, or even to this replica. If the old server does not
-    /// answer, the request goes through the kube-apiserver, because another new replica may have
-    /// copied the operations before.
+    /// If the old server answers, the list request goes directly to its address. The kube-apiserver
+    /// could forward the request to a new replica, which has only a copy.
+    ///
+    /// If the old server does not answer, the list request goes through the kube-apiserver. Another
+    /// new replica may have copied the operations earlier.
     async fn load(&self, writer: &mut Writer, found: PredecessorState) -> bool {
         let loading = async {
             let link = match found {

@@ -1,9 +1,10 @@
-//! Runs this replica in its current role: the leader detects operations, and a follower copies the
-//! leader's index.
+//! Runs this replica (process) in its current role: the leader detects operations, and a follower
+//! copies the leader's index (the operations in memory).
 //!
-//! The role comes from the election. The index has a single writer. [`ReplicaTask`] lends this
-//! writer either to the pipeline that detects operations or to the mirror that copies the leader. A
-//! server without an election leads from its start to its end.
+//! The role comes from the election. A server without an election leads from its start to its end.
+//!
+//! The index has a single writer. [`ReplicaTask`] lends this writer either to the pipeline that
+//! detects operations, or to the mirror that copies the leader.
 
 use super::{Leader, LeaderView, Leadership, Mirror, Predecessor, View};
 use crate::index::{IndexReader, Rv, Writer};
@@ -12,17 +13,17 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The time for which a leader that stops waits until its Lease is released. If the release fails,
-/// other replicas lead only after the Lease has expired.
+/// A leader that stops waits at most this time until its Lease is released. If the release fails,
+/// no other replica leads before the Lease has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The tasks of a leader that detect operations and write them to the index. They are started for
-/// each leadership term (the time for which one leader holds the Lease).
+/// The tasks of a leader that detect operations and write them to the index. The tasks are started
+/// again for each leadership term (the time for which one leader holds the Lease).
 pub trait Pipeline: Send {
     /// Detects operations and writes them to the index until the leadership is lost. The future can
     /// be dropped at any time.
     ///
-    /// If a task ends although it must run until the end of the term, its name is returned.
+    /// Each task must run until the end of the term. If a task ends earlier, its name is returned.
     fn run<'a>(
         &'a mut self,
         writer: &'a mut Writer,
@@ -47,21 +48,22 @@ pub struct ReplicaTask<P> {
     /// Copies the operations of a server of release 0.1.0, which uses no Lease. None if no such
     /// server can exist.
     pub predecessor: Option<Predecessor>,
-    /// The state of this replica that requests of clients and other replicas need.
+    /// The role of this replica, and how current its index is. Request handlers read this state.
     pub view: View,
     /// The pipeline that detects operations while this replica leads.
     pub pipeline: P,
-    /// Cancelled when this replica must not lead any more.
+    /// Cancelled when this replica must stop leading and release the Lease.
     pub retire: CancellationToken,
-    /// Releases the Lease. The value is the last resourceVersion that this replica issued.
+    /// Makes the election release the Lease. The message is the last resourceVersion that this
+    /// replica issued. None after the message was sent, and on a server without an election.
     pub release: Option<oneshot::Sender<Rv>>,
     /// Cancelled when the process stops.
     pub shutdown: CancellationToken,
 }
 
 impl<P: Pipeline> ReplicaTask<P> {
-    /// Runs until the shutdown. If a task of the leader ends although it must not end, its name is
-    /// returned.
+    /// Runs until the shutdown, or until a task of the leader ends too early. Returns the name of
+    /// that task.
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
         loop {
@@ -72,8 +74,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // The last leader has released the Lease, and still serves the changes that this
-                // replica lacks.
+                // This replica lacks the last changes of a leader that has released the Lease. That
+                // leader still serves these changes.
                 LeaderView::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
@@ -143,8 +145,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    /// Detects operations until the leadership is lost or released. Returns the name of a task that
-    /// ended although it must not end.
+    /// Detects operations until this replica stops leading. Returns the name of a task that ended
+    /// too early.
     async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
             tracing::error!(%error, "the term cannot begin");
@@ -165,7 +167,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                 failed.is_some()
             }
         };
-        // From here on, the index refuses all changes, because no resourceVersion is reserved.
+        // From here on, the index refuses all changes, because no resourceVersion is reserved any
+        // more.
         self.writer.reserve(Rv(0));
         self.pipeline.end(in_order).await;
         if in_order && let Some(release) = self.release.take() {

@@ -1,9 +1,15 @@
-//! The state of this replica that requests need: its role, and how current its index is.
+//! The view that request handlers have of this replica: its role, and how current its index is.
 //!
-//! A read at a follower waits until the follower has everything that the leader had when the read
-//! arrived. For this, the follower sends a state query to the leader, which returns the leader's
-//! newest resourceVersion. This module sends the state queries of this replica, and answers those
-//! of other replicas.
+//! The index has the operations in memory. One replica, the leader, detects operations. Each other
+//! replica is a follower and copies the leader's index.
+//!
+//! A client that reads at a follower expects everything that the leader had when the read arrived.
+//! So the follower sends a state query to the leader. The answer contains the leader's newest
+//! resourceVersion. The follower waits until its own index has this resourceVersion. If this takes
+//! too long, the follower answers the read from its index without waiting further.
+//!
+//! This module sends the state queries of this replica, and answers the state queries of other
+//! replicas.
 
 use super::leader_link::{Link, LinkError, PeerAnswer};
 use super::{LeaderView, Leadership, Succession, Term};
@@ -17,44 +23,48 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The time between two state queries while no read needs one.
+/// A follower sends a state query at least once in this time, even if no read arrives.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The time limit of a state query. So a read waits at most this long for a leader that is paused.
+/// The time limit of a state query. If the leader is paused, a read waits for this time. The read
+/// is then answered from the local index.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time after an unanswered state query in which no other query is sent. Reads that arrive in
-/// this time are answered from the local index.
+/// If the leader has not answered a state query, the follower sends no further query for this time.
+/// Reads that arrive in the meantime are answered from the local index.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The connection to the leader is closed after this number of consecutive unanswered queries.
 const MAX_UNANSWERED_QUERIES: u32 = 3;
 
-/// The connection to the leader is closed if the stream of changes lacks a resourceVersion that the
-/// leader reported this long ago. After a network failure, one end of a connection may not notice
-/// that the connection is broken.
+/// After a network failure, the watch of the leader's changes can be broken although the leader
+/// still answers state queries. So the follower compares the watch with these answers. If the watch
+/// still lacks a resourceVersion this long after the query that returned it, the follower closes
+/// the connection.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time for which a read waits for a resourceVersion that the leader has and this replica does
-/// not have yet.
+/// The time for which a read waits until this replica has the leader's newest resourceVersion.
+/// After this time, the read is answered from the local index.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The largest number of reads that wait for one state query. Further reads are answered from the
 /// local index.
 const MAX_WAITING_READS: usize = 1024;
 
-/// If the index has not been up to date for this time, answers have a `Warning` header.
+/// If this replica's index has not been up to date for this time, lists and new watches get a
+/// `Warning` header.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// If another replica renews the Lease, but this replica has not reached that leader for this time,
-/// this replica becomes unready. Clients then use another replica.
+/// If the leader renews its Lease, but this replica has not reached the leader for this time, this
+/// replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// If the kube-apiserver stops answering this replica, but still answers the leader this long after
-/// the first unanswered request, this replica becomes unready.
+/// If the kube-apiserver stops answering this replica, this replica cannot authenticate and
+/// authorize new clients. It becomes unready if the kube-apiserver still answers the leader this
+/// long after the first unanswered request of this replica.
 ///
-/// Such a replica cannot authenticate and authorize new clients. If the kube-apiserver does not
-/// answer the leader either, it may be unreachable for all replicas. Then this replica stays ready.
+/// If the kube-apiserver does not answer the leader either, it may be unreachable for all replicas.
+/// Then this replica stays ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
 /// The times at which the kube-apiserver answered the Lease requests of this replica.
@@ -67,20 +77,25 @@ pub struct ClusterContact {
     pub unanswered_since: Option<Instant>,
 }
 
-/// The role of this replica and the age of its index, for requests. Clones share the state.
+/// The role of this replica, and how current its index is. Clones share one state.
 #[derive(Clone)]
 pub struct View(Arc<ViewState>);
 
 struct ViewState {
     reader: IndexReader,
     standing: watch::Receiver<LeaderView>,
-    /// Reads that wait for the leader's newest resourceVersion.
+    /// Each waiting read sends a channel here, and receives the leader's newest resourceVersion on
+    /// that channel.
     query_requests: mpsc::Sender<oneshot::Sender<Rv>>,
-    /// The last time at which this index was known to have everything that the leader had.
+    /// The last time at which this replica's index was known to have everything that the leader
+    /// had.
     up_to_date_at: watch::Sender<Instant>,
-    /// The last time at which this replica reached the leader, or began to follow the leader.
+    /// The last time at which the leader answered a state query of this replica. The time is also
+    /// set when this replica begins to follow a leader, and while our `APIService` is not
+    /// registered.
     reached: watch::Sender<Instant>,
-    /// True if this replica cannot connect to the leader because our `APIService` is not registered.
+    /// True if our `APIService` is not registered, so that this replica cannot connect to the
+    /// leader.
     unregistered: AtomicBool,
     /// The times at which the kube-apiserver answered this replica.
     answers: watch::Sender<ClusterContact>,
@@ -90,9 +105,12 @@ struct ViewState {
     last_peer_query: watch::Sender<Option<Instant>>,
     /// The leader's last report about rule sets that may miss operations.
     coverage: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
-    /// The leadership term in which this replica leads or led last, and a token that is cancelled
-    /// at its end. None if no follower needs the changes of that term any more. A term is the time
-    /// for which one leader holds the Lease.
+    /// The leadership term (the time for which one leader holds the Lease) whose changes this
+    /// replica serves to followers. It is the term in which this replica leads or led last. The
+    /// token is cancelled to end the streams to the followers.
+    ///
+    /// None if this replica has not led yet, has lost the Lease without releasing it, or is
+    /// shutting down.
     served: watch::Sender<Option<(Term, CancellationToken)>>,
 }
 
@@ -102,7 +120,8 @@ impl fmt::Debug for View {
     }
 }
 
-/// Returns the state for requests, and the part that the mirror of the leader updates.
+/// Creates the [`View`] that requests read. Also returns the [`LeaderQueries`] with which the
+/// mirror (the task that copies the leader's index) updates the view.
 pub fn view(reader: IndexReader, standing: watch::Receiver<LeaderView>) -> (View, LeaderQueries) {
     let (query_requests, waiting_reads) = mpsc::channel(MAX_WAITING_READS);
     let state = Arc::new(ViewState {
@@ -127,7 +146,7 @@ pub fn view(reader: IndexReader, standing: watch::Receiver<LeaderView>) -> (View
 }
 
 impl View {
-    /// Creates the state of a server without an election.
+    /// Creates the view of a server that runs without an election. Such a server always leads.
     pub fn alone(reader: IndexReader) -> Self {
         let start = reader.head();
         let standing = watch::Sender::new(LeaderView::Leading(Leadership::alone(start)));
@@ -136,8 +155,8 @@ impl View {
 
     /// Waits until this replica has everything that the leader had when the read arrived.
     ///
-    /// If the leader does not answer in time, this method returns, and the caller answers the read
-    /// from the local index.
+    /// The method also returns if the leader cannot be reached or does not answer in time. In each
+    /// case, the caller answers the read from the local index.
     pub async fn confirm(&self) {
         if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
             return;
@@ -163,14 +182,15 @@ impl View {
         }
     }
 
-    /// Returns true if operations may be missing from this index. Either no replica detects
-    /// operations, or this replica does not reach the leader.
+    /// Returns true if this replica's index has not been up to date for more than 15 s. Operations
+    /// may be missing then: either no replica leads, or this replica does not reach the leader.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE_AFTER
     }
 
-    /// Returns the reason why clients should use another replica. There is a reason only if another
-    /// replica leads, and this replica cannot reach the leader or the kube-apiserver.
+    /// Returns the reason why clients should use another replica: this replica does not reach the
+    /// leader or the kube-apiserver. Returns None if no other replica leads, because another
+    /// replica would then not serve clients better.
     pub fn impairment(&self) -> Option<&'static str> {
         if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
             return None;
@@ -182,8 +202,8 @@ impl View {
         if silent > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach it");
         }
-        // The leader answers state queries only while its Lease is valid. So a recent answer shows
-        // that a replica leads.
+        // After the first answer of a connection, only answers of a replica with a valid Lease
+        // count. So a recent answer shows that a replica leads.
         let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.answers.borrow().unanswered_since?;
         let leaders = (*self.0.leader_answered.borrow())?;
@@ -194,9 +214,14 @@ impl View {
     /// Returns true if this replica follows a leader, but cannot connect to it because our
     /// `APIService` is not registered.
     ///
-    /// Then the replica is ready nevertheless: the kube-apiserver sends it no requests, and an
-    /// administrator waits for the Deployment before registering the server. Until the replica has
-    /// copied the leader's index, it answers requests for operations with 429.
+    /// Such a replica is ready nevertheless, for two reasons:
+    ///
+    /// - Before the registration, the kube-apiserver sends no requests to this replica.
+    /// - An administrator registers the server after the Deployment is ready. So the Deployment
+    ///   must become ready without the registration.
+    ///
+    /// Until this replica has copied the leader's index, it answers requests for operations with
+    /// 429.
     pub fn is_unregistered(&self) -> bool {
         matches!(&*self.0.standing.borrow(), LeaderView::Following(_))
             && self.0.unregistered.load(Ordering::Relaxed)
@@ -214,9 +239,11 @@ impl View {
 
     /// Returns true if this replica may be ready although no other replica leads.
     ///
-    /// If no replica has ever led, this replica becomes ready after the search for a server of an
-    /// older release has ended. If a replica has led, this replica must have copied its operations.
-    /// A container that was just restarted has no operations, but another replica may have them.
+    /// - If no replica has ever led, this replica becomes ready after the search for a server of an
+    ///   older release has ended.
+    /// - If a replica has led, this replica becomes ready when its index has been filled. A
+    ///   container that was just restarted has an empty index, but another replica may have the
+    ///   operations.
     pub fn is_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.standing.borrow() {
             LeaderView::Leading(_) => true,
@@ -231,8 +258,8 @@ impl View {
         self.0.coverage.borrow().clone()
     }
 
-    /// Answers a state query of another replica. Returns None if this replica does not serve
-    /// `term`.
+    /// Answers a state query of another replica, which expects the changes of `term`. Returns None
+    /// if this replica does not serve the changes of `term`.
     pub fn answer(&self, term: &str, coverage: IncompleteRuleSets) -> Option<PeerAnswer> {
         self.mirrored(term)?;
         self.0.last_peer_query.send_replace(Some(Instant::now()));
@@ -249,25 +276,26 @@ impl View {
         })
     }
 
-    /// Returns true if another replica copies this replica's index. Such a replica sends state
-    /// queries periodically.
+    /// Returns true if another replica copies this replica's index. A replica that does this sends
+    /// a state query at least every 2 s. After 6 s without a state query, the result is false.
     pub fn is_mirrored(&self) -> bool {
         let last = *self.0.last_peer_query.borrow();
         last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
     }
 
-    /// Returns a token that is cancelled when this replica stops serving `term`. Returns None if
-    /// this replica does not serve `term`.
+    /// Returns a token that is cancelled to end the streams of `term` to followers. Returns None if
+    /// this replica does not serve the changes of `term`.
     ///
-    /// A leader that has released its Lease still serves its last term, so that the next leader can
-    /// copy its last changes.
+    /// A leader that has released its Lease still serves the changes of its last term, so that the
+    /// next leader can copy them.
     pub fn mirrored(&self, term: &str) -> Option<CancellationToken> {
         let served = self.0.served.borrow();
         let (own, ended) = served.as_ref()?;
         (own.as_str() == term).then(|| ended.child_token())
     }
 
-    /// Serves the index to followers in `term` from now on. Ends the streams of the previous term.
+    /// Serves the changes of `term` to followers from now on. Ends the streams of the previous
+    /// term.
     pub fn serve(&self, term: &Term) {
         let new = Some((term.clone(), CancellationToken::new()));
         if let Some((_, ended)) = self.0.served.send_replace(new) {
@@ -275,8 +303,9 @@ impl View {
         }
     }
 
-    /// Ends the streams to all followers, so that they look for the next leader. If `released` is
-    /// true, followers can connect again to read the last changes of the term.
+    /// Ends the streams of changes to all followers, so that the followers look for the next
+    /// leader. If `released` is true, followers can connect again and read the last changes of the
+    /// term.
     pub fn end_streams(&self, released: bool) {
         self.0.served.send_modify(|served| {
             if let Some((term, ended)) = served.take() {
@@ -301,7 +330,7 @@ impl LeaderQueries {
         let state = &self.view.0;
         state.unregistered.store(unregistered, Ordering::Relaxed);
         if unregistered {
-            // The time without a connection counts from the registration.
+            // The limit [`UNREADY_WITHOUT_LEADER`] starts when our `APIService` is registered.
             state.reached.send_replace(Instant::now());
         }
     }
@@ -311,8 +340,8 @@ impl LeaderQueries {
         self.view.0.reached.send_replace(Instant::now());
     }
 
-    /// Waits for `work` while there is no connection to the leader. Reads that arrive in the
-    /// meantime are answered from the local index at once.
+    /// Waits until `work` is done, and sends no state queries in the meantime. Reads that arrive
+    /// while this method waits are answered from the local index at once.
     pub(super) async fn without_link<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut waiting = Vec::new();
         let mut work = std::pin::pin!(work);
@@ -325,8 +354,8 @@ impl LeaderQueries {
         }
     }
 
-    /// Sends the first state query of a connection, and returns its answer. The copy of the index
-    /// starts with this answer.
+    /// Sends the first state query of a connection, and returns the answer. The answer contains the
+    /// resourceVersions at which the copy of the index starts and is complete.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
@@ -349,8 +378,8 @@ impl LeaderQueries {
     pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) {
         let mut waiting = Vec::new();
         let mut unanswered = 0;
-        // The time of a state query, and the resourceVersion in its answer that this index has not
-        // reached yet.
+        // The state query whose answer is ahead of this replica's index: the time of the query, and
+        // the resourceVersion in the answer.
         let mut unreached: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {
@@ -360,8 +389,8 @@ impl LeaderQueries {
                 }
             };
             tokio::select! {
-                // Reads come second, because there may always be another read. The first branch
-                // would then never be polled.
+                // The branch for reads comes second. If reads arrived all the time and their branch
+                // were first, the other branch would never be polled.
                 biased;
                 () = reached => {
                     if let Some((at, _)) = unreached.take() {
@@ -378,8 +407,8 @@ impl LeaderQueries {
                 () = tokio::time::sleep(QUERY_INTERVAL) => {}
             }
             let at = Instant::now();
-            // The leader answers queries, but the stream of changes delivers nothing. So the stream
-            // is broken.
+            // The leader answers queries, but the watch of its changes delivers nothing. So the
+            // watch is broken.
             if unreached.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
                 return;
             }
@@ -396,7 +425,7 @@ impl LeaderQueries {
                     }
                     continue;
                 }
-                // Any other answer shows that the leader is reachable.
+                // An unexpected answer or a refusal shows that the leader is reachable.
                 Ok(Ok(_) | Err(LinkError::Refused(_))) => {}
                 Ok(Err(LinkError::AnotherTerm)) => return,
                 Ok(Err(_)) | Err(_) => unanswered += 1,

@@ -1,5 +1,5 @@
-//! Lists the custom resources and the namespaces for a new leader. A list that fails temporarily is
-//! retried.
+//! Lists the custom resources of operations and the namespaces, so that a new leader can restore
+//! operations. If a list fails temporarily, the list is retried.
 
 use crate::clock;
 use crate::persist::{self, Store, StoreFailure};
@@ -9,20 +9,21 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The time before the next attempt.
+/// The time between a failed request and the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The time for which consecutive refusals are retried. A kube-apiserver that has just started
-/// refuses every client until it has read the RBAC objects.
+/// A kube-apiserver that has just started answers every client with 403 until it has read the RBAC
+/// objects. So a request that gets 403 is retried for this time.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// The field selectors of the lists, which are read one after the other. The operations in flight
-/// come first, so that they are restored even if there are many completed ones. An operation that
-/// ends between the two lists is in both. The completed custom resource then counts.
+/// The field selectors of the two lists, in this order. The list of operations in flight comes
+/// first, so that they are restored even if there are many completed operations. If an operation
+/// ends between the two lists, both lists contain its custom resource. Then the completed custom
+/// resource is used.
 const SELECTORS_BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
 
-/// The selector of a single list of all custom resources. It is used if the kube-apiserver does not
-/// support the selectors by phase (before Kubernetes 1.31).
+/// A kube-apiserver before Kubernetes 1.31 does not support the selectors by phase. Then a single
+/// list without a selector returns all custom resources.
 const NO_SELECTOR: &[&str] = &[""];
 
 /// Reads all custom resources and adds their operations to `state`.
@@ -79,12 +80,12 @@ pub(super) async fn namespaces(
 /// The retries of one list.
 #[derive(Debug, Default)]
 struct Retry {
-    /// The time of the first refusal, if all answers since then were refusals.
+    /// The time of the first 403, if all answers since then were 403.
     refused_since: Option<Instant>,
 }
 
 impl Retry {
-    /// Waits until the next attempt. Returns `failure` if no further attempt can help.
+    /// Waits until the next attempt. Returns `failure` if the list must not be retried any more.
     async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
             StoreFailure::Missing | StoreFailure::Invalid(_) => true,

@@ -1,9 +1,14 @@
-//! Reads the operations that a new leader continues, as the [`InitialState`] of the tracker.
+//! Restores operations when a replica of the server becomes the leader: reads the operations that
+//! the new leader takes over. The result is the [`InitialState`] of the tracker, which turns
+//! detections into operations.
 //!
-//! The sources are the leader's own index, the namespaces and, in persistence mode, the custom
-//! resources. Reading them takes at most two minutes, even if the kube-apiserver does not answer.
-//! At most one page of custom resources is in memory at a time. Nothing is written, so the reading
-//! can be cancelled at any time.
+//! The operations come from the leader's own index (the operations in memory) and, in persistence
+//! mode, from the custom resources. The namespaces are read, too. They show which operations belong
+//! to a namespace that was deleted.
+//!
+//! Reading takes at most two minutes, even if the kube-apiserver does not answer. At most one page
+//! of custom resources is in memory at a time. Nothing is written, so the reading can be cancelled
+//! at any time.
 
 mod lists;
 #[cfg(test)]
@@ -19,20 +24,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The namespaces that existed when the new leader read them, with their creation times. A creation
-/// time is None if it is unknown.
+/// The namespaces that existed when the new leader read the namespaces. The value is the creation
+/// time, or None if the creation time is unknown.
 pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
-/// The time limit for reading the namespaces if no custom resources are read. The new leader waits
-/// for them.
+/// The time limit for reading the namespaces without persistence mode. The limit is short, because
+/// the new leader detects no operations before the end of this time.
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time limit for reading the custom resources, and for reading the namespaces in persistence
-/// mode. The new leader waits for both. While the kube-apiserver does not answer, it cannot detect
-/// operations in any case, because it cannot read rule sets.
+/// The time limit for reading the custom resources, and also for reading the namespaces in
+/// persistence mode. The new leader waits for the end of both reads. While the kube-apiserver does
+/// not answer, this delay has no effect, because the leader can then read no rule sets either.
 const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The number of entries that are decoded before other tasks run. Decoding them takes about 5 ms.
+/// The number of index entries that are decoded before other tasks run. Decoding this number takes
+/// about 5 ms.
 const BATCH: usize = 256;
 
 /// The operations in the leader's own index, and the settings that decide which sources are read.
@@ -40,7 +46,7 @@ const BATCH: usize = 256;
 pub struct TakeoverSources {
     /// All entries of the leader's index.
     pub listed: Vec<Arc<IndexEntry>>,
-    /// The completed entries that the index has deleted recently.
+    /// The entries of completed operations that were deleted from the index recently.
     pub deleted: Vec<Arc<IndexEntry>>,
     /// True if persistence mode is on, so that there are custom resources.
     pub persistence: bool,
@@ -50,8 +56,8 @@ pub struct TakeoverSources {
     pub cluster_namespace: Arc<str>,
 }
 
-/// Reads the initial state, and the namespaces that exist now. Custom resources that cannot be read
-/// are left out. Their operations are detected again.
+/// Reads the initial state, and the namespaces that exist now. If custom resources cannot be read,
+/// their operations are not in the initial state, and the leader detects these operations again.
 pub async fn initial_state(
     client: Client,
     sources: TakeoverSources,
@@ -104,8 +110,8 @@ pub async fn initial_state(
             .into_iter()
             .map(|(name, created)| (name, Some(created)))
             .collect(),
-        // Each namespace with an operation in the index has existed, although its creation time is
-        // unknown.
+        // If the namespaces could not be read, the result is the namespaces of the operations in
+        // the index. Their creation times are unknown.
         None => sources
             .listed
             .iter()

@@ -1,5 +1,6 @@
-//! Tests of what a new leader restores. A scripted kube-apiserver answers its lists. A tracker then
-//! continues from the initial state.
+//! Tests of the operations that a new leader restores. A scripted kube-apiserver answers the lists
+//! of the leader. A tracker, which turns detections into operations, then continues from the
+//! restored operations.
 
 use super::*;
 use crate::index::{Bounds, ListScope, ReadVersion, Rv, VersionAssignment, index};
@@ -17,8 +18,8 @@ use std::time::Instant;
 
 const CUSTOM_RESOURCES: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// Returns a client whose kube-apiserver answers each request with the status code and the body
-/// that `answer` returns for its path and query.
+/// Returns a client of a scripted kube-apiserver. For each request, `answer` gets the path and the
+/// query, and returns the status code and the body.
 fn serving(answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> kube::Client {
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let path_and_query = request.uri().path_and_query().map_or("", |it| it.as_str());
@@ -37,13 +38,14 @@ fn tracker(retain: bool) -> Tracker {
             age: Duration::from_hours(24),
             most: 1_000,
         }),
+        records: 10,
         cluster_namespace: "ifo-system".into(),
     };
     Tracker::new(settings, Arc::new(()))
 }
 
-/// The start of all operations. It is the same in the whole test run, because an operation with
-/// another start is a different operation.
+/// The start of all operations. The start is the same in the whole test run, because an operation
+/// with another start is a different operation.
 fn start() -> Timestamp {
     static START: LazyLock<Timestamp> =
         LazyLock::new(|| clock::reading().wall - Duration::from_mins(1));
@@ -122,10 +124,12 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
 
 /// Returns the custom resource of an operation on the subject `name`.
 fn custom_resource(name: &str, phase: Phase) -> Value {
-    let mut writes = writes(name, phase == Phase::Completed);
-    let Some(Write::Show { operation, .. }) = writes.pop() else {
-        panic!("{writes:?}");
-    };
+    let writes = writes(name, phase == Phase::Completed);
+    let shown = writes.into_iter().rev().find_map(|write| match write {
+        Write::Show { operation, .. } => Some(operation),
+        _ => None,
+    });
+    let operation = shown.expect("the operation was written");
     let live: InFlightOperation = serde_json::from_slice(&operation.json).unwrap();
     assert_eq!(live.status.phase, phase);
     serde_json::to_value(persist::to_cr(&live)).unwrap()
@@ -174,8 +178,8 @@ fn writes_after_takeover(state: InitialState) -> Vec<String> {
     names
 }
 
-/// Restores from custom resources whose lists are answered by `answer`. Returns the tracker's
-/// writes, and the queries of the lists.
+/// Restores operations from custom resources. `answer` gets the query of each list of custom
+/// resources, and returns the answer. Returns the tracker's writes, and the queries of the lists.
 async fn restored(
     answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Vec<String>, Vec<String>) {
@@ -251,7 +255,8 @@ async fn without_the_phase_selector_all_custom_resources_are_listed() {
 #[tokio::test(start_paused = true)]
 async fn invalid_and_large_objects_do_not_affect_other_objects() {
     let (names, _) = restored(|_| {
-        // The object is larger than Kubernetes allows. The annotations of users are not restored.
+        // This object is larger than Kubernetes allows. It is restored nevertheless, without the
+        // large annotation.
         let mut large = active("large");
         large["metadata"]["annotations"]["users"] = "x".repeat(2 << 20).into();
         list(&[json!({}), json!(3), large, active("a")], "")
@@ -269,8 +274,7 @@ async fn invalid_and_large_objects_do_not_affect_other_objects() {
     }
 }
 
-/// Returns a function that returns these answers one after the other, and then repeats the last
-/// one.
+/// Returns a function that returns `answers` one after the other, and then repeats the last answer.
 fn script(answers: Vec<(u16, Value)>) -> impl Fn(&str) -> (u16, Value) + Send + Sync + 'static {
     let remaining = Mutex::new(answers.into_iter());
     let last = Mutex::new((500, json!({})));
@@ -358,7 +362,7 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
     assert_eq!(restore_with(status(404)).await, ["active"]);
 }
 
-/// Returns the entries of an index after these writes.
+/// Applies `writes` to an empty index, and returns the entries of the index.
 fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -414,7 +418,7 @@ async fn the_list_of_namespaces_is_retried_within_the_time_limit() {
         (403, 8, 60, true),
         (403, 30, 60, false),
         (503, 30, 60, true),
-        // The time limit ends the attempts.
+        // The time limit of 2 s ends the attempts.
         (503, 30, 2, false),
     ] {
         let mut answers = vec![status(code); times];

@@ -1,6 +1,6 @@
 //! The event loop of the rule-set controller. It passes rule sets, results of discovery and reports
-//! of feeds to the [`Registry`]. It publishes the rule books and writes the statuses that the
-//! registry returns.
+//! of feeds to the [`Registry`]. The registry returns rule books, which the loop publishes, and
+//! statuses, which the loop writes.
 //!
 //! A target is the resource that a rule set watches. A rule book contains the compiled rule sets of
 //! one target. A feed is the watch of one target, or of one namespace of it.
@@ -22,18 +22,19 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Changes within this time are published together. Each new rule book makes the feeds of its
-/// target list all objects again, and each status costs a write.
+/// Changes within this time are published together. A publication is expensive: the feeds of the
+/// target list all objects again, and each changed status is written to the cluster.
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
-/// Time between a feed's report that it is up to date and the publication of the state of the rule
-/// sets. In this time, more such reports can arrive, and are published together. Other changes mean
-/// that lists of operations may be incomplete from now on, so they are published at once.
+/// When a feed reports that it is up to date, the new state of the rule sets is published after
+/// this delay. The reports of other feeds that arrive in the meantime are published together with
+/// it. All other changes are published at once, because lists of operations may be incomplete from
+/// now on.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval at which the statuses are compared with [`Activity`](ifo_engine::rules::Activity),
-/// where feeds record evaluations and failures. A feed sends the controller no message about a
-/// failure. So the author of a rule sees its failure after this time, or after the requeue interval
+/// where feeds record evaluations and failures. Feeds do not send messages about failed
+/// evaluations. So the status shows a failure only after this time, or after the requeue interval
 /// if that is shorter.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -56,8 +57,8 @@ pub enum RuleSetEvent {
         /// Paths of the fields, such as `spec.rules[0].operation`. Empty if all fields are known.
         fields: Vec<String>,
     },
-    /// The fields of this release that the installed CRD does not have. The kube-apiserver removes
-    /// them from rule sets. The paths are like `spec.rules[].operation`.
+    /// The fields of this release that the installed CRD does not have, such as
+    /// `spec.rules[].operation`. The kube-apiserver removes these fields from rule sets.
     OutdatedDefinition(Vec<String>),
     /// The list is complete. Rule sets that are missing in the list were deleted.
     Synced,
@@ -76,7 +77,7 @@ pub struct Outputs {
     /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
     /// `None` until every feed of the first rule sets has reported that it is up to date, or why it
-    /// is not. After that, the rule sets that have no rule book.
+    /// is not. After that, the rule sets whose target has no rule book.
     pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets that may miss operations, because their targets are not up to date.
     pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
@@ -168,8 +169,8 @@ impl Controller {
             }
             if self.report.is_due() {
                 self.report.clear();
-                // Before the start is done, no report is sent. The default report says that the
-                // rule sets have not been read.
+                // No report is sent until the start is done. Until then, the receivers have the
+                // default report, which says that the rule sets have not been read.
                 if self.start == StartPhase::Done {
                     let report = Arc::new(self.registry.report());
                     outputs.report.send_replace(report);
@@ -178,8 +179,8 @@ impl Controller {
             let unread = Arc::new(self.registry.unread_rule_sets());
             send_change(&outputs.unread_rule_sets, unread);
             // The tracker must have received all published rule books before it receives this
-            // value. It receives each rule book before the feeds of the book start. So all books
-            // have arrived when all feeds have reported.
+            // value. The tracker receives each rule book before the feeds of this rule book start.
+            // So when all feeds have reported, the tracker has received all rule books.
             if self.start == StartPhase::Done && self.registry.caught_up() {
                 let bookless = Arc::new(self.registry.bookless());
                 send_change(&outputs.caught_up, Some(bookless));
@@ -258,7 +259,7 @@ impl Controller {
         self.report
             .schedule_within(if failed { Duration::ZERO } else { REPORT_DELAY });
         if failed {
-            // The resource may no longer be served.
+            // The watch may have failed because the resource is no longer served.
             lookups.ask(vec![target], true);
         }
     }
@@ -275,7 +276,8 @@ impl Controller {
         if let Some((write, version)) = write {
             self.registry.written(write, version);
         }
-        // A newer status may have been waiting for this write.
+        // The status may have changed while this write was in flight. The newer status can be
+        // written now.
         self.review.schedule_within(GATHER_PERIOD);
     }
 
@@ -335,7 +337,7 @@ fn every(period: Duration) -> tokio::time::Interval {
     every
 }
 
-/// The earliest of the times that were scheduled.
+/// A timer. If several times are scheduled, the timer elapses at the earliest of them.
 #[derive(Debug, Default)]
 struct EarliestTime(Option<Instant>);
 

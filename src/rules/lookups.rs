@@ -9,9 +9,9 @@ use ifo_api::{Gvr, Resolution};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Maximum number of concurrent look-ups. More than one look-up may run, because an API group that
-/// does not answer must not delay all other groups. The number is small, so that the API server
-/// gets no burst of requests.
+/// Maximum number of concurrent look-ups. Further look-ups wait. Several look-ups may run, because
+/// an API group that does not answer must not delay all other groups. The number is small, so that
+/// the kube-apiserver does not receive a burst of requests.
 const CONCURRENCY: usize = 8;
 
 type LookupAnswer = (Arc<Gvr>, Resolution);
@@ -20,8 +20,8 @@ pub(super) struct Lookups {
     resolve: Arc<dyn Resolve>,
     in_flight: FuturesUnordered<BoxFuture<'static, LookupAnswer>>,
     waiting: VecDeque<Arc<Gvr>>,
-    /// The targets that wait for a look-up or are being looked up. The value is true if the running
-    /// look-up is outdated, so that the target must be looked up again.
+    /// The targets that wait for a look-up or are being looked up. The value is true if the target
+    /// must be looked up again after the running look-up, whose answer may be outdated.
     requested: HashMap<Arc<Gvr>, bool>,
 }
 
@@ -35,8 +35,8 @@ impl Lookups {
         }
     }
 
-    /// Requests a look-up of `targets`. `needs_newer` is true if the answer of a look-up that has
-    /// already started would be outdated.
+    /// Requests a look-up of `targets`. If `needs_newer` is true, the answer of a look-up that is
+    /// already running may be outdated. Then the target is looked up again afterwards.
     pub(super) fn ask(&mut self, targets: Vec<Arc<Gvr>>, needs_newer: bool) {
         for target in targets {
             if let Some(again) = self.requested.get_mut(&target) {
@@ -53,7 +53,8 @@ impl Lookups {
         while self.in_flight.len() < CONCURRENCY
             && let Some(target) = self.waiting.pop_front()
         {
-            // This look-up starts now, so its answer is new enough for all requests so far.
+            // This look-up starts now, so its answer is new enough for all earlier requests of this
+            // target.
             self.requested.insert(target.clone(), false);
             let resolve = self.resolve.clone();
             let answer = async move {

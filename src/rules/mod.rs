@@ -1,13 +1,14 @@
-//! The controller of rule sets. It reads OperationRuleSets, looks their targets (the watched
-//! resources) up in discovery, and receives reports of the feeds (the watches). It publishes one
-//! compiled and numbered [`RuleBook`](ifo_engine::rules::RuleBook) for each target, and writes the
-//! status of each rule set.
+//! The controller of rule sets. It reads OperationRuleSets, and looks up their targets (the watched
+//! resources) in discovery. It publishes one [`RuleBook`](ifo_engine::rules::RuleBook) for each
+//! target, with all compiled rule sets of this target. The feeds (the watches of the targets)
+//! report to the controller whether they are up to date. The controller writes the status of each
+//! rule set.
 
 mod controller;
 mod incomplete_rule_sets;
 mod lookups;
 mod registry;
-mod report;
+mod rule_set_states;
 mod status;
 mod status_cache;
 mod status_writes;
@@ -19,5 +20,5 @@ mod tests;
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
 pub use incomplete_rule_sets::IncompleteRuleSets;
 pub use registry::{Feedback, Publication};
-pub use report::{Report, Reporter};
+pub use rule_set_states::{Report, Reporter};
 pub use status_writes::{StatusAnswer, StatusSink, StatusWrite};

@@ -3,7 +3,7 @@
 //! and no clock.
 
 use super::StatusWrite;
-use super::report::{Facts, IdleReason, Report, Reported, RuleSetState};
+use super::rule_set_states::{Facts, IdleReason, Report, Reported, RuleSetState};
 use super::status::{self, RuleSetHealth, Watch};
 use super::status_cache::HeldStatus;
 use super::target_state::TrackedTarget;
@@ -75,6 +75,9 @@ struct RegisteredRuleSet {
     spec: OperationRuleSetSpec,
     target: Arc<Gvr>,
     compiled: Result<Arc<RuleSet>, Vec<RuleSetError>>,
+    /// The rules that are evaluated. While the spec does not compile, these are the rules of the
+    /// last valid spec. `None` if no valid spec with the same target is known.
+    rules: Option<Arc<RuleSet>>,
     /// The reason why the server refuses to watch the target.
     refused: Option<String>,
     /// The status in the API server.
@@ -127,19 +130,14 @@ impl Registry {
         let version = object.metadata.resource_version;
         let target = Arc::new(object.spec.target.gvr());
         let before = self.rule_sets.get(&name).filter(|known| known.uid == uid);
-        if let (Some(before), Ok(rules)) = (before, &compiled)
-            && before.target == target
-            && before.compiled.as_deref() == Ok(rules)
-        {
-            // The text of the spec has changed, but the compiled rules are equal. So the rule book
-            // stays, and the feeds do not list again.
-            if let Some(known) = self.rule_sets.get_mut(&name) {
-                known.generation = generation;
-                known.spec = object.spec;
-                known.held.observe(version, object.status.as_ref());
-            }
-            return;
-        }
+        let last = before.filter(|before| before.target == target);
+        let last = last.and_then(|before| before.rules.clone());
+        // If the text of the spec has changed, but the compiled rules are equal, the rule book stays
+        // and the feeds do not list again.
+        let compiled = compiled.map(|rules| match &last {
+            Some(last) if **last == rules => last.clone(),
+            _ => Arc::new(rules),
+        });
         let held = match before {
             Some(known) => {
                 let mut held = known.held.clone();
@@ -156,7 +154,9 @@ impl Registry {
             facts: Arc::new(Facts::new(&name, &object.spec)),
             uid,
             generation,
-            compiled: compiled.map(Arc::new),
+            // An error in a new version of the spec must not end the operations in flight.
+            rules: compiled.as_ref().ok().cloned().or(last),
+            compiled,
             refused: refused(&target, self.allow_secrets),
             spec: object.spec,
             target: target.clone(),
@@ -245,7 +245,7 @@ impl Registry {
             let usable: Vec<Arc<RuleSet>> = rule_sets
                 .values()
                 .filter(|known| known.target == *gvr && known.refused.is_none())
-                .filter_map(|known| known.compiled.as_ref().ok().cloned())
+                .filter_map(|known| known.rules.clone())
                 .collect();
             publications.extend(target.publish(gvr, usable, was_watched, &mut self.generation));
         }
@@ -263,12 +263,15 @@ impl Registry {
     }
 
     /// Returns the rule sets without a rule book, because their target is not served or has not
-    /// been looked up.
+    /// been looked up, or because they do not compile.
     pub(super) fn bookless(&self) -> RuleSetsWithoutBook {
         let mut bookless = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
             match target.and_then(TrackedTarget::resolution) {
+                Some(Resolution::Served { .. }) if known.rules.is_none() => {
+                    bookless.undecided.insert(name.clone());
+                }
                 Some(Resolution::Served { .. })
                     if !target.is_some_and(TrackedTarget::awaits_book) => {}
                 Some(Resolution::NotServed { .. }) => {
@@ -328,6 +331,7 @@ impl Registry {
             let health = RuleSetHealth {
                 generation: known.generation,
                 compiled: known.compiled.as_ref().map_err(Vec::as_slice),
+                uses_last_rules: known.compiled.is_err() && known.rules.is_some(),
                 target: &known.target,
                 refused: known.refused.as_deref(),
                 resolution,

@@ -1,6 +1,6 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
-use super::report;
+use super::rule_set_states;
 use ifo_api::ruleset::{EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
@@ -26,11 +26,17 @@ const THROTTLED: (&str, &str) = (
      the section on cost in docs/rules.md.",
 );
 
+/// Added to the message of `InvalidRule` while the rules of the last valid spec are evaluated.
+const LAST_RULES: &str = ". Until these errors are corrected, the last valid version of the rules \
+                          stays in use";
+
 /// The facts from which the status of a rule set is computed.
 #[derive(Debug)]
 pub(super) struct RuleSetHealth<'a> {
     pub(super) generation: Option<i64>,
     pub(super) compiled: Result<&'a Arc<RuleSet>, &'a [RuleSetError]>,
+    /// True if the rules do not compile, and the rules of the last valid spec are evaluated.
+    pub(super) uses_last_rules: bool,
     pub(super) target: &'a Gvr,
     /// The reason why the server refuses to watch the target.
     pub(super) refused: Option<&'a str>,
@@ -82,11 +88,14 @@ pub(super) fn compute(
             "All expressions compile.",
         ),
         Err(invalid) => {
-            let message = invalid
+            let mut message = invalid
                 .iter()
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
                 .join("; ");
+            if health.uses_last_rules {
+                message.push_str(LAST_RULES);
+            }
             conditions.add("Validated", "False", "InvalidRule", &message);
             conditions.add("InvalidRule", "True", "InvalidRule", &message);
             not_ready.get_or_insert(("InvalidRule", message));
@@ -187,7 +196,7 @@ fn evaluation_failure(
     });
     let message = match objects {
         0 => last,
-        _ => format!("{}: {last}", report::evaluation_fails(objects)),
+        _ => format!("{}: {last}", rule_set_states::evaluation_fails(objects)),
     };
     Some((message, objects > 0))
 }

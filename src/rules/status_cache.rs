@@ -1,11 +1,11 @@
-//! The status of a rule set in the API server. Watch events and the answers to our own writes can
-//! arrive in any order. This module keeps the newest status, and finds out whether another client
-//! has edited it.
+//! A cache of the status that a rule set has in the cluster. Watch events and the answers to our
+//! own writes can arrive in any order. This module keeps the newest status, and finds out whether
+//! another client has edited it.
 
 use ifo_api::ruleset::OperationRuleSetStatus;
 
-/// The status of a rule set in the API server. It comes from a watch event or from the answer to
-/// our own write, depending on which of them has the newer version.
+/// The newest known status of a rule set in the cluster. It comes from a watch event or from the
+/// answer to our own write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldStatus {
     /// The resourceVersion. Rule sets from files have none.
@@ -16,8 +16,8 @@ pub(super) struct HeldStatus {
 }
 
 impl HeldStatus {
-    /// Records the status of a watch event. Returns true if the event is newer than the known
-    /// status. The event of our own write may arrive before or after the answer to the write.
+    /// Records the status in a watch event. Returns true if the event is newer than the known
+    /// status.
     pub(super) fn observe(
         &mut self,
         version: Option<String>,
@@ -46,9 +46,9 @@ impl HeldStatus {
         self.edited = false;
     }
 
-    /// Returns true if `other` is newer than the known version. Kubernetes compares the versions of
-    /// one resource as numbers (KEP-5504). If a version is not a number, every other version counts
-    /// as newer.
+    /// Returns true if `other` is newer than the known version. resourceVersions of one resource
+    /// can be compared as numbers (KEP-5504). If one of the two versions is not a number, `other`
+    /// counts as newer if it is different.
     fn is_older_than(&self, other: &str) -> bool {
         let Some(known) = &self.version else {
             return true;

@@ -11,16 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of concurrent writes, so that a start with many rule sets causes no burst of
-/// requests.
+/// Maximum number of concurrent writes. Further writes wait. So a start with many rule sets does
+/// not cause a burst of requests.
 const CONCURRENCY: usize = 8;
 
-/// Delay after the first failed write. It doubles with each failure, up to [`MAX_RETRY_DELAY`].
+/// Delay after the first failed write. The delay doubles with each further failure, up to
+/// [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Maximum delay after a failed write. If the server has no permission to write statuses, it logs
-/// this rarely.
+/// Maximum delay after a failed write. Each failure is logged. With this delay, a server that has
+/// no permission to write statuses logs this rarely.
 ///
-/// The same delays limit how often a status is repaired that another client has edited.
+/// Another client may edit a status again and again. The same delays limit how often the controller
+/// repairs such a status.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 
 /// A status to write.
@@ -64,8 +66,8 @@ pub(super) struct StatusWrites {
     waiting: VecDeque<StatusWrite>,
     /// The failed writes, by the name of the rule set.
     failed: HashMap<String, FailedWrite>,
-    /// The rule sets whose status another client has edited, by name. The value is the time of the
-    /// next repair, and the delay after it.
+    /// The rule sets whose status another client has edited, by name. The value is the earliest
+    /// time of the next repair, and the delay after that repair.
     repaired: HashMap<String, (Instant, Duration)>,
 }
 
@@ -74,8 +76,8 @@ struct FailedWrite {
     at: Instant,
     /// The delay after that attempt.
     next: Duration,
-    /// After a conflict, the version of the failed write. A write for another version may start at
-    /// once.
+    /// If the write failed because of a conflict, the resourceVersion in this write. A write for
+    /// another resourceVersion may start at once.
     conflict: Option<String>,
 }
 
@@ -91,13 +93,15 @@ impl StatusWrites {
         }
     }
 
-    /// Replaces all waiting writes. A write that cannot start yet is not kept. The caller must pass
-    /// it again when the write of the same rule set has ended, or at the returned time.
+    /// Replaces all waiting writes. A write is not kept if another write of the same rule set is in
+    /// flight, or if its delay is not over. The caller must pass such a write again when the other
+    /// write has ended, or at the returned time.
     pub(super) fn take(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
         self.failed.retain(|name, _| wanted.contains(name.as_str()));
-        // After this time without edits, the next edit is repaired at once again.
+        // An entry is removed if the status was not edited for a long time. Then the next edit is
+        // repaired at once.
         self.repaired
             .retain(|_, (at, _)| *at + MAX_RETRY_DELAY > now);
         self.waiting.clear();
@@ -162,8 +166,9 @@ impl StatusWrites {
         }
         let before = self.failed.get(&write.name);
         let wait = before.map_or(FIRST_RETRY_DELAY, |failed| failed.next);
-        // After the second of two consecutive failures, every write waits. Otherwise a client that
-        // changes the rule set all the time could cause a conflict for each of its changes.
+        // After the first conflict, a write for a newer resourceVersion may start at once. After
+        // two consecutive failures, every write waits. Otherwise a client that constantly changes
+        // the rule set could cause a conflict for each of its changes.
         let conflict = (answer == StatusAnswer::Conflict && before.is_none())
             .then(|| write.version.clone())
             .flatten();

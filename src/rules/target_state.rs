@@ -1,6 +1,6 @@
-//! The state of one target, which is a resource that rule sets watch. It consists of the result of
-//! discovery, the published rule book, and the reports of the feeds. A feed is the watch of the
-//! target, or of one namespace of it.
+//! The state of one target, which is a resource that rule sets watch. The state consists of the
+//! result of discovery, the published rule book (all compiled rule sets of the target), and the
+//! reports of the feeds. A feed is the watch of the target in all namespaces or in one namespace.
 
 use super::registry::{Feedback, LookupRequest, Publication};
 use super::status::Watch;
@@ -12,10 +12,11 @@ use std::sync::Arc;
 /// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
-    /// The last unambiguous result of discovery. It is ambiguous only if no look-up had an
-    /// unambiguous result.
+    /// The last result of discovery that shows whether the target is served. The value is
+    /// [`Resolution::Unknown`] if no look-up has shown this yet.
     resolution: Option<Resolution>,
-    /// The reason why the last look-up had no unambiguous result, while `resolution` still counts.
+    /// The reason why the last look-up could not show whether the target is served. In the
+    /// meantime, the earlier result in `resolution` is used.
     unknown: Option<String>,
     /// The published rule book.
     published: Option<Arc<RuleBook>>,
@@ -24,8 +25,10 @@ pub(super) struct TrackedTarget {
     /// The last report of each feed for the published rule book. `None` means that the feed is up
     /// to date.
     feeds: HashMap<Source, Option<String>>,
-    /// The previous state of the rule sets that the last publication did not change. It counts
-    /// until the new feeds report. So a change of another rule set does not affect their status.
+    /// The previous state of the rule sets that the last publication did not change. If one rule
+    /// set changes, a new rule book is published, and new feeds start for all rule sets of the
+    /// target. Until the new feeds report, the statuses of the unchanged rule sets are computed
+    /// from this map.
     carried: HashMap<Arc<str>, Watch>,
 }
 
@@ -67,7 +70,8 @@ impl TrackedTarget {
         true
     }
 
-    /// Records the report of a feed. Returns true if the report changes the state.
+    /// Records the report of a feed. Returns true if the report changes the state. A report for an
+    /// older rule book is ignored.
     pub(super) fn reported(&mut self, feedback: Feedback) -> bool {
         if self.published.as_ref().map(|book| book.generation) != Some(feedback.generation) {
             return false;
@@ -77,8 +81,10 @@ impl TrackedTarget {
     }
 
     /// Returns the rule book of the rule sets `usable` (sorted by name), if it differs from the
-    /// published one. `was_watched` returns true for a rule set whose old status, from before this
-    /// process, says that it is being watched.
+    /// published rule book.
+    ///
+    /// After a restart of the server, a rule set still has the status that the previous process
+    /// wrote. `was_watched` returns true if this status says that the rule set is being watched.
     pub(super) fn publish(
         &mut self,
         gvr: &Arc<Gvr>,
@@ -123,8 +129,8 @@ impl TrackedTarget {
         })
     }
 
-    /// Returns true if a rule book of these rule sets would equal the published one. If an equal
-    /// book was published, the feeds would list again without need.
+    /// Returns true if a rule book of these rule sets would equal the published rule book. An equal
+    /// rule book is not published, because the feeds would list all objects again without need.
     fn is_published_book(&self, kind: &str, namespaced: bool, usable: &[Arc<RuleSet>]) -> bool {
         self.published.as_ref().is_some_and(|book| {
             book.kind == kind
@@ -138,7 +144,7 @@ impl TrackedTarget {
         })
     }
 
-    /// Returns the states that count until the new feeds report.
+    /// Returns the new value of `carried`.
     fn carry_over(
         &self,
         next: Option<&RuleBook>,
@@ -172,7 +178,8 @@ impl TrackedTarget {
         self.stale && self.published.is_none()
     }
 
-    /// Returns true if every feed that should run has reported whether it is up to date.
+    /// Returns true if every feed that should run has reported that it is up to date, or why it is
+    /// not.
     pub(super) fn caught_up(&self, gvr: &Arc<Gvr>) -> bool {
         self.published.as_ref().is_none_or(|book| {
             book.sources(gvr)
@@ -216,8 +223,8 @@ impl TrackedTarget {
         self.unknown.as_deref()
     }
 
-    /// Returns the kind of the target's objects and whether it is namespaced, if the target is
-    /// served.
+    /// Returns the kind of the target's objects, and true if this kind is namespaced. Returns
+    /// `None` if the target is not known to be served.
     pub(super) fn kind(&self) -> Option<(Arc<str>, bool)> {
         match &self.resolution {
             Some(Resolution::Served { kind, namespaced }) => {

@@ -1,13 +1,13 @@
-//! Limits the number of concurrent requests, in total and for each user.
+//! Limits the number of concurrent requests, both in total and for each user.
 //!
-//! Input: the name of a user. Output: a slot, or None if a limit is reached. The slot is free again
-//! when it is dropped.
+//! Input: the name of a user. Output: a slot, or None if a limit is reached. The slot becomes free
+//! when the returned value is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A limit for each name. The number of names is not limited.
+/// A limit for each name, such as the name of a user. The number of names is not limited.
 #[derive(Debug)]
 pub struct PerNameLimit {
     slots_per_name: usize,

@@ -1,12 +1,14 @@
-//! Limits the number of open connections. Input: the address of a new connection, and later the
+//! Limits the number of open connections. Input: the address of each new connection, and later the
 //! user of its requests. Output: a slot for the connection, or a refusal.
 //!
-//! A new connection is a newcomer, because its user is not known yet. It always gets a slot. If no
-//! slot is free, the server evicts (closes) an older newcomer. The first request that is not for
-//! health moves the connection to the class of its user or of the front proxy
-//! ([`ConnectionClass`]). If no slot is available in that class, the server answers the request
-//! with 429 and closes the connection. The middleware determines the user, and [`eviction`]
-//! contains the rules.
+//! A new connection is a newcomer, because its user is not known yet. A newcomer always gets a
+//! slot. If no slot is free, the server evicts (closes) an older newcomer.
+//!
+//! The first request that is not for health moves the connection to another class
+//! ([`ConnectionClass`]). The new class is the class of the user, or the class of the front proxy.
+//! If no slot is available in that class, the server answers the request with 429 and closes the
+//! connection. The middleware determines the user. The module [`eviction`] chooses the connections
+//! to evict.
 
 mod activity;
 mod class;
@@ -27,8 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Largest number of evicted connections whose sockets are still open. Each socket is closed as
-/// soon as the task of its connection runs. Clients cannot delay this.
+/// Largest number of evicted connections whose sockets are still open. The socket is closed as soon
+/// as the task of its connection runs, so clients cannot delay this. If this limit is reached, the
+/// server accepts the next connection after one of these sockets is closed.
 const MAX_CLOSING: usize = 64;
 
 /// All open connections.
@@ -54,7 +57,7 @@ struct OpenConnection {
 }
 
 impl Connections {
-    /// Creates the limit. At most `slots` connections can be open.
+    /// Creates an empty set of connections. At most `slots` connections can be open.
     pub fn new(slots: usize) -> Arc<Self> {
         let sockets = slots
             .saturating_add(MAX_CLOSING)
@@ -105,9 +108,10 @@ impl Connections {
         }
     }
 
-    /// Asks all clients except probes to reconnect, so that they reach another replica. Each
-    /// connection accepts no further requests. It ends when its open requests end, or after ten
-    /// seconds. The server still accepts new connections.
+    /// Asks clients to reconnect, so that they reach another replica. Newcomers, which include the
+    /// connections of probes, are not affected. Each other connection accepts no further requests.
+    /// The connection ends when its open requests end, or after ten seconds. The server still
+    /// accepts new connections.
     pub fn turn_away(&self) {
         let registry = self.registry();
         let clients = registry.open.values();
@@ -154,12 +158,12 @@ impl OpenConnection {
     }
 }
 
-/// The right to have one open socket. Dropping it allows another socket.
+/// The permission for one open socket. When this value is dropped, another socket may be opened.
 pub struct Socket {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The slot of an open connection. Dropping it frees the slot.
+/// The slot of an open connection. The slot becomes free when this value is dropped.
 pub struct OpenSlot {
     /// The connection that uses the slot.
     pub connection: Arc<ClientConnection>,
@@ -205,17 +209,19 @@ impl ClientConnection {
         self.activity.idle_since()
     }
 
-    /// Returns true if the connection is still a newcomer: all its requests were for health.
+    /// Returns true if the connection is still a newcomer: it has had no requests, or only requests
+    /// for health.
     pub fn is_newcomer(&self) -> bool {
         let registry = self.connections.registry();
         let entry = registry.open.get(&self.number);
         entry.is_none_or(|entry| entry.class == ConnectionClass::Newcomer)
     }
 
-    /// Moves the connection to `class`, unless its class has the same or a higher precedence.
+    /// Moves the connection to `class` if `class` has a higher precedence than the connection's
+    /// current class. Otherwise, the connection keeps its class.
     fn admit(&self, class: ConnectionClass) -> Result<(), ConnectionRefused> {
         let mut registry = self.connections.registry();
-        // The connection is absent if it was evicted. It is being closed then.
+        // An evicted connection is absent. Its task is about to close it.
         let Some(entry) = registry.open.get(&self.number) else {
             return Err(ConnectionRefused);
         };
@@ -241,12 +247,13 @@ impl ClientConnection {
     }
 }
 
-/// The error if no slot is available for a connection. The connection must be closed.
+/// The error if no slot is available for a connection, or if the connection was evicted. The
+/// connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRefused;
 
-/// Moves the connection of a request to `class`. A request without a connection is admitted. This
-/// happens in tests, which call the router without a listener.
+/// Moves the connection of a request to `class`. In tests that call the router without a listener,
+/// a request has no connection. Such a request is admitted.
 pub fn admit(request: &Parts, class: ConnectionClass) -> Result<(), ConnectionRefused> {
     let connection = request.extensions.get::<Arc<ClientConnection>>();
     connection.map_or(Ok(()), |connection| connection.admit(class))
@@ -255,7 +262,7 @@ pub fn admit(request: &Parts, class: ConnectionClass) -> Result<(), ConnectionRe
 /// Returns the unit by which connections are counted: an IPv4 address, or an IPv6 network of 64
 /// bits. One host may use all addresses of such an IPv6 network.
 fn network(address: IpAddr) -> IpAddr {
-    // An IPv6 socket reports an IPv4 address as an IPv6 address that is mapped from it.
+    // A dual-stack socket reports an IPv4 address as `::ffff:a.b.c.d`.
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
         address @ IpAddr::V4(_) => address,

@@ -1,10 +1,10 @@
 //! Serves API discovery. Input: the descriptions of the resources. Output: the paths `/api`,
 //! `/apis`, `/apis/GROUP` and `/apis/GROUP/VERSION`.
 //!
-//! The answers are computed once, at the start. They are available before any operation is known.
-//! If discovery of an aggregated API fails, no namespace in the cluster can be deleted.
+//! The answers are computed once, at the start, so discovery works before any operation is known.
+//! If the discovery of an aggregated API fails, no namespace in the cluster can be deleted.
 
-use super::accept::{AcceptClause, clauses};
+use super::accept_header::{AcceptClause, clauses};
 use super::negotiate::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
 use super::request::Query;
 use super::resource::Resource;
@@ -54,7 +54,7 @@ impl From<&Resource> for AdvertisedResource {
             namespaced: resource.namespaced,
             short_names: resource.short_names,
             categories: resource.categories,
-            verbs: &["get", "list", "watch"],
+            verbs: resource.verbs,
         }
     }
 }
@@ -63,8 +63,8 @@ impl From<&Resource> for AdvertisedResource {
 /// router serves.
 ///
 /// `direct` is None in an aggregated server. Such a server has no path `/api`, because the
-/// kube-apiserver serves the core group. A server without a kube-apiserver has this path, even if
-/// its core group has no resources.
+/// kube-apiserver serves the core group. A server that clients use without a kube-apiserver has the
+/// path `/api`, even if the core group has no resources.
 ///
 /// Several resources may have the same group or the same version. The first version of a group is
 /// the preferred version of the group.
@@ -156,8 +156,8 @@ fn serve(router: Router, path: &str, value: &Value) -> Router {
     })
 }
 
-/// Adds the route `path`. `answer` gets the query and the headers of the request. If it returns
-/// None, the client accepts no available media type and gets a 406.
+/// Adds the route `path`. `answer` gets the query and the headers of the request. If `answer`
+/// returns None, the client accepts no available media type and gets a 406.
 fn add<F>(router: Router, path: &str, answer: F) -> Router
 where
     F: Fn(&Query, &HeaderMap) -> Option<Response> + Clone + Send + Sync + 'static,
@@ -193,7 +193,8 @@ impl Root {
         Some(response)
     }
 
-    /// Returns the answer that a clause of `Accept` requests. None if there is no such answer.
+    /// Returns the answer that a clause of `Accept` requests. None if this server has no answer for
+    /// the clause.
     fn document(&self, clause: &AcceptClause<'_>) -> Option<&Document> {
         if !clause.has_supported_syntax() {
             return None;

@@ -1,7 +1,7 @@
 //! Writes objects, lists and watch events in the form that the client requested: whole objects,
-//! `PartialObjectMetadata` or a `Table`. Input: entries of the index, which contain the JSON of
-//! each object and some decoded values. Output: the JSON of the answer. The JSON of the entries is
-//! not decoded again.
+//! `PartialObjectMetadata` or a `Table`. Input: entries of the index. An entry is one object at one
+//! version: its JSON, and some decoded values. Output: the JSON of the answer. The JSON of the
+//! entries is not decoded again.
 
 use super::negotiate::{Include, ObjectForm};
 use super::resource::Resource;
@@ -10,8 +10,8 @@ use crate::index::{IndexEntry, OpenEntry, Rv};
 use jiff::Timestamp;
 use std::io::Write as _;
 
-/// An object and the resourceVersion that the client gets with it. This is the version of the
-/// object, or the version at which the object was deleted.
+/// An object and the resourceVersion that the client gets for the object. For a deleted object, it
+/// is the version of the deletion.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionedEntry<'a> {
     /// The object.
@@ -149,7 +149,7 @@ impl Encoder<'_> {
     }
 
     /// Writes one watch event as a line. `columns` is true if a table must have its column
-    /// definitions. Only the first event of a watch has them.
+    /// definitions. Only the first event of a watch has column definitions.
     pub fn event(&self, kind: &str, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
         write!(out, "{{\"type\":\"{kind}\",\"object\":").expect("writing to a Vec cannot fail");
         self.object(shown, columns, out);
@@ -180,8 +180,9 @@ impl Encoder<'_> {
             ),
             ObjectForm::Table { version, include } => {
                 self.table_head(version, rv, columns, out);
-                // The bookmark after the initial events has an annotation. So the row of this
-                // bookmark has an object, even if the client requested rows without objects.
+                // The bookmark after the initial events has an annotation, which is a part of the
+                // object in its row. So this row has an object even if the client requested rows
+                // without objects.
                 let object = if include == Include::None && !initial_end {
                     "null".to_owned()
                 } else {

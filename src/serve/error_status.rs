@@ -1,27 +1,27 @@
 //! Creates error answers. Input: the error. Output: a response whose body is a `Status` (`v1`). The
-//! message, the reason, the details and the order of the keys are those of the kube-apiserver,
-//! because clients compare them.
+//! message, the reason, the details and the order of the keys are the same as in the
+//! kube-apiserver's answers, because clients depend on them.
 
 mod body;
 
 use self::body::{StatusBody, StatusCause, StatusDetails, StatusMeta, escape_html, go_json};
-use super::go_quoting::{Quoted, clip, join_errors};
 use super::negotiate::Syntax;
-use super::respond::whole;
+use super::quoted_client_text::{Quoted, clip, join_errors};
+use super::response_syntax::whole;
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
-/// Largest length of a message in bytes. A message can contain the longest name of an object
-/// several times.
+/// Largest length of a message in bytes. A longer message is cut off. The limit is large enough for
+/// a message that contains the longest possible name of an object several times.
 const MAX_MESSAGE: usize = 2 << 10;
 
-/// Largest length in bytes of a name, a group or a kind in the details. It is twice the length that
-/// Kubernetes allows.
+/// Largest length in bytes of a name, a group or a kind in the details. Longer text is cut off. The
+/// limit is twice the length that Kubernetes allows.
 const MAX_DETAIL: usize = 512;
 
-/// An error answer. It has at most 5 KB, or 20 KB if JSON escapes every character. The content is
-/// boxed, so that the type `Result<_, ErrorStatus>` is small.
+/// An error answer. An answer has at most 5 KB, or 20 KB if JSON escapes every character. The
+/// content is boxed, so that the type `Result<_, ErrorStatus>` is small.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct ErrorStatus(Box<ErrorParts>);
@@ -74,8 +74,8 @@ fn qualified(plural: &str, group: &str) -> String {
 }
 
 /// Returns the reason in the `Status` (`metav1.StatusReason`) for an HTTP status code. The reason
-/// is empty if Kubernetes has none for the code. For 410 and 504, Kubernetes has several reasons,
-/// of which this server uses one.
+/// is empty if Kubernetes has no reason for the code. For 410 and for 504, Kubernetes has several
+/// reasons, but this server uses only one reason for each code.
 fn reason(code: StatusCode) -> &'static str {
     match code {
         StatusCode::BAD_REQUEST => "BadRequest",
@@ -128,7 +128,7 @@ impl ErrorStatus {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized")
     }
 
-    /// Creates a 403: `user` may not do what the request asks for. `reason` is the reason that the
+    /// Creates a 403: `user` does not have the access `asked`. `reason` is the reason that the
     /// authorizer gave, or empty.
     pub fn forbidden(user: &User, asked: &Attributes, reason: &str) -> Self {
         let (mut message, details) = match asked {
@@ -251,7 +251,8 @@ impl ErrorStatus {
     /// Creates a 410 for a watch: the changes after the resourceVersion `requested` are no longer
     /// available. A watch can start at `oldest` or later.
     pub fn watch_too_old(requested: u64, oldest: u64) -> Self {
-        // As in the kube-apiserver, the message has the newest version that is too old.
+        // As in the kube-apiserver, the message contains the newest version at which a watch can no
+        // longer start.
         let newest_too_old = oldest.saturating_sub(1);
         Self::new(
             StatusCode::GONE,
@@ -292,8 +293,9 @@ impl ErrorStatus {
         )
     }
 
-    /// Creates a 421 for a request of another replica. Such a request names a leadership term: the
-    /// time for which one replica is the leader. This replica is not the leader of that term.
+    /// Creates a 421 for a request of another replica. The request names a leadership term (the
+    /// time for which one replica is the leader), but this replica does not serve the changes of
+    /// that term.
     pub fn not_leader_of_term() -> Self {
         Self::new(
             StatusCode::MISDIRECTED_REQUEST,

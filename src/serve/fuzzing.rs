@@ -1,4 +1,4 @@
-//! The fuzz targets of this module. Each function gets bytes that a client could send, and panics
+//! The fuzz targets of the HTTP API. Each function gets bytes that a client could send, and panics
 //! if the server violates one of its guarantees.
 //!
 //! This code is compiled only for the fuzz targets in `fuzz/`, and for the tests, which run each
@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 /// The option `-max_len` of the fuzzer has the same value.
 pub const LONGEST: usize = 2048;
 
-/// Returns the input as text. Returns None if it is not valid UTF-8 or too long.
+/// Returns the input as text. Returns None if the input is not valid UTF-8 or too long.
 fn text(input: &[u8]) -> Option<&str> {
     std::str::from_utf8(input)
         .ok()

@@ -6,16 +6,15 @@ use super::list::FRESHNESS_TIMEOUT;
 use super::negotiate::{ChosenClause, Shape};
 use super::request::{Query, Request};
 use super::resource::Resource;
-use super::respond;
+use super::response_syntax;
 use crate::clock;
-use crate::index::{Key, Rv};
+use crate::index::Rv;
 use axum::response::Response;
 use http::HeaderMap;
-use std::sync::Arc;
 
 /// Answers a get. If the option `resourceVersion` is present, the server first waits until the
-/// index has reached this version. The options `pretty`, `includeObject` and `export` are used,
-/// too. All other options are ignored.
+/// index has reached this version. The options `pretty` and `includeObject` are supported. The
+/// option `export` is refused with a 400. The other options of lists and watches are ignored.
 pub async fn get(
     resource: &Resource,
     request: &Request,
@@ -36,10 +35,7 @@ pub async fn get(
             resource.reader.head().0,
         ));
     }
-    let key = Key {
-        namespace: Arc::from(request.namespace.as_str()),
-        name: Arc::from(request.name.as_str()),
-    };
+    let key = resource.key(&request.namespace, &request.name);
     let (_, entry) = resource.reader.get(&key);
     let entry = entry.ok_or_else(|| resource.no_object(&request.name))?;
     let wanted = chosen.form(Shape::Object, resource.list_kind)?;
@@ -51,5 +47,5 @@ pub async fn get(
     };
     encoder.object(VersionedEntry::own(&entry), true, &mut body);
     body.push(b'\n');
-    Ok(respond::whole(body, wanted.syntax))
+    Ok(response_syntax::whole(body, wanted.syntax))
 }

@@ -1,10 +1,11 @@
-//! Compresses large answers with gzip. Input: the header `Accept-Encoding` of a request, and its
-//! answer. Output: the answer, compressed if it is large and the client accepts gzip. Bodies are
-//! compressed while they are sent, chunk by chunk: 64 KiB become some 8 KiB.
+//! Compresses large answers with gzip. Input: the header `Accept-Encoding` of a request, and the
+//! answer to this request. Output: the answer. It is compressed if the answer is large and the
+//! client accepts gzip. A body is compressed chunk by chunk while it is sent. A chunk of 64 KiB
+//! becomes some 8 KiB.
 //!
-//! Each chunk is compressed independently, so only a checksum is kept between two chunks. Otherwise
-//! each answer that a client reads slowly would keep a compressor of 270 KB in memory. Independent
-//! chunks are 5 % larger.
+//! A compressor has 270 KB. If each answer kept its own compressor, slow clients would cause a high
+//! memory usage. So each chunk is compressed independently, and only a checksum is kept between two
+//! chunks. Independent chunks are 5 % larger.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -22,17 +23,17 @@ use std::task::{Context, Poll, ready};
 /// `defaultGzipThresholdBytes`.
 const THRESHOLD: usize = 128 << 10;
 
-/// Largest number of bytes that are compressed together. A chunk of a list usually fits into it.
-/// Deflate only finds repetitions within 32 KiB, so larger chunks would hardly be smaller after
-/// compression.
+/// Largest number of bytes that are compressed together. A chunk of a list (64 KiB) usually fits
+/// into this size. Deflate only finds repetitions within 32 KiB, so larger chunks would hardly be
+/// smaller after compression.
 const CHUNK: usize = 128 << 10;
 
 /// The fastest compression level. It is the kube-apiserver's constant
 /// `defaultGzipContentEncodingLevel`.
 ///
 /// With this level, a list of 10,000 operations shrinks from 17.3 MB to 2.5 MB in 20 ms. With the
-/// next level, it shrinks to 2.0 MB in 28 ms. The client gets it earlier only if its connection has
-/// less than 600 Mbit/s.
+/// next level, the list shrinks to 2.0 MB in 28 ms. The next level would be faster for the client
+/// only on a connection with less than 600 Mbit/s.
 const FAST_LEVEL: Compression = Compression::new(1);
 
 /// The compression level for documents that are compressed once and sent often.
@@ -42,8 +43,8 @@ const BEST_LEVEL: Compression = Compression::new(9);
 /// unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
-/// An empty last deflate block with fixed codes (RFC 1951, section 3.2.3). It can be appended as
-/// whole bytes, because all earlier blocks end at byte boundaries.
+/// An empty last deflate block with fixed codes (RFC 1951, section 3.2.3). This block can be
+/// appended as whole bytes, because all earlier blocks end at byte boundaries.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
 /// Returns true if `Accept-Encoding` contains `gzip` with a weight above 0. As in the
@@ -68,8 +69,9 @@ pub fn accepted(request: &HeaderMap) -> bool {
         })
 }
 
-/// Compresses the answer if it is larger than the threshold. The caller must not pass watches,
-/// because this function waits for the first bytes, and events must be sent at once.
+/// Compresses the answer if it is larger than `THRESHOLD`. If the length of the body is unknown,
+/// this function waits until it has received more bytes than the threshold. So the caller must not
+/// pass watches, whose events must be sent at once.
 pub async fn compress(response: Response) -> Response {
     let size = response.body().size_hint();
     let is_small = size.upper().is_some_and(|most| most <= THRESHOLD as u64);
@@ -88,7 +90,7 @@ pub async fn compress(response: Response) -> Response {
                 }
             }
             Some(Err(error)) => {
-                // The client gets the data before the error, and then the error.
+                // The client gets the data that arrived before the error, and then the error.
                 let broken = futures::stream::once(std::future::ready(Err(error)));
                 let stream = futures::stream::iter(received.into_iter().map(Ok));
                 let stream = futures::StreamExt::chain(stream, broken);
@@ -216,12 +218,12 @@ impl Member {
     }
 }
 
-/// Idle compressors for reuse. Each has 270 KB.
+/// Idle compressors for reuse. Each compressor has 270 KB.
 static IDLE_COMPRESSORS: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
 
-/// Largest number of idle compressors. A compressor that becomes idle is dropped if there are
-/// already so many. The server has at most four threads for requests, and each uses at most one
-/// compressor at a time.
+/// Largest number of idle compressors. Further compressors are dropped when they become idle. The
+/// server has at most four threads for requests, and each thread uses at most one compressor at a
+/// time.
 const MAX_IDLE_COMPRESSORS: usize = 4;
 
 /// Writes `data` as deflate blocks. The blocks do not refer to earlier data, and they end at a byte

@@ -1,9 +1,9 @@
 //! Adds a `Warning` header to lists and watches that may lack operations. Input: a request, and the
-//! rule sets that may miss operations, for example because they do not compile. Output: the header,
-//! if an operation of such a rule set could match the request.
+//! rule sets that may miss operations. For example, a rule set misses operations if its rules do
+//! not compile. Output: the header, if an operation of such a rule set could match the request.
 //!
-//! If a rule set is broken, a list can be empty although operations are in flight. kubectl prints
-//! the text of the header, and client-go logs the text once. So users notice that the list is
+//! If a rule set is broken, a list can be empty although operations are in flight. The text of the
+//! header is printed by kubectl, and logged once by client-go. So users notice that the list is
 //! incomplete.
 
 use super::ServerState;
@@ -80,15 +80,16 @@ fn named(gap: Gap) -> Named {
 }
 
 /// Returns the value of the header in the kube-apiserver's format, `299 - "text"` (RFC 7234,
-/// section 5.5). The code 299 means any persistent warning. The `-` means that the server is not
-/// named.
+/// section 5.5). The code 299 stands for any persistent warning. The `-` stands in place of the
+/// server's name.
 fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
     HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
 }
 
-/// Returns true if the user may list rule sets. Other users do not get the names of rule sets.
+/// Returns true if the user may list rule sets. Only then does the warning contain the names of
+/// rule sets.
 async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     let Some(user) = user else {
         return false;
@@ -108,9 +109,9 @@ async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     matches!(decision, Ok(AccessDecision::Allow))
 }
 
-/// Returns true if an operation of the rule set could match the selectors. `gap` describes the rule
-/// set. If the value of a label or a field can differ between the operations of one rule set, every
-/// requirement on it could match.
+/// Returns true if an operation of the rule set that `gap` describes could match the selectors.
+/// Some labels and fields can differ between the operations of one rule set. Every requirement on
+/// such a label or field could match.
 ///
 /// Upper case and lower case are equal, as in `kubectl ifo`. This can cause an unnecessary warning,
 /// which does less harm than a missing warning.

@@ -1,8 +1,9 @@
 //! Answers list requests: all objects at one resourceVersion, as a whole or in pages.
 //!
 //! The body is encoded in chunks while the client reads it. The answer refers to the objects in the
-//! index and does not copy them, so a slow client takes little memory. Comparing many objects with
-//! a selector takes time, so a list pauses regularly to let other requests run.
+//! index, and does not copy the objects. So an answer that a client reads slowly takes little
+//! memory. Comparing many objects with a selector takes time, so a list pauses regularly to let
+//! other requests run.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -11,11 +12,11 @@ pub mod tests;
 
 use super::encode::{Encoder, ListMeta, VersionedEntry};
 use super::error_status::ErrorStatus;
+use super::list_options::Options;
 use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
-use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
-use super::respond::{self, Indenter};
+use super::response_syntax::{self, Indenter};
 use super::select::Selector;
 use crate::clock;
 use crate::index::{IndexEntry, ListScope, ReadVersion, Rv};
@@ -31,20 +32,21 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod pause;
 mod yaml;
-mod yielding;
 
-pub use self::yielding::ListPace;
+pub use self::pause::ListPace;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};
 
-/// Time for which a request waits until the index has reached the requested resourceVersion. It is
-/// `blockTimeout` of the kube-apiserver's watch cache.
+/// Time for which a request waits until the index has reached the requested resourceVersion. After
+/// this time, the request gets an error. The kube-apiserver's watch cache has the same limit
+/// (`blockTimeout`).
 pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Size in bytes after which a chunk of the body ends. It is the size of several HTTP/2 frames, and
-/// not more than the buffer of a TLS connection.
+/// Size in bytes after which a chunk of the body ends. A chunk fills four HTTP/2 frames, and fits
+/// into the buffer of a TLS connection.
 const CHUNK: usize = 64 << 10;
 
 /// A continue token. It has the format of the kube-apiserver's tokens, so that other tools can
@@ -65,8 +67,8 @@ struct ContinueToken {
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// Returns the key of an entry as a token contains it: `/namespace/name`, or `/name` in a list of
-/// one namespace. The key is the concatenation of the four returned slices.
+/// Returns the key of an entry in the format of a continue token: `/namespace/name`, or `/name` in
+/// a list of one namespace. The key is the concatenation of the four returned slices.
 fn key_in_token(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
     let key = entry.key();
     let name = key.name.as_bytes();
@@ -164,8 +166,8 @@ struct ListRange {
 impl ListRange {
     /// Parses the options. `single` is true if the list can have at most one object.
     fn of(query: &Query, options: &Options<'_>, single: bool) -> Result<Self, ErrorStatus> {
-        // The option `limit` is ignored for resourceVersion "0", as in the kube-apiserver. It is
-        // not ignored for other spellings of zero, such as "00". It is also ignored if the list can
+        // As in the kube-apiserver, the option `limit` is ignored for the resourceVersion "0", but
+        // not for other spellings of zero, such as "00". `limit` is also ignored if the list can
         // have at most one object.
         let is_zero = options.version == "0";
         let limit = options.limit.filter(|_| !is_zero && !single);
@@ -206,14 +208,18 @@ pub async fn list(
     request: &Request,
     query: &Query,
     headers: &HeaderMap,
+    is_replica: bool,
 ) -> Result<Response, ErrorStatus> {
     let chosen = ChosenClause::of(headers, query)?;
     let options = Options::of_list(query, resource)?;
-    let scope = options
-        .selector
-        .scope(&request.namespace, resource.namespaced);
+    let mut scope = options.selector.scope(&request.namespace, resource);
+    if is_replica && scope == ListScope::All {
+        // A follower copies operations and records with one list.
+        scope = ListScope::Everything;
+    }
     // A list can have at most one object if it selects one name in one namespace. As in the
-    // kube-apiserver, only a namespace in the path counts, and not one in the field selector.
+    // kube-apiserver, only a namespace in the path counts. A namespace in the field selector does
+    // not count.
     let has_one_namespace = !request.namespace.is_empty() || !resource.namespaced;
     let single = has_one_namespace && matches!(scope, ListScope::Object(_));
     let page = ListRange::of(query, &options, single)?;
@@ -269,11 +275,14 @@ pub async fn list(
         tail: Vec::new(),
     };
     let stream = futures::stream::iter(chunks.map(Ok::<_, Infallible>));
-    Ok(respond::data(Body::from_stream(stream), wanted.syntax))
+    Ok(response_syntax::data(
+        Body::from_stream(stream),
+        wanted.syntax,
+    ))
 }
 
 /// Returns the entries that match the selector. If there is a limit, the function stops at one
-/// entry more than the limit. This entry shows that another page follows.
+/// entry more than the limit. The additional entry shows that another page follows.
 async fn select(
     entries: Vec<Arc<IndexEntry>>,
     selector: &Selector,

@@ -1,13 +1,13 @@
 //! The TLS listener. Input: TCP connections. Output: requests over HTTP/2 or HTTP/1.1, with the
 //! client certificates of the connection.
 //!
-//! The number of connections is limited, so a client could try to use all of them. To prevent this,
-//! the server accepts each connection at once, and evicts (closes) another connection if necessary.
-//! The module `connections` has the rules.
+//! The number of connections is limited. If the limit is reached, the server still accepts each new
+//! connection, and evicts (closes) another connection. So no client can block new connections. The
+//! module `connections` has the rules for evictions.
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
-use super::read_deadline::{AbortableExchange, STALL_TIMEOUT};
 use super::request_log::ClientAddress;
+use super::slow_client_timeout::{AbortableExchange, STALL_TIMEOUT};
 use crate::auth::PeerCertificates;
 use axum::Router;
 use http::Request;
@@ -31,43 +31,48 @@ use tower::ServiceExt as _;
 
 /// Time limit of a TLS handshake. Go's HTTP client has the same limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which an idle newcomer is closed. A newcomer is a connection that has had no request
-/// except for health. Clients connect when they have a request, and a kubelet opens a connection
-/// for each probe. So neither needs more time.
+/// Time after which an idle newcomer is closed. A newcomer is a connection without a request so
+/// far, or only with requests for `/livez`, `/readyz` or `/healthz`. Clients connect when they have
+/// a request to send, and a kubelet opens a new connection for each probe. So no client needs an
+/// idle newcomer for longer.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which another idle HTTP/2 connection is closed. The kube-apiserver has the same
-/// limit.
+/// Time after which an idle HTTP/2 connection that is not a newcomer is closed. The kube-apiserver
+/// has the same limit.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Time limit for a connection to end after the server has asked the client to close it.
+/// If the server has asked a client to close its connection, the client has this time to do so.
+/// Then the server closes the connection.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest number of headers in one request. The front proxy sends one header for each group and
-/// for each extra value of the user. Some users have hundreds of groups.
+/// Largest number of headers in one HTTP/1.1 request. The front proxy sends one header for each
+/// group and for each extra value of the user. Some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
-/// Largest size of all headers in one request, in bytes. HTTP/2 adds 32 bytes for each header. This
-/// is enough for 750 groups with names of 80 bytes, or for 200 groups with names of 400 bytes.
+/// Largest size of all headers in one request, in bytes. HTTP/2 adds 32 bytes for each header. The
+/// limit is enough for 750 groups with names of 80 bytes, or for 200 groups with names of 400
+/// bytes.
 ///
 /// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
 /// its user is authenticated.
 const MAX_HEADER_BYTES: u32 = 96 << 10;
-/// Number of bytes of request bodies that a client may send before the server reads them. Request
-/// bodies are never read, so this is the smallest window that HTTP/2 allows for a connection.
+/// Size of the HTTP/2 flow-control windows in bytes: a client may send this many bytes of request
+/// bodies that the server has not read. The server never reads request bodies, so this is the
+/// smallest window that HTTP/2 allows for a connection.
 const STREAM_WINDOW: u32 = 65_535;
 /// Largest number of concurrent streams on one connection. A kube-apiserver may use one connection
 /// for the watches of all its clients.
 const MAX_STREAMS: u32 = 1000;
-/// Largest number of unsent bytes of a stream: one frame. The body is not polled while there are
-/// more unsent bytes.
+/// Largest number of unsent bytes of one HTTP/2 stream: one frame. While this limit is reached,
+/// hyper does not ask the body for more data.
 const SEND_BUFFER: usize = 16 << 10;
-/// Time limit for an HTTP/1.1 client to send the headers of a request. It includes the idle time
-/// before the request. The kube-apiserver has the same idle timeout.
+/// Time limit for an HTTP/1.1 client to send the headers of a request. This time includes the idle
+/// time before the request. The kube-apiserver has the same idle timeout.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
-/// Idle time of a TCP connection after which the kernel sends keep-alive probes. In Go, it is 15 s.
+/// Idle time of a TCP connection after which the kernel sends keep-alive probes. The default in Go
+/// is 15 seconds.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// Time without data from an HTTP/2 client after which the server sends a ping.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit for the client to answer the ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time limit for open requests to end when the server stops.
+/// When the server stops, open requests have this time to end. Then their connections are closed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the server could not accept a connection, for example because no file descriptor was
 /// free.
@@ -139,8 +144,8 @@ async fn accept(
     Ok((stream, peer, slot))
 }
 
-/// Creates the server for the protocol that the TLS handshake has negotiated. So the server need
-/// not wait for the first byte to detect the protocol.
+/// Creates a server for the protocol that the TLS handshake has negotiated: HTTP/2 or HTTP/1.1. So
+/// hyper need not wait for the first bytes to detect the protocol.
 fn protocol_server(http2: bool) -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(Streams);
     if http2 {
@@ -167,8 +172,8 @@ fn protocol_server(http2: bool) -> auto::Builder<Streams> {
     builder
 }
 
-/// Runs the streams of HTTP/2 connections. Each stream can be aborted without closing its
-/// connection.
+/// Runs each stream of an HTTP/2 connection as its own task. Such a task can be aborted without
+/// closing the connection.
 #[derive(Clone)]
 struct Streams;
 
@@ -287,8 +292,8 @@ async fn serve_connection(
     if http2 {
         connection.await
     } else {
-        // An HTTP/1.1 connection has one request after the other. So aborting one request means
-        // closing the connection.
+        // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
+        // closes the connection.
         let exchange = Arc::new(AbortableExchange::default());
         exchange
             .run(connection)
@@ -307,7 +312,7 @@ async fn wait_until_idle_timeout(client: &ClientConnection, http2: bool) {
         } else if http2 {
             IDLE_TIMEOUT
         } else {
-            // For HTTP/1.1, `HEADER_TIMEOUT` limits the idle time.
+            // For HTTP/1.1, hyper limits the idle time to `HEADER_TIMEOUT`.
             return std::future::pending().await;
         };
         let due = client.idle_since().unwrap_or(now).max(started) + limit;

@@ -1,6 +1,6 @@
 //! The middleware around all routes. Before a handler runs, the middleware authenticates, limits
-//! and authorizes the request. Afterwards, it compresses the answer, limits the time to read it,
-//! and counts and logs the request.
+//! and authorizes the request. Afterwards, it compresses the answer, limits the time in which the
+//! client must read the answer, and counts and logs the request.
 
 mod admit_request;
 
@@ -9,10 +9,10 @@ use super::concurrency_limit::RequestSlot;
 use super::error_status::ErrorStatus;
 use super::gzip;
 use super::negotiate::negotiate_error;
-use super::read_deadline::Delivery;
 use super::request::{self, Query, RequestTarget};
 use super::request_log::RequestLogLine;
-use super::respond::{SelfDefence, overload};
+use super::response_syntax::{SelfDefence, overload};
+use super::slow_client_timeout::Delivery;
 use super::{REQUEST_TIMEOUT, ServerState};
 use crate::auth::User;
 use crate::clock;
@@ -36,7 +36,7 @@ pub type WatchSlot = Arc<dyn Any + Send + Sync>;
 /// The properties of an admitted request. The handler gets them as an extension of the request.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    /// The requested verb and resource, or another path.
+    /// The requested verb and resource. If the request is not for a resource, the requested path.
     pub requested: RequestTarget,
     /// The options in the query of the request.
     pub query: Arc<Query>,
@@ -47,7 +47,8 @@ pub struct Admitted {
 }
 
 /// Time limit for a client to read an error, or the answer on a public path. Most of these answers
-/// have some KB. `OpenAPI` documents are larger, but all answers share one copy in memory.
+/// have some KB. `OpenAPI` documents are larger, but all answers share one copy of the document in
+/// memory.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Processes a request: checks it, calls its handler (`next`), and completes the answer.
@@ -62,7 +63,7 @@ pub async fn process_request(
     let is_head = parts.method == Method::HEAD;
     let method = method_name(&parts.method);
     // The kube-apiserver adds the headers `Audit-ID` and `Cache-Control` to answers that it passes
-    // on. If this server added them as well, the client would receive each of them twice.
+    // on. If this server also added these headers, the client would receive each header twice.
     let is_proxied = parts.headers.contains_key("x-remote-user");
     let audit_id = audit_id(&parts.headers);
     let accepts_gzip = gzip::accepted(&parts.headers);
@@ -114,20 +115,20 @@ pub async fn process_request(
     })
 }
 
-/// The slots that an answer keeps until its client has read it. For a watch, there are none,
-/// because the stream of the watch keeps its slot.
+/// The slots that an answer keeps until the client has read the answer. Empty for a watch, because
+/// the stream of the watch keeps its slot.
 #[derive(Default)]
 struct HeldPermits {
     /// The running request, including its slot in the limit of requests.
     _running: Option<RunningRequest>,
-    /// The slot in the limit of errors, or in the limit of answers on public paths.
+    /// The slot in the limit of error answers, or in the limit of answers on public paths.
     _small_answer: Option<OwnedSemaphorePermit>,
 }
 
-/// Limits the number of answers that have no slot in the limit of requests: errors, and answers on
-/// public paths. If the limit is reached, the body of the answer is removed, and an answer on a
-/// public path becomes a 429. An answer without a body never waits for its client, because HTTP/2
-/// flow control does not apply to headers.
+/// Limits the number of answers to refused requests, and the number of answers on public paths. If
+/// the limit is reached, the body of the answer is removed, and an answer on a public path becomes
+/// a 429. An answer without a body never waits for its client, because HTTP/2 flow control does not
+/// apply to headers.
 fn limit_small_answer(
     shared: &ServerState,
     response: &mut Response,
@@ -164,7 +165,8 @@ fn error_response(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> R
 /// Removes the body of an answer to a HEAD request, and keeps its headers.
 fn remove_body(response: &mut Response) {
     let size = response.body().size_hint().exact();
-    // The new body has no known length, because hyper would send `Content-Length: 0` otherwise.
+    // For an empty body of known length, hyper would send `Content-Length: 0`. So the length of the
+    // new body is unknown.
     let nothing = futures::stream::empty::<Result<bytes::Bytes, Infallible>>();
     *response.body_mut() = Body::from_stream(nothing);
     if let Some(size) = size {
@@ -175,7 +177,8 @@ fn remove_body(response: &mut Response) {
     }
 }
 
-/// Returns the audit ID that the client has sent, or a new one.
+/// Returns the audit ID that the client has sent. If the client has sent no valid ID, a new ID is
+/// created.
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     headers
         .get("audit-id")
@@ -202,9 +205,9 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Calls the handler (`next`) if the request is admitted. Returns the answer, and the running
-/// request if it must count until the answer has been sent. Errors and watches do not count in this
-/// way.
+/// Calls the handler (`next`) if the request is admitted. Returns the answer and the running
+/// request, which counts until the answer has been sent. The running request is None for a watch,
+/// and for a request that is refused before its handler runs.
 async fn run_handler(
     shared: &Arc<ServerState>,
     (requested, query): (RequestTarget, Arc<Query>),
@@ -255,8 +258,8 @@ async fn run_handler(
     (response, Some(running))
 }
 
-/// A request that is running, or whose answer is being sent. This value is dropped when the answer
-/// has been sent, or when the client disconnects.
+/// A request whose handler is running, or whose answer is being sent. This value is dropped when
+/// the answer has been sent, or when the client disconnects.
 struct RunningRequest {
     /// Counts the request in the metric of running requests.
     _counted: CountedInGauge,

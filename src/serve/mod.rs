@@ -1,13 +1,14 @@
-//! The HTTP API, which serves operations as read-only Kubernetes objects. Input: HTTP requests, and
-//! a reader of the index (the operations in memory) for each resource. Output: discovery,
-//! `OpenAPI`, get, list and watch. The answers are those that a kube-apiserver gives for custom
-//! resources.
+//! The HTTP API. It serves operations (such as the migration of a VM) as read-only Kubernetes
+//! objects. Input: HTTP requests, and a reader of the index (the operations in memory) for each
+//! resource. Output: discovery, `OpenAPI`, get, list and watch. The server gives the same answers
+//! as a kube-apiserver gives for custom resources.
 //!
 //! ```text
 //! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
 //!                                                         └▶ get │ list │ watch
 //! request · accept · negotiate · options · select: parse the request
-//! encode · table · status · respond · gzip · delivery: create and send the answer
+//! encode · table · error_status · respond · gzip: create the answer
+//! read_deadline: send the answer, and abort it if the client reads too slowly
 //! connections · concurrency_limit: limit the load       request_log: log each request
 //! ```
 //!
@@ -19,7 +20,7 @@
 //! - A slow client does not affect other clients.
 //! - No request makes a handler panic, or makes the memory grow without a limit.
 
-mod accept;
+mod accept_header;
 mod concurrency_limit;
 mod connections;
 pub mod discovery;
@@ -28,30 +29,30 @@ mod error_status;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod get;
-mod go_quoting;
 mod gzip;
+mod health_version_metrics;
 mod incomplete_warning;
-mod line_cache;
 mod list;
+mod list_options;
 pub mod listen;
 mod middleware;
 mod negotiate;
 pub mod openapi;
-mod options;
 mod peer_requests;
-mod probes;
-mod read_deadline;
+mod quoted_client_text;
 mod readiness;
 mod request;
 mod request_log;
 pub mod resource;
-mod respond;
+mod response_syntax;
 mod select;
+mod slow_client_timeout;
 mod static_document;
 mod table;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod watch_event_cache;
 
 pub use connections::Connections;
 pub use discovery::AdvertisedResource;
@@ -73,15 +74,15 @@ use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
 use middleware::Admitted;
 use request::{Query, Request, RequestTarget};
-use respond::{indent, plain};
+use response_syntax::{indent, plain};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
 
-/// Time limit of a request that is not a watch. It is the default of the kube-apiserver's flag
-/// `--request-timeout`.
+/// Time limit of a request that is not a watch. The kube-apiserver's flag `--request-timeout` has
+/// the same default.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The parameters of [`router`].
@@ -96,7 +97,8 @@ pub struct Server {
     pub completeness: Arc<dyn Completeness>,
     /// The role of this replica (leader or follower), and the age of the data in its index.
     pub view: View,
-    /// Returns the rule sets that may miss operations, in the form for other replicas.
+    /// Returns the rule sets that may miss operations. The leader sends these rule sets to its
+    /// followers.
     pub coverage: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
     /// The readiness of this replica.
     pub health: Arc<Health>,
@@ -104,10 +106,10 @@ pub struct Server {
     pub metrics: Arc<Metrics>,
     /// The content of `/version`.
     pub version: VersionInfo,
-    /// The resources that discovery lists although another router serves them. None in an
-    /// aggregated server. The demo, which clients use without a kube-apiserver, has such resources.
+    /// Resources that another router serves, but that discovery must list. Only the demo has such
+    /// resources, because its clients use no kube-apiserver. None in an aggregated server.
     pub direct: Option<&'static [AdvertisedResource]>,
-    /// The token whose cancellation ends all watches. [`listen::serve`] gets the same token.
+    /// All watches end when this token is cancelled. [`listen::serve`] gets the same token.
     pub shutdown: CancellationToken,
     /// The limits of concurrent requests and connections.
     pub limits: Limits,
@@ -117,16 +119,17 @@ pub struct Server {
 /// too many connections, the server refuses the new connection or closes (evicts) an older one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Number of requests other than watches, until their answers have been sent. One user may have
-    /// half of this number. Members of `system:masters` have no limit.
+    /// Number of requests other than watches. A request counts until its answer has been sent. One
+    /// user may have half of this number. This limit never refuses a request of a member of
+    /// `system:masters`.
     pub requests: usize,
     /// Number of watches of all users together.
     pub watches: usize,
-    /// Number of watches of one user. It does not apply to members of `system:masters`.
+    /// Number of watches of one user. Members of `system:masters` have no such limit.
     pub watches_per_user: usize,
-    /// Number of open connections. A quarter is reserved for newcomers (connections whose user is
-    /// not known yet), and an eighth for the front proxy. One user may have half of the rest from
-    /// one address.
+    /// Number of open connections. A quarter is reserved for newcomers: connections whose user is
+    /// not known yet. An eighth is reserved for the front proxy. The rest is for users. One user
+    /// may have half of the rest from one address.
     pub connections: usize,
 }
 
@@ -156,17 +159,18 @@ impl Default for Limits {
     }
 }
 
-/// Largest number of requests whose bearer token is being verified. The users of these requests are
-/// not known yet, so no limit of a user applies. Verifying a cached token takes no time. Requests
-/// through the front proxy have no token.
+/// Largest number of requests whose bearer token is being verified. A further request with a token
+/// gets a 429. The users of these requests are not known yet, so the limits of each user do not
+/// apply to them. Requests through the front proxy have no token.
 const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of error answers that are being sent. An error answer has some 5 KB, or 20 KB if
-/// JSON escapes every character.
+/// Largest number of answers to refused requests that are being sent. Further answers of this kind
+/// have no body. An error answer has some 5 KB, or 20 KB if JSON escapes every character.
 const MAX_REFUSALS: usize = 300;
 
-/// Largest number of answers that are being sent on public paths (paths without authentication).
-/// Each answer takes some 5 KB, because its body is short or shared by all answers.
+/// Largest number of answers that are being sent on public paths (paths without authentication). A
+/// further request gets a 429. Each answer takes some 5 KB, because its body is short or shared by
+/// all answers.
 const MAX_PUBLIC: usize = 1000;
 
 /// The information about the build that `/version` serves.
@@ -223,7 +227,7 @@ pub fn router(server: Server) -> Router {
         server,
     });
     let routes = Router::new()
-        .merge(probes::routes())
+        .merge(health_version_metrics::routes())
         .merge(peer_requests::routes())
         .merge(discovery)
         .merge(openapi)
@@ -231,12 +235,12 @@ pub fn router(server: Server) -> Router {
         .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
         .layer(from_fn_with_state(shared, middleware::process_request));
-    // The path is changed outside of the router, because a layer would run after axum has chosen
-    // the route.
+    // axum chooses the route before it runs the layers of a router. So `without_slash` runs in an
+    // outer router, before the route is chosen.
     Router::new().fallback_service(MapRequest::new(routes, without_slash))
 }
 
-/// Removes slashes at the end of the path. The kube-apiserver accepts such paths, too.
+/// Removes slashes at the end of the path. The kube-apiserver also accepts paths with such slashes.
 fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
     let path = request.uri().path();
     let trimmed = path.trim_end_matches('/');
@@ -293,8 +297,14 @@ async fn resource(
     }
     let mut answer_result = match request.verb {
         "get" | "list" | "watch" if !is_synced => Err(ErrorStatus::initializing()),
+        verb @ ("get" | "list" | "watch") if !resource.verbs.contains(&verb) => Err(
+            ErrorStatus::not_supported(verb, resource.group, resource.plural),
+        ),
         "get" => get::get(resource, request, &admitted.query, headers).await,
-        "list" => list::list(resource, request, &admitted.query, headers).await,
+        "list" => {
+            let is_replica = leadership_end.is_some();
+            list::list(resource, request, &admitted.query, headers, is_replica).await
+        }
         "watch" => watch::watch(
             resource,
             request,

@@ -1,13 +1,13 @@
-//! Content negotiation. Input: the headers `Accept` and `User-Agent`, and the options `pretty` and
-//! `includeObject`. Output: the form of the objects (whole, metadata or table), the syntax of the
-//! answer (JSON or YAML), or a 406.
+//! Negotiates the form and the syntax of an answer with the client. Input: the headers `Accept` and
+//! `User-Agent`, and the options `pretty` and `includeObject`. Output: the form of the objects
+//! (whole, metadata or table) and the syntax of the answer (JSON or YAML), or a 406.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
-use super::accept::{AcceptClause, clauses};
+use super::accept_header::{AcceptClause, clauses};
 use super::error_status::ErrorStatus;
-use super::go_quoting::Quoted;
+use super::quoted_client_text::Quoted;
 use super::request::Query;
 use http::{HeaderMap, header};
 
@@ -101,7 +101,7 @@ impl<'a> ChosenClause<'a> {
     }
 
     /// Returns the form and the syntax of the answer. Returns a 406 if the clause is not possible
-    /// for such an answer, and a 400 if the option `includeObject` is not valid.
+    /// for an answer of this `shape`. Returns a 400 if the option `includeObject` is not valid.
     pub fn form(&self, shape: Shape, list_kind: &str) -> Result<WantedForm, ErrorStatus> {
         check_form(self.headers, self.query, shape, list_kind, &self.clause)
     }
@@ -118,8 +118,8 @@ pub fn negotiate(
     ChosenClause::of(headers, query)?.form(shape, list_kind)
 }
 
-/// Returns the syntax of an error answer. It is indented JSON if the client accepts no supported
-/// syntax.
+/// Returns the syntax of an error answer: the syntax that the client accepts. If the client accepts
+/// no supported syntax, the error is indented JSON.
 pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
     negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
 }
@@ -163,7 +163,8 @@ fn check_form(
     list_kind: &str,
     clause: &AcceptClause<'_>,
 ) -> Result<WantedForm, ErrorStatus> {
-    // A clause for YAML can be chosen for a watch, but watches support only JSON.
+    // The clause is chosen before the server checks whether the answer is a watch. So a clause for
+    // YAML can be chosen, although watches support only JSON.
     if shape == Shape::Watch && clause.is_yaml() {
         return Err(unacceptable(shape));
     }
@@ -222,8 +223,8 @@ fn is_pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> b
                         .iter()
                         .any(|prefix| agent.starts_with(prefix))
                 }),
-            // Other boolean options accept any value except `0` and `false`. This option accepts
-            // only the values that Go's `strconv.ParseBool` accepts.
+            // For other boolean options, every value is true but `0` and `false`. For `pretty`,
+            // only the values that Go's `strconv.ParseBool` parses as true are true.
             given => matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         }
 }

@@ -2,14 +2,14 @@
 //! generate code. Input: the descriptions of the resources, whose schemas come from Rust types.
 //! Output: the paths `/openapi/v2` and `/openapi/v3`.
 //!
-//! The documents are computed once, at the start. The documents of version 2 are converted from
-//! those of version 3.
+//! The documents are computed once, at the start. The document of version 2 is converted from the
+//! documents of version 3.
 
 mod paths;
 mod schemas;
 mod v2;
 
-use super::accept::{AcceptClause, clauses};
+use super::accept_header::{AcceptClause, clauses};
 use super::resource::Resource;
 use super::static_document::Document;
 use axum::Router;
@@ -101,7 +101,7 @@ fn document(document: &Document, request: &HeaderMap) -> Response {
 }
 
 /// Returns the document of one group-version. The index of documents names a URL that contains the
-/// hash of the document. If the request has this hash, the client may cache the document for a
+/// hash of the document. If the request contains this hash, the client may cache the document for a
 /// year.
 ///
 /// If the hash is wrong, the kube-apiserver redirects to the right URL. This server returns the

@@ -1,18 +1,20 @@
-//! Answers requests that other replicas send to the leader. A follower replica copies the leader's
-//! operations: it lists and watches them, and regularly asks the leader for its state on the path
-//! `/peer` (a state query).
+//! Answers requests that other replicas send to the leader. A follower is a replica that copies the
+//! leader's operations. The follower lists and watches operations at the leader. It also regularly
+//! requests the leader's state on the path `/peer`: a state query.
 //!
-//! Lists and watches of replicas have the same paths and the same answers as those of other
-//! clients. But they have the header `ifo-term`, which names a leadership term: the time for which
-//! one replica is the leader. This header has three effects:
+//! For lists and watches, a replica uses the same paths as other clients. But its requests have the
+//! header `ifo-term`, which names a leadership term: the time for which one replica is the leader.
+//! The header has three effects:
 //!
-//! - The request is refused if this replica is not the leader of that term.
+//! - The request is refused if this replica does not serve the changes of the term. The leader
+//!   serves its own term. After the leader has released the Lease, it still serves its last term,
+//!   so that the next leader can copy the last changes.
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
-//! - A watch ends when the term ends.
+//! - A watch ends when the leader ends the streams of the term.
 
 use super::error_status::ErrorStatus;
 use super::negotiate::Syntax;
-use super::{ServerState, respond};
+use super::{ServerState, response_syntax};
 use crate::auth::Attributes;
 use crate::replicate::leader_link::{PEER_PATH, TERM_HEADER};
 use axum::Router;
@@ -23,9 +25,9 @@ use http::HeaderMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Largest number of concurrent requests of all other replicas, including watches. Each of two
-/// followers needs up to three requests: a watch, a state query and a page of a list. Requests of
-/// replicas that were replaced may still be open.
+/// Largest number of concurrent requests of all other replicas, including watches. A further
+/// request gets a 429. Two followers need six requests: a watch, a state query and a page of a list
+/// for each follower. The other slots are for requests of replaced replicas that are still open.
 pub const MAX_REPLICA_REQUESTS: usize = 16;
 
 /// Creates the route of the state query.
@@ -33,8 +35,8 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route(PEER_PATH, get(answer_state_query))
 }
 
-/// Returns true if the request names a leadership term, as requests of replicas do. Any client can
-/// send this header, so the caller must authorize the request for [`required_access`].
+/// Returns true if the request names a leadership term. Requests of other replicas do so. Any
+/// client can send this header, so the caller must authorize the request for [`required_access`].
 pub fn names_term(headers: &HeaderMap) -> bool {
     headers.contains_key(TERM_HEADER)
 }
@@ -47,8 +49,9 @@ pub fn required_access() -> Attributes {
     }
 }
 
-/// Returns the token that is cancelled when the leadership term in the request ends. Returns None
-/// if the request names no term, and a 421 if this replica is not the leader of the term.
+/// Returns the token whose cancellation ends the watches of the leadership term in the request.
+/// Returns None if the request names no term. Returns a 421 if this replica does not serve the
+/// changes of the term.
 pub fn leadership_end(
     shared: &ServerState,
     headers: &HeaderMap,
@@ -72,7 +75,7 @@ async fn answer_state_query(
     match server.view.answer(term, (server.coverage)()) {
         Some(answer) => {
             let body = serde_json::to_vec(&answer).expect("all map keys in the answer are strings");
-            respond::whole(body, Syntax::Compact)
+            response_syntax::whole(body, Syntax::Compact)
         }
         None => ErrorStatus::not_leader_of_term().into_response(),
     }

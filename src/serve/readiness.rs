@@ -1,6 +1,7 @@
-//! The readiness of this replica. Input: reports of other modules: the index is complete, the
-//! replica has joined the other replicas, the replica is impaired, the server is stopping. Output:
-//! the results of the checks of `/readyz`.
+//! The readiness of this replica (one process of the server). Other modules report that the index
+//! is complete, or that the replica has joined the other replicas. They also report that the
+//! replica is impaired, or that the server is stopping. Output: the results of the checks of
+//! `/readyz`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,14 +32,17 @@ impl Health {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Records that the replica has received all operations of the leader, or that no replica led
-    /// at its start. From now on, the check `replica` passes, unless the replica is impaired.
+    /// Records that the replica has joined the other replicas. A follower joins when it has
+    /// received all operations of the leader. Other replicas join when they need not copy
+    /// operations, for example because they are the leader. From now on, the check `replica` passes
+    /// while the replica is not impaired.
     pub fn set_has_joined(&self) {
         self.has_joined.store(true, Ordering::Release);
     }
 
-    /// Records if the replica is impaired: it does not reach the leader or the kube-apiserver, but
-    /// another replica does. The check `replica` fails while the replica is impaired.
+    /// Records whether the replica is impaired. An impaired replica cannot reach the leader or the
+    /// kube-apiserver, but another replica can. The check `replica` fails while the replica is
+    /// impaired.
     pub fn set_impaired(&self, impaired: bool) {
         self.impaired.store(impaired, Ordering::Release);
     }

@@ -1,12 +1,12 @@
-//! Parses requests. Input: the HTTP method and the URI. Output: verb, resource, namespace, name and
-//! options, as in the `RequestInfo` of the kube-apiserver. The parser does not check if the
+//! Parses the HTTP method and the URI of a request. Output: verb, resource, namespace, name and
+//! query options, as in the kube-apiserver's `RequestInfo`. The parser does not check whether the
 //! resource exists.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
 use super::error_status::ErrorStatus;
-use super::go_quoting::Quoted;
+use super::quoted_client_text::Quoted;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
@@ -19,14 +19,14 @@ pub use self::fuzzing::{check, check_options};
 pub enum RequestTarget {
     /// A request for a resource: its path is below `/apis/GROUP/VERSION/`.
     Resource(Request),
-    /// Any other path, without percent-encoding.
+    /// A request for any other path. The path is percent-decoded.
     Path(String),
 }
 
 /// A request for a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The Kubernetes verb. Empty if the HTTP method has none.
+    /// The Kubernetes verb. Empty if the HTTP method, such as OPTIONS, has no Kubernetes verb.
     pub verb: &'static str,
     /// The API group.
     pub group: String,

@@ -1,13 +1,13 @@
 //! Logs each request, as the kube-apiserver's `httplog` does. Input: the fields of a request, as
-//! soon as they are known. Output: one log line when the client has read the whole answer. For a
-//! watch, this is the end of the watch. Fields are only collected if the log level includes the
-//! line (`-v=1`).
+//! soon as they are known. Output: one log line when the client has read the whole answer. A watch
+//! is logged when the watch ends. The fields are collected only if the log level includes these
+//! lines (`-v=1`).
 //!
-//! A log line has the path of the URL without the query, and no header except the audit ID. So it
-//! contains no credentials. Text from clients is shortened, and control characters are escaped. So
-//! clients can neither forge a line nor control a terminal that shows the log.
+//! A log line has the path of the URL without the query. Of the headers, it has only the audit ID.
+//! So a log line contains no credentials. Text from clients is shortened, and control characters
+//! are escaped. So clients cannot forge a line, and cannot control a terminal that shows the log.
 
-use super::go_quoting::clip;
+use super::quoted_client_text::clip;
 use super::request::RequestTarget;
 use crate::auth::User;
 use crate::clock;
@@ -18,19 +18,19 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Largest logged length of a user name, a resource or a namespace, in bytes. It is the largest
-/// length of most names in Kubernetes.
+/// Largest logged length of a user name, a resource or a namespace, in bytes. Longer text is cut
+/// off. Kubernetes has the same limit for most names.
 const MAX_NAME: usize = 253;
 
-/// Largest logged length of a path, in bytes.
+/// Largest logged length of a path, in bytes. A longer path is cut off.
 const MAX_PATH: usize = 512;
 
 /// The address of the client. The listener adds it to each request as an extension.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
 
-/// The log line of one request. It is logged when this value is dropped. The value is None if the
-/// log level excludes the line.
+/// The log line of one request. The line is logged when this value is dropped. The content is None
+/// if the log level excludes the line.
 pub struct RequestLogLine(Option<Box<LoggedFields>>);
 
 struct LoggedFields {

@@ -1,11 +1,18 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
-//! the index of the objects. There are two resources: operations (`inflightoperations`) and rule
-//! sets (`operationrulesets`). The other modules work with any such description.
+//! the index of the objects. There are three resources: operations (`inflightoperations`), records
+//! of completed operations (`operationrecords`) and rule sets (`operationrulesets`). The other modules of the API work with any resource that has such a
+//! description.
+
+mod operations;
+mod records;
+
+pub use self::operations::inflight_operations;
+pub use self::records::operation_records;
 
 use super::error_status::ErrorStatus;
-use super::line_cache::LineCache;
-use crate::index::{IndexReader, ObjectTexts, TextField};
-use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
+use super::watch_event_cache::LineCache;
+use crate::index::{IndexReader, Key, ObjectTexts, TextField};
+use ifo_api::{GROUP, VERSION, ruleset};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -24,6 +31,11 @@ pub struct Resource {
     pub list_kind: &'static str,
     /// True if the resource is namespaced.
     pub namespaced: bool,
+    /// True if the objects are the records of completed operations. They have separate keys in the
+    /// index of the operations.
+    pub has_records: bool,
+    /// The verbs that clients may use.
+    pub verbs: &'static [&'static str],
     /// The short names of the resource in kubectl.
     pub short_names: &'static [&'static str],
     /// The categories of the resource in kubectl, such as `all`.
@@ -32,7 +44,7 @@ pub struct Resource {
     pub columns: &'static [Column],
     /// The fields that field selectors support, in addition to `metadata.name` and
     /// `metadata.namespace`.
-    pub fields: &'static [(&'static str, TextField)],
+    pub fields: &'static [(&'static str, SelectableField)],
     /// Returns the JSON schema of the kind, for `OpenAPI`. Definitions are under `$defs`.
     pub schema: fn() -> schemars::Schema,
     /// The reader of the index that contains the objects.
@@ -47,6 +59,15 @@ impl Resource {
         format!("{}/{}", self.group, self.version)
     }
 
+    /// Returns the key of an object in the index.
+    pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
+        if self.has_records {
+            Key::of_record(namespace, name)
+        } else {
+            Key::new(namespace, name)
+        }
+    }
+
     /// Returns the 404 for an object that does not exist.
     pub(super) fn no_object(&self, name: &str) -> ErrorStatus {
         ErrorStatus::no_object(self.group, self.plural, name)
@@ -56,6 +77,19 @@ impl Resource {
     pub fn qualified(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }
+}
+
+/// The source of a field's value for field selectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectableField {
+    /// A text of the object.
+    Text(TextField),
+    /// The nodes of an operation. A requirement `=` is fulfilled if the list contains the value.
+    Nodes,
+    /// The status of the condition `Overdue`: `True` or `False`.
+    Overdue,
+    /// The status of the condition `Stalled`: `True` or `False`.
+    Stalled,
 }
 
 /// A column of a table: its `TableColumnDefinition`, and the source of its cells.
@@ -123,100 +157,6 @@ const fn age_column(description: &'static str) -> Column {
     }
 }
 
-static LIVE_COLUMNS: &[Column] = &[
-    name_column(),
-    text(
-        "Kind",
-        0,
-        Cell::Text(TextField::SubjectKind),
-        "Kind of the subject.",
-    ),
-    text(
-        "Subject",
-        0,
-        Cell::Function(subject),
-        "Name of the subject, with the item where a rule yields several operations.",
-    ),
-    text(
-        "Operation",
-        0,
-        Cell::Text(TextField::Operation),
-        "Name of the operation.",
-    ),
-    text(
-        "Phase",
-        0,
-        Cell::Text(TextField::Phase),
-        "Active or Completed.",
-    ),
-    text(
-        "State",
-        0,
-        Cell::Text(TextField::State),
-        "State of an active operation, or result of a completed one.",
-    ),
-    text(
-        "Progress",
-        0,
-        Cell::Function(progress),
-        "Progress in percent, if it is known.",
-    ),
-    age_column("Time since the operation started."),
-    text(
-        "Message",
-        0,
-        Cell::Text(TextField::Message),
-        "Message for people.",
-    ),
-    text(
-        "Component",
-        1,
-        Cell::Text(TextField::Component),
-        "Component that the rule set belongs to.",
-    ),
-    text(
-        "RuleSet",
-        1,
-        Cell::Text(TextField::RuleSet),
-        "Rule set that detected it first.",
-    ),
-    text(
-        "Reason",
-        1,
-        Cell::Text(TextField::Reason),
-        "Reason for the state.",
-    ),
-    text(
-        "Started",
-        1,
-        Cell::Text(TextField::Started),
-        "When the operation started.",
-    ),
-    text(
-        "Completed",
-        1,
-        Cell::Text(TextField::Completed),
-        "When the operation ended.",
-    ),
-];
-
-/// Writes the cell Subject: the name of the object that the operation is about. If a rule yields
-/// several operations of one object, the cell is `name/item`.
-fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let name = texts.literal(TextField::SubjectName);
-    write_literal(name, out);
-    if let (Some(_), Some([_, item @ ..])) = (name, texts.literal(TextField::Item)) {
-        out.pop(); // Removes the closing quote of the name.
-        out.push(b'/');
-        out.extend_from_slice(item);
-    }
-}
-
-fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let progress = texts.facts.progress;
-    write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
-}
-
 /// Writes a JSON string that was copied from an object. Writes null if `literal` is None.
 pub(super) fn write_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(literal.unwrap_or(b"null"));
@@ -225,37 +165,6 @@ pub(super) fn write_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
 /// Writes a text as a JSON string. Writes null if `text` is None.
 pub(super) fn write_text(text: Option<&str>, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &text).expect("writing to a Vec cannot fail");
-}
-
-/// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`.
-pub fn inflight_operations(reader: IndexReader) -> Resource {
-    Resource {
-        group: LIVE_GROUP,
-        version: VERSION,
-        plural: live::PLURAL,
-        kind: live::KIND,
-        list_kind: "InFlightOperationList",
-        namespaced: true,
-        short_names: &["ifo", "ifos"],
-        categories: &[],
-        columns: LIVE_COLUMNS,
-        fields: &[
-            ("spec.operation", TextField::Operation),
-            ("spec.component", TextField::Component),
-            ("spec.ruleSet", TextField::RuleSet),
-            ("spec.item", TextField::Item),
-            ("spec.subject.apiVersion", TextField::SubjectApiVersion),
-            ("spec.subject.kind", TextField::SubjectKind),
-            ("spec.subject.name", TextField::SubjectName),
-            ("spec.subject.namespace", TextField::SubjectNamespace),
-            ("spec.subject.uid", TextField::SubjectUid),
-            ("status.phase", TextField::Phase),
-            ("status.state", TextField::State),
-        ],
-        schema: || schemars::schema_for!(live::InFlightOperation),
-        reader,
-        lines: Arc::new(LineCache::new()),
-    }
 }
 
 /// The columns of rule sets. They are the printer columns of the CRD, in the same order.
@@ -350,6 +259,8 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         kind: "OperationRuleSet",
         list_kind: "OperationRuleSetList",
         namespaced: false,
+        has_records: false,
+        verbs: &["get", "list", "watch"],
         short_names: &["ors"],
         categories: &[],
         columns: RULE_SET_COLUMNS,

@@ -3,7 +3,7 @@
 //! the client already has the document.
 
 use super::negotiate::Syntax;
-use super::{gzip, respond};
+use super::{gzip, response_syntax};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -39,7 +39,8 @@ impl Document {
         }
     }
 
-    /// Also offers the document compressed with gzip, regardless of its size.
+    /// Compresses the document with gzip, regardless of its size. Clients that accept gzip get the
+    /// compressed document.
     pub(super) fn with_gzip(mut self) -> Self {
         self.compressed = Some(gzip::compress_bytes(&self.body));
         self
@@ -73,7 +74,7 @@ impl Document {
             return self.answer(request);
         }
         self.tagged(request, || {
-            let mut response = respond::whole(self.body.to_vec(), syntax);
+            let mut response = response_syntax::whole(self.body.to_vec(), syntax);
             let content_type = match syntax {
                 Syntax::Yaml => self.content_type.replace("/json", "/yaml"),
                 Syntax::Compact | Syntax::Indented => self.content_type.to_owned(),

@@ -1,6 +1,6 @@
-//! Writes tables, which kubectl requests. Input: the columns of a resource, and an entry of the
-//! index. Output: the JSON of the column definitions and of the rows. Ages are computed for each
-//! request.
+//! Writes objects as rows of a `Table`, the form that kubectl requests. Input: the columns of a
+//! resource, and an entry of the index. Output: the JSON of the column definitions and of the rows.
+//! Ages are computed for each request.
 
 use super::encode::{VersionedEntry, write_partial};
 use super::negotiate::Include;
@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Writes the array of column definitions. Each definition has all five keys, because clients
-/// expect them.
+/// Writes the array of column definitions. Each definition has all five keys, even if a value is
+/// empty, because clients expect all keys.
 pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Definition<'a> {

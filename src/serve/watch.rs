@@ -1,9 +1,10 @@
-//! Answers watch requests. A watch has a cursor in the index's ring buffer of changes, and sends
-//! the changes after the cursor as a streamed body.
+//! Answers watch requests. The index (the operations in memory) keeps the latest changes in a ring
+//! buffer. Each watch has a cursor, which is its position in the ring buffer. The watch sends the
+//! changes after its cursor as a streamed body.
 //!
 //! There is no queue for each client. A slow client falls behind, and gets an error when the ring
-//! buffer no longer has the next change for this client. A watch keeps only its initial events in
-//! memory, for at most one minute.
+//! buffer no longer has the next change for this client. A watch keeps only the objects of its
+//! initial events in memory, for at most one minute.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -16,12 +17,12 @@ use super::REQUEST_TIMEOUT;
 use super::encode::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list::{FRESHNESS_TIMEOUT, ListPace};
+use super::list_options::Options;
 use super::middleware::WatchSlot;
 use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
-use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
-use super::respond;
+use super::response_syntax;
 use super::select::Selector;
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexEntry, ListScope, ReadVersion, Rv};
@@ -38,21 +39,22 @@ use tokio_util::sync::CancellationToken;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::options as check_options;
 
-/// Interval of bookmarks. In the kube-apiserver, it is about a minute.
+/// Interval of bookmarks. The kube-apiserver has an interval of about a minute.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// Time before the end of a watch at which the last bookmark is sent, so that a client can continue
-/// from it.
+/// Time before the end of a watch at which the last bookmark is sent. The client can start its next
+/// watch at the version of this bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Size in bytes after which a chunk of initial events ends: one HTTP/2 frame. It is small, because
-/// each watch can have an unread chunk in memory.
+/// Size in bytes after which a chunk of initial events ends: one HTTP/2 frame. Chunks are small,
+/// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 /// Number of attempts to start a watch. An attempt fails if the ring buffer drops the version of
 /// the initial state before the cursor is created.
 const MAX_START_ATTEMPTS: usize = 5;
 
-/// Answers a watch request. The watch keeps `watch_slot` until it ends. Cancelling `stop` ends the
-/// watch without an error. For another replica, the watch begins with a bookmark, which confirms
-/// that this server has the requested version.
+/// Answers a watch request. The watch keeps `watch_slot` until the watch ends. Cancelling `stop`
+/// ends the watch without an error. If the client is another replica, a watch without initial
+/// events begins with a bookmark. This bookmark confirms that this server has the requested
+/// version.
 pub fn watch(
     resource: &Arc<Resource>,
     request: &Request,
@@ -62,8 +64,8 @@ pub fn watch(
     watch_slot: Option<WatchSlot>,
 ) -> Result<Response, ErrorStatus> {
     let chosen = ChosenClause::of(headers, query)?;
-    // As in the kube-apiserver, the deprecated watch paths have the options of a list, unless the
-    // query contains the option `watch`.
+    // As in the kube-apiserver, a request for a deprecated path with `/watch/` has the options of a
+    // list. If the query also has the option `watch`, the request has the options of a watch.
     let by_path = request.legacy_watch && !query.flag("watch");
     let options = if by_path {
         Options::of_list(query, resource)?
@@ -76,7 +78,11 @@ pub fn watch(
         selector.require_name(&request.name)?;
     }
     let wanted = chosen.form(Shape::Watch, resource.list_kind)?;
-    let scope = selector.scope(&request.namespace, resource.namespaced);
+    let mut scope = selector.scope(&request.namespace, resource);
+    if is_replica && scope == ListScope::All {
+        // A follower copies operations and records with one watch.
+        scope = ListScope::Everything;
+    }
     let now = Instant::now();
     let mut watcher = Watcher {
         resource: Arc::clone(resource),
@@ -87,8 +93,8 @@ pub fn watch(
         bookmark_at: None,
         columns_sent: false,
         pace: ListPace::default(),
-        // A watch with a duration of zero sends no events. A timer would fire after the first
-        // events.
+        // A watch with a duration of zero sends no events. The timer for the end of the watch would
+        // fire too late, after the first events. So such a watch begins with its last step.
         step: if lifetime.duration.is_zero() {
             WatchStep::Over
         } else {
@@ -104,7 +110,10 @@ pub fn watch(
         let chunk = watcher.next_chunk().await?;
         Some((Ok::<_, Infallible>(chunk), watcher))
     });
-    Ok(respond::data(Body::from_stream(stream), Syntax::Compact))
+    Ok(response_syntax::data(
+        Body::from_stream(stream),
+        Syntax::Compact,
+    ))
 }
 
 /// The state of one watch.
@@ -145,7 +154,8 @@ enum WatchStep {
 struct InitialEvents {
     /// The objects that have not been sent yet.
     entries: std::vec::IntoIter<Arc<IndexEntry>>,
-    /// The cursor at the version of the state. The watch continues with it.
+    /// The cursor at the version of the state. After the initial events, the watch continues from
+    /// this cursor.
     cursor: Cursor,
     /// The time until which the state is kept. Without this limit, a slow watch would keep objects
     /// in memory that have been replaced. The limit is the same as for reading a list: one minute.
@@ -160,9 +170,9 @@ impl Watcher {
                 WatchStep::Over => return None,
                 WatchStep::Start(start) => {
                     let stop = self.stop.clone();
-                    // If the watch waits for a version, the time limit of this wait applies, even
-                    // if the watch is shorter. As in the kube-apiserver, the client then gets an
-                    // error.
+                    // The start of a watch may wait until the index reaches the requested version.
+                    // If this takes too long, the client gets an error. As in the kube-apiserver,
+                    // the client gets the error even if the watch should have ended earlier.
                     let started = tokio::select! {
                         biased;
                         () = stop.cancelled() => return None,
@@ -184,9 +194,10 @@ impl Watcher {
                 }
                 WatchStep::Initial(initial) => {
                     let is_late = Instant::now() >= initial.until.min(self.deadline);
-                    // As in the kube-apiserver, the watch ends without an error. The client has not
-                    // received the bookmark after the initial events. So the client knows that the
-                    // initial events are incomplete, and sends a new request.
+                    // If the client reads the initial events too slowly, the watch ends without an
+                    // error, as in the kube-apiserver. The client has not received the bookmark
+                    // after the initial events. So the client knows that the initial events are
+                    // incomplete, and sends a new request.
                     if is_late || self.stop.is_cancelled() {
                         return None;
                     }
@@ -209,7 +220,8 @@ impl Watcher {
         match start {
             WatchStart::After(rv) => {
                 // If the index does not reach the version in time, the leader that issued the
-                // version may be lost. The client must list again, so it gets a 410 and not a 504.
+                // version may have crashed. Then changes up to this version may be lost, so the
+                // client must list again. Clients list again after a 410, but not after a 504.
                 if !reader.reached(rv, FRESHNESS_TIMEOUT).await {
                     return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
@@ -242,8 +254,9 @@ impl Watcher {
         }
     }
 
-    /// Starts the watch at the newest version. `start` fails only if all changes in the ring buffer
-    /// were replaced in the meantime. Then the function tries again.
+    /// Starts the watch at the newest version. `start` fails only if the ring buffer drops the
+    /// changes after this version before the cursor is created. After a failure, this function
+    /// calls `start` again.
     fn start_with_retries(
         &self,
         start: impl Fn() -> Result<WatchStep, crate::index::VersionUnavailable>,
@@ -254,7 +267,7 @@ impl Watcher {
             }
         }
         // After a 410, a client that has sent `sendInitialEvents` repeats its request without a
-        // pause. So it gets a 429 instead, after which it waits.
+        // pause. So such a client gets a 429, after which the client waits.
         Err(if self.lifetime.initial_events_requested {
             ErrorStatus::initializing()
         } else {
@@ -286,7 +299,7 @@ impl Watcher {
         out
     }
 
-    /// Waits for changes or for the time of a bookmark, and returns the events. They may be empty
+    /// Waits for changes or for the time of a bookmark, and returns the events. The result is empty
     /// if no change matches the selector. Returns None if the watch has ended.
     async fn next_live_events(&mut self, mut cursor: Cursor) -> Option<Bytes> {
         let out;
@@ -318,8 +331,8 @@ impl Watcher {
         Some(out)
     }
 
-    /// Returns the events for several changes. Usually there is one change. Then the result shares
-    /// the bytes of other watches and is not copied.
+    /// Returns the events for one or more changes. The event for a single change, which is the
+    /// usual case, shares its bytes with other watches and is not copied.
     fn events_of_changes(&mut self, changes: &[IndexChange]) -> Bytes {
         if let [change] = changes {
             return self.event_of_change(change).unwrap_or_default();
@@ -331,13 +344,16 @@ impl Watcher {
         out.into()
     }
 
-    /// Returns the event for a change. The event depends on the selector of this watch:
+    /// Returns the event for a change. Returns None if the object matches the selector of this
+    /// watch neither before nor after the change. The event depends on the selector:
     ///
     /// - If the object begins to match, the event is `ADDED`.
-    /// - If the object no longer matches, the event is `DELETED`. It has the last matching content
-    ///   of the object, and the version of the change.
-    /// - A change without an object marks the start of a new leader. The event is a bookmark. From
-    ///   its version on, a client can continue the watch at every replica.
+    /// - If the object matches before and after the change, the event is `MODIFIED`.
+    /// - If the object no longer matches, the event is `DELETED`. This event has the last matching
+    ///   content of the object, and the version of the change.
+    /// - A change without an object marks the start of a new leader. If the client allows
+    ///   bookmarks, the event is a bookmark. From the version of this bookmark on, a client can
+    ///   continue the watch at every replica.
     fn event_of_change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();
@@ -381,7 +397,8 @@ impl Watcher {
         })
     }
 
-    /// Writes an initial event. It is not cached, because other watches do not need it.
+    /// Writes an initial event. Initial events are not cached, because other watches do not need
+    /// them.
     fn write_event(&mut self, kind: &str, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);
@@ -400,8 +417,8 @@ impl Watcher {
         }
     }
 
-    /// Returns the time of the next bookmark: in one minute, or shortly before the end of the
-    /// watch. Returns None if no further bookmark is due.
+    /// Returns the time of the next bookmark: in one minute, or two seconds before the end of the
+    /// watch if that is earlier. Returns None if no further bookmark is due.
     fn next_bookmark_time(&self, now: Instant) -> Option<Instant> {
         if !self.lifetime.bookmarks {
             return None;

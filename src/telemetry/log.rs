@@ -11,16 +11,20 @@ pub enum LogFormat {
     Json,
 }
 
-/// Log target of requests. Its lines have the level DEBUG.
+/// The `tracing` target of the log lines about requests. These lines have the level DEBUG.
 pub const ACCESS_LOG: &str = "access";
 
 /// Log filter for kube's client. If an answer cannot be decoded, the client logs the whole answer
-/// at the level warn. The answer can contain an object, which must not be in the log. Failed
-/// requests are logged by the code that has sent them and knows their purpose.
+/// at the level WARN. The answer can contain an object, which must not be in the log. The code that
+/// sends a request knows its purpose, and logs its failure.
 const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
 
-/// Returns the log filter for `-v`: from 1 on, each request; from 2 on, the debug messages of this
-/// server; from 5 on, everything.
+/// Returns the log filter for the verbosity of the flag `-v`:
+///
+/// - 0: messages of the level INFO and above.
+/// - 1: in addition, each request.
+/// - 2 to 4: in addition, the debug messages of this server.
+/// - 5 and more: everything, including answers that kube's client cannot decode.
 fn filter_of(verbosity: u8) -> String {
     match verbosity {
         0 => format!("info,{KUBE_CLIENT_FILTER}"),

@@ -1,12 +1,12 @@
-//! Declares metrics as a table. One row has the field, the type, the name and the help text of one
-//! metric.
+//! The macro `metrics!`, which declares metrics as a table. Each row of the table has the field,
+//! the type, the name and the help text of one metric.
 
 /// Declares a struct of metrics and its constructor `register`, which registers the metrics in the
 /// order of the rows.
 ///
-/// A row can end with an expression that creates the metric. Otherwise the default of its type is
-/// used. The library adds the suffix `_total` to the names of counters. It adds no units, so the
-/// names contain them.
+/// A row can end with an expression that creates the metric. Without this expression, the default
+/// of the type is used. The Prometheus library adds the suffix `_total` to the names of counters.
+/// It adds no units, so the names in the table contain the units.
 macro_rules! metrics {
     ($(#[$attribute:meta])* $visible:vis struct $table:ident {
         $($field:ident: $kind:ty = $name:literal, $help:literal $(, $made:expr)?;)+

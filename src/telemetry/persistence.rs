@@ -22,13 +22,13 @@ metrics! {
     }
 }
 
-/// The metrics, and the time from which the age of the oldest operation is computed.
+/// The metrics, and the time since which the oldest operation in the queue has been waiting.
 pub struct PersistenceMetrics {
     queue: QueueMetrics,
     waiting: Mutex<WaitingSince>,
 }
 
-/// Since when the oldest operation in the queue has been waiting.
+/// The time since which the oldest operation in the queue has been waiting.
 #[derive(Clone, Copy, Default)]
 enum WaitingSince {
     /// Persistence mode is off.
@@ -70,8 +70,8 @@ impl PersistenceMetrics {
             since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
 
-    /// Computes the age of the oldest operation. This happens at each scrape, because an idle queue
-    /// does not update the age.
+    /// Sets the metric of the oldest operation's waiting time. The waiting time is computed at each
+    /// scrape, because it grows even if the queue does not change.
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {

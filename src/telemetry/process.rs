@@ -30,13 +30,14 @@ impl Process {
         Self(metrics)
     }
 
-    /// Reads `/proc`. On systems without it, the values stay 0.
+    /// Reads the current values from `/proc`. On systems without `/proc`, the values stay 0.
     #[allow(clippy::cast_precision_loss)] // clock ticks of one process
     pub(super) fn read(&self) {
         /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
         const TICKS_PER_SECOND: f64 = 100.0;
         if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
-            // The second field is the command. It is in parentheses and can contain spaces.
+            // The second field is the command. The command is in parentheses and can contain
+            // spaces, so the fields are counted from the last parenthesis.
             && let Some((_, rest)) = stat.rsplit_once(')')
         {
             let fields: Vec<&str> = rest.split_whitespace().collect();

@@ -32,8 +32,8 @@ impl Metrics {
         ]
     }
 
-    /// Counts a response in `apiserver_request_total`. Records `duration`, which is `None` for
-    /// watches, in `apiserver_request_duration_seconds`.
+    /// Counts a response in `apiserver_request_total`, and records its `duration` in
+    /// `apiserver_request_duration_seconds`. `duration` is `None` for watches.
     pub fn request(&self, of: &RequestLabels<'_>, code: u16, duration: Option<Duration>) {
         let mut labels = self.request_labels(of);
         if let Some(duration) = duration {

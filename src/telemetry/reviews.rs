@@ -1,5 +1,6 @@
-//! The metrics of the reviews with which this server asks the kube-apiserver to authenticate and to
-//! authorize requests. Their names and buckets are those of Kubernetes' own extension API servers.
+//! The metrics of reviews. With reviews, this server asks the kube-apiserver to authenticate and
+//! authorize requests. The metrics have the names and buckets of Kubernetes' own extension API
+//! servers.
 
 use super::metrics_macro::metrics;
 use super::{CounterFamily, Histogram, Histograms, Metrics, SeriesLabels};

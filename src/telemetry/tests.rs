@@ -84,6 +84,8 @@ fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
         operation: operation.into(),
         state,
         age,
+        overdue: false,
+        stalled: false,
     }
 }
 

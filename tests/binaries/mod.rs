@@ -1,6 +1,6 @@
-//! Finds the binary of another package in this workspace. `cargo test` in the root folder builds
-//! this binary first, because the other package has integration tests. If you run only one test
-//! target, build the binary with `cargo build` before.
+//! Finds the binaries of other packages in this workspace. `cargo test` in the root folder builds
+//! these binaries first, because their packages have integration tests. Before you run only one
+//! test target, build the binaries with `cargo build`.
 
 use std::path::{Path, PathBuf};
 

@@ -11,7 +11,7 @@ import (
 
 var errUnknownCommand = errors.New("want stop, start, restart or kill with " + kubeAPIServer + ", or quit")
 
-// execute runs one command from standard input, except for quit.
+// execute runs one command from standard input. The caller handles the command quit.
 func (l *launcher) execute(ctx context.Context, command string) error {
 	verb, name, _ := strings.Cut(command, " ")
 	if name != kubeAPIServer {
@@ -47,7 +47,7 @@ func reply(command string, err error) {
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	// An error is ignored: a parent that has closed the pipe for the answers may still use the
-	// control plane.
+	// An error is ignored. The parent process may have closed the pipe for the answers, but may still
+	// use the control plane.
 	_ = json.NewEncoder(os.Stdout).Encode(answer)
 }

@@ -40,8 +40,9 @@ type component struct {
 }
 
 // auditPolicy makes kube-apiserver log three kinds of requests: token and access reviews with their
-// results, all other writes, and the reads of the server under test. The stage
-// RequestReceived is omitted, so that a request does not have a second line before its answer.
+// results, all other writes, and the reads of the server under test. The stage RequestReceived is
+// omitted: otherwise, a request would have one more line, which is written before the request is
+// answered.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -79,21 +80,22 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + s.port(),
 		"--permit-port-sharing", // see reservePort
-		// By default, this is the address of a network interface, but there may be no interface.
+		// By default, kube-apiserver advertises the address of a network interface. But the machine may
+		// have no network interface, so the address is set.
 		"--advertise-address=127.0.0.1",
 		// Endpoints of the Service kubernetes must not be loopback addresses, so there are none.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceRange,
-		// By default, kube-apiserver waits for open watches for a minute before it stops. With this
-		// flag it waits for two seconds.
+		// By default, kube-apiserver waits up to a minute for open watches before it stops. With this
+		// flag, it waits at most two seconds.
 		"--shutdown-send-retry-after",
 		"--cert-dir=" + dir,
 		"--tls-cert-file=" + file("apiserver.crt"),
 		"--tls-private-key-file=" + file("apiserver.key"),
 		"--client-ca-file=" + s.ClientCA,
 		"--authorization-mode=RBAC",
-		// OpenShift enables this plugin. It requires the right to delete an object for a change of its
-		// owners.
+		// OpenShift enables this admission plugin, so the tests enable it, too. With this plugin, a user
+		// who changes the owners of an object needs the right to delete the object.
 		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-key-file=" + file("service-account.pub"),
@@ -128,10 +130,11 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 				"--data-dir=" + file("etcd"),
 				"--listen-client-urls=" + etcdServer,
 				"--advertise-client-urls=" + etcdServer,
-				// etcd always listens for peers, although there are none.
+				// etcd always listens for other etcd processes, even if there are none.
 				"--listen-peer-urls=http://127.0.0.1:0",
 				"--socket-reuse-port", // see reservePort
-				// The data must survive an end of the process, but not a crash of the machine.
+				// The data must survive a kill of the etcd process, but not a crash of the machine. So etcd
+				// does not need to flush the data to the disk.
 				"--unsafe-no-fsync",
 			},
 			ready: responds(http.DefaultClient, etcdServer+"/health"),
@@ -160,8 +163,8 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 				"--kube-api-qps=1000",
 				"--kube-api-burst=1000",
 			},
-			// The service account controller creates this service account. All controllers start
-			// at the same moment, so the others run, too, when the service account exists.
+			// The service account controller creates this service account. All controllers start at the same
+			// moment. So when the service account exists, the other controllers run, too.
 			ready: responds(client, s.Server+"/api/v1/namespaces/default/serviceaccounts/default"),
 		},
 	}
@@ -200,12 +203,12 @@ func reservePorts() (server, etcdServer string, err error) {
 	return fmt.Sprintf("https://127.0.0.1:%d", serverPort), fmt.Sprintf("http://127.0.0.1:%d", etcdPort), nil
 }
 
-// writeFiles creates all certificates, keys and kubeconfigs. It returns the state, which has their
-// paths, and an HTTP client that authenticates as an administrator.
+// writeFiles creates all certificates, keys and kubeconfigs. It returns the state, which has the
+// paths of these files, and an HTTP client that authenticates as an administrator.
 //
-// There are two CAs, as with kubeadm. One signs the certificates of kube-apiserver and of its
-// clients. The other one signs only the certificate of the front proxy, because a holder of such a
-// certificate can claim to be any user.
+// There are two CAs, as with kubeadm. The first CA signs the certificates of kube-apiserver and of
+// its clients. The second CA signs only the certificate of the front proxy. It is separate, because
+// a client with a certificate of this CA can claim to be any user.
 func writeFiles(dir, server string) (*state, *http.Client, error) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	s := &state{
@@ -277,8 +280,8 @@ func newClient(ca *authority, user pair) (*http.Client, error) {
 	}, nil
 }
 
-// responds returns a function that sends a GET request for url and returns an error unless the
-// status of the answer is 200.
+// responds returns a function that sends a GET request for url. The function returns nil if the
+// status of the answer is 200, and otherwise an error.
 func responds(client *http.Client, url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -302,9 +305,10 @@ func responds(client *http.Client, url string) func(context.Context) error {
 // writeKubectl writes a script that runs kubectl with the kubeconfig of this control plane. The
 // script ignores the caller's KUBECONFIG.
 //
-// The cache of kubectl is in the folder of the control plane. kubectl caches discovery by host and
-// port. In the user's cache, the entries would outlive this control plane, and kubectl would use
-// them for the next control plane on the same port.
+// The script sets a cache folder for kubectl in the folder of the control plane, because kubectl
+// caches discovery by host and port. If kubectl used the user's cache, the entries would remain
+// after this control plane has ended. Then kubectl would use these entries for the next control
+// plane with the same port.
 func writeKubectl(s *state) error {
 	command, err := componentCommand("kubectl")
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// runDetached starts a control plane that outlives this process, and returns when the control
-// plane is ready. If a control plane already runs in dir, runDetached prints its state instead.
+// runDetached starts a control plane that continues to run after this process has ended. It returns
+// when the control plane is ready. If a control plane already runs in dir, runDetached starts
+// nothing, and prints the state of this control plane.
 func runDetached(dir string, audit bool) error {
 	if dir == "" {
 		dir = defaultDir()
@@ -28,8 +29,8 @@ func runDetached(dir string, audit bool) error {
 		if !errors.Is(err, errClaimed) {
 			return err
 		}
-		// Another launcher has locked the folder. Without a state file, that launcher is still
-		// starting, or it is ending. The loop then tries again.
+		// Another launcher has locked the folder. If there is no state file, that launcher is still
+		// starting, or it is ending. Then the loop tries again.
 		if state, err := os.ReadFile(stateFile(dir)); err == nil {
 			_, err = os.Stdout.Write(state)
 			return err
@@ -41,8 +42,8 @@ func runDetached(dir string, audit bool) error {
 	}
 }
 
-// startBackground starts this program again, in a session of its own. The new process inherits
-// the lock on dir, so that no third process can lock dir between the two.
+// startBackground starts this program again, in a new session. The new process inherits the lock on
+// dir, so that no third process can lock dir while this process hands dir over.
 func startBackground(dir string, audit bool, lock *dirLock) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -95,7 +96,7 @@ func runBackground(dir string, audit bool) error {
 	return err
 }
 
-// stopDetached stops the control plane in dir, if there is one, and removes dir.
+// stopDetached removes dir. If a control plane runs in dir, stopDetached stops it first.
 func stopDetached(dir string) error {
 	deadline := time.Now().Add(stopTimeout)
 	for signalled := 0; ; time.Sleep(readyInterval) {

@@ -11,10 +11,11 @@ import (
 	"syscall"
 )
 
-// lockName is the name of the lock file in the folder of a control plane. The launcher locks the
-// file and writes its own process id to it. The kernel releases the lock when the launcher ends,
-// even if the launcher is killed. So the lock, and not the process id, shows that the launcher runs.
-// The file also marks the folder as the folder of a control plane, which may be emptied.
+// lockName is the name of the lock file in the folder of a control plane. The launcher (the process
+// that starts the components) locks the file, and writes its own process id to the file. The kernel
+// releases the lock when the launcher ends, even if the launcher is killed. So the lock shows
+// whether the launcher runs, and the process id does not. The file also marks the folder as the
+// folder of a control plane, so that the next launcher may empty the folder.
 const lockName = "launcher.lock"
 
 // errClaimed is the error for a folder in which a control plane already runs.
@@ -30,8 +31,9 @@ func defaultDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("ifo-test-control-plane-%d", os.Getuid()))
 }
 
-// claimDir makes dir absolute, creates and locks the folder, and removes everything in it except
-// for the lock file. If a control plane runs in the folder, claimDir returns errClaimed.
+// claimDir makes dir absolute, creates and locks the folder, and removes everything in the folder
+// but the lock file. If a control plane runs in the folder, claimDir removes nothing and returns
+// errClaimed.
 func claimDir(dir *string) (*dirLock, error) {
 	absolute, err := filepath.Abs(*dir)
 	if err != nil {
@@ -77,8 +79,8 @@ func lockDir(dir string) (*dirLock, error) {
 			}
 			return nil, err
 		}
-		// Another process may have removed the folder between OpenFile and Flock. This process then
-		// has locked a deleted file, so the loop tries again.
+		// Another process may have removed the folder between OpenFile and Flock. Then this process has
+		// locked a deleted file, and the loop tries again.
 		locked, err := file.Stat()
 		if err != nil {
 			return nil, err
@@ -90,9 +92,9 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 }
 
-// checkDir returns an error if the folder must not be emptied: if it belongs to another user, or if
-// it has files but no lock file. The owner matters because other users can guess the path of the
-// default folder, and can create a folder there.
+// checkDir returns an error if the folder must not be emptied. There are two cases: the folder
+// belongs to another user, or the folder has files but no lock file. The owner is checked because
+// another user can guess the path of the default folder, and can create a folder with this path.
 func checkDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

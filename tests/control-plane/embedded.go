@@ -15,9 +15,9 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
 
-// embedded has the main function of each component. These are the main functions of the
-// released programs, and they read the same flags from os.Args. So the launcher starts an
-// embedded component and an external program in the same way.
+// embedded has the main function of each component that is linked into this binary. These are the
+// main functions of the released programs, so they read the same flags from os.Args. So the
+// launcher starts an embedded component in the same way as an external program.
 var embedded = map[string]func(){
 	etcd: func() {
 		etcdmain.Main(os.Args)
@@ -29,8 +29,8 @@ var embedded = map[string]func(){
 		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
 	},
 	"kubectl": func() {
-		// kubectl reads files and looks for plugins before it parses its flags. Setting -v
-		// first makes kubectl log these steps, too. The main function of kubectl does the same.
+		// kubectl reads files and looks for plugins before it parses its flags. Setting -v before these
+		// steps makes kubectl log them, too. The main function of the released kubectl does the same.
 		_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)

@@ -28,9 +28,9 @@ func runComponent(name string, args []string) error {
 	return syscall.Exec(command[0], append(command, args...), os.Environ())
 }
 
-// componentCommand returns the path of the program of this component, or nil if there is no such
-// program. The build script creates links to the programs of KUBEBUILDER_ASSETS in the folder of
-// this binary.
+// componentCommand returns the path of the program of this component. It returns nil if
+// KUBEBUILDER_ASSETS has no such program. The build script creates links to the programs of
+// KUBEBUILDER_ASSETS in the folder of this binary.
 func componentCommand(name string) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -27,8 +27,8 @@ const (
 func runForeground(dir string, audit bool) error {
 	ctx, cancel := untilSignal()
 	defer cancel()
-	// Standard input is read from the beginning, because the parent may end while the control plane
-	// still starts.
+	// Standard input is read even while the control plane starts. If the parent process ends during
+	// this time, standard input ends, and the control plane must stop.
 	commands := readCommands(os.Stdin, cancel)
 
 	lifeline, err := newLifeline()
@@ -59,7 +59,7 @@ func runForeground(dir string, audit bool) error {
 }
 
 // run starts a control plane in dir, prints its state and executes commands. It returns when ctx
-// ends, when the command quit arrives, or with an error when a component ends unexpectedly.
+// ends or when the command quit arrives. It returns an error if a component ends unexpectedly.
 func run(ctx context.Context, dir string, audit bool, lifeline *os.File, commands <-chan string) (quit bool, err error) {
 	s, components, err := configure(dir, audit)
 	if err != nil {
@@ -140,8 +140,8 @@ func (l *launcher) start(ctx context.Context, c *component) error {
 	}
 }
 
-// killAll kills all processes. A graceful stop would take longer, and the data that it would save
-// are not read again.
+// killAll kills all processes. A graceful stop would take longer. It would only save data that no
+// process reads again.
 func (l *launcher) killAll() {
 	for _, p := range l.processes {
 		_ = p.kill() // fails only if the process has already ended
@@ -153,8 +153,9 @@ func untilSignal() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 }
 
-// newLifeline creates the lifeline and returns its read end. The lifeline is a pipe whose only write
-// end belongs to this process. When this process ends, every reader of the pipe gets an end of file.
+// newLifeline creates the lifeline and returns its read end. The lifeline is a pipe with which
+// components notice that the launcher has ended: its only write end belongs to the launcher. When
+// the launcher ends, every reader of the pipe gets an end of file.
 func newLifeline() (*os.File, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -164,20 +165,20 @@ func newLifeline() (*os.File, error) {
 	return reader, nil
 }
 
-// keepOpen refers to the write end of the lifeline. Without this reference, the garbage collector
-// would close the write end.
+// keepOpen refers to the write end of the lifeline, so that the garbage collector does not close
+// it.
 var keepOpen *os.File
 
-// temporaryDir creates a temporary folder. It returns the path and a function that removes the
-// folder. If this process is killed before it calls the function, a shell removes the folder. The
-// shell waits for the end of the lifeline.
+// temporaryDir creates a temporary folder. It returns the path, and a function that removes the
+// folder. If this process is killed before it calls the function, a shell process removes the
+// folder. The shell reads the lifeline, so it notices that this process has ended.
 func temporaryDir(lifeline *os.File) (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp("", "ifo-control-plane-")
 	if err != nil {
 		return "", nil, err
 	}
-	// The components end at the same time as this process. One of them may still create a file while
-	// the shell removes the folder, so the shell tries again.
+	// The components end at the same time as this process. A component may still create a file while
+	// the shell removes the folder. Then the removal fails, and the shell tries again.
 	janitor := exec.Command("/bin/sh", "-c",
 		`cat; for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.2; done`, "sh", dir)
 	janitor.Stdin = lifeline
@@ -193,10 +194,10 @@ func temporaryDir(lifeline *os.File) (dir string, remove func() error, err error
 	}, nil
 }
 
-// readCommands returns a channel with the lines of input. When input ends, it calls end.
+// readCommands returns a channel with the lines of input. When input ends, readCommands calls end.
 func readCommands(input io.Reader, end func()) <-chan string {
-	// The channel is buffered, so that the goroutine can read ahead while a command runs. Otherwise
-	// it would not notice the end of input before that command is done.
+	// The channel is buffered, so that the goroutine continues to read while a command runs. So it
+	// notices the end of input even during a long command.
 	commands := make(chan string, 1000)
 	go func() {
 		lines := bufio.NewScanner(input)

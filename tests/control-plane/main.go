@@ -1,11 +1,13 @@
-// Command control-plane runs a real Kubernetes control plane without nodes on loopback ports: etcd,
-// kube-apiserver and kube-controller-manager. Tests use it to access an aggregated API server
-// through a kube-apiserver, as in a cluster.
+// Command control-plane runs a real Kubernetes control plane without nodes: etcd, kube-apiserver
+// and kube-controller-manager, on ports of the loopback address. With it, tests access an
+// aggregated API server through a kube-apiserver, as in a cluster.
 //
-// The components are linked into this binary, at the versions in go.mod. So a checkout and a Go
-// toolchain are enough to build it. Two components cannot share a process, because each has
-// process-wide registries of feature gates, flags and metrics. The launcher, which is the process
-// that a test starts, therefore starts this binary again for each component.
+// The components are linked into this binary, in the versions that go.mod names. So a checkout and
+// a Go toolchain are enough to build everything.
+//
+// The launcher is the process that a test starts. It starts this binary again for each component.
+// Two components cannot share a process, because each component has process-wide registries of
+// feature gates, flags and metrics.
 package main
 
 import (
@@ -41,8 +43,8 @@ reads commands from standard input and answers each with one line of JSON:
 `
 
 func main() {
-	// If the binary is started through a link with the name of a component, such as kubectl, it
-	// runs that component.
+	// If this binary is started through a link whose name is that of a component, such as kubectl, it
+	// runs this component.
 	if name := filepath.Base(os.Args[0]); isComponent(name) {
 		exit(runComponent(name, os.Args[1:]))
 	}
@@ -76,10 +78,10 @@ func runMain(args []string) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	// The kernel kills a component when the thread that started it ends, even if the launcher
-	// continues (see dieWithParent). Go may end idle threads at any time, but not a thread to which
-	// a goroutine is locked. The main goroutine starts all components and runs as long as the
-	// launcher. So it is locked to its thread.
+	// The kernel kills a component when the thread that started the component ends, even if the
+	// launcher continues (see dieWithParent). Go may end an idle thread at any time. But Go does not
+	// end a thread to which a goroutine is locked. So the main goroutine, which starts all components,
+	// is locked to its thread until the launcher ends.
 	runtime.LockOSThread()
 	switch {
 	case *detach:

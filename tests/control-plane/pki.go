@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// pair is a certificate and its private key, both as PEM. Keys are P-256 keys in PKCS #8, because
-// they are fast to create and because every TLS library accepts them.
+// pair is a certificate and its private key, both as PEM. Keys are P-256 keys in the format PKCS
+// #8: such keys are fast to create, and every TLS library accepts them.
 type pair struct {
 	cert, key []byte
 }
@@ -84,8 +84,8 @@ func (a *authority) issue(template *x509.Certificate) (pair, error) {
 }
 
 func certificateTemplate(commonName string, organization ...string) *x509.Certificate {
-	// The validity begins an hour ago, because the clock may be set back while tests run. It ends
-	// in a year, because a detached control plane may run for months.
+	// The certificate is valid since an hour ago, because the clock may be set back while tests run.
+	// It is valid for a year, because a detached control plane may run for months.
 	now := time.Now()
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // rand.Reader never fails
 	return &x509.Certificate{

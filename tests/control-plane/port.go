@@ -9,9 +9,9 @@ import (
 // reservePort finds a free port of 127.0.0.1 and reserves it until the launcher ends.
 //
 // The launcher binds a socket with SO_REUSEPORT to the port, but does not listen on the socket. The
-// component binds to the same port, because its flags make it set SO_REUSEPORT, too. So no other
-// program can get the port before the component starts or while it restarts. While the component
-// does not run, the kernel refuses connections, as on an unused port.
+// component can bind to the same port, because its flags make it set SO_REUSEPORT, too. No other
+// program can get the port before the component starts, or while the component restarts. While the
+// component does not run, the kernel refuses connections, as on an unused port.
 func reservePort() (int, error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {

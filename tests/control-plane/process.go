@@ -11,13 +11,13 @@ import (
 	"syscall"
 )
 
-// lifelineVariable is the environment variable that is set if file descriptor 3 of an embedded
-// component is the lifeline (see newLifeline).
+// lifelineVariable is the name of an environment variable. If the variable is set, file descriptor
+// 3 of this process is the lifeline, a pipe from the launcher (see newLifeline).
 const lifelineVariable = "CONTROL_PLANE_LIFELINE"
 
-// dieWithLifeline kills this process when the launcher ends. The launcher has the only write end of
-// the lifeline and never writes to it, so an end of file means that the launcher has ended. This is
-// a fallback for systems on which dieWithParent does nothing.
+// dieWithLifeline kills this process when the launcher ends. It is needed on systems on which
+// dieWithParent does nothing. The launcher has the only write end of the lifeline, and never writes
+// to the lifeline. So an end of file means that the launcher has ended.
 func dieWithLifeline() {
 	if os.Getenv(lifelineVariable) == "" {
 		return
@@ -37,8 +37,9 @@ type process struct {
 	stopping  bool          // true if stop or kill was called
 }
 
-// startProcess starts the component and returns its process. When the process has ended, it is sent
-// to the channel ended. startProcess must be called from the main goroutine (see runMain).
+// startProcess starts the component and returns its process. When the process has ended,
+// startProcess sends it to the channel ended. startProcess must be called from the main goroutine
+// (see runMain).
 func startProcess(c *component, lifeline *os.File, ended chan<- *process) (*process, error) {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -49,15 +50,16 @@ func startProcess(c *component, lifeline *os.File, ended chan<- *process) (*proc
 	cmd := exec.Command(c.command[0], append(c.command[1:len(c.command):len(c.command)], c.flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lifeline}
-	// Other variables of the caller are not passed on. Proxy settings, and variables that etcd and
-	// client-go read, would change the behaviour under test.
+	// Other environment variables of the caller are not passed to the component. Proxy settings, and
+	// variables that etcd and client-go read, would change the behaviour under test.
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
 		"TMPDIR=" + os.TempDir(),
 		lifelineVariable + "=3",
 	}
-	// The component gets its own process group, so that Ctrl-C in a terminal reaches the launcher
-	// only. Otherwise the component would end first, and the launcher would report a crash.
+	// The component gets its own process group, so that Ctrl-C in a terminal reaches only the
+	// launcher. Without this, Ctrl-C would end the component first, and the launcher would report a
+	// crash.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
@@ -82,8 +84,8 @@ func (p *process) alive() bool {
 	}
 }
 
-// stop sends SIGTERM and waits until the process has ended. If stopTimeout passes first or ctx ends
-// first, stop kills the process and returns an error.
+// stop sends SIGTERM and waits until the process has ended. If the process has not ended after
+// stopTimeout, or when ctx ends, stop kills the process and returns an error.
 func (p *process) stop(ctx context.Context) error {
 	if !p.alive() {
 		return p.notRunning()
@@ -116,7 +118,7 @@ func (p *process) notRunning() error {
 	return fmt.Errorf("%s does not run", p.component.name)
 }
 
-// failure returns the error for a process that ended although it was not stopped.
+// failure returns the error for a process that ended unexpectedly, without a call of stop or kill.
 func (p *process) failure() error {
 	return fmt.Errorf("%s ended by itself (%s); its log ends with:\n%s",
 		p.component.name, p.cmd.ProcessState, tail(p.component.log))

@@ -20,8 +20,9 @@ type state struct {
 
 	ControllerManager bool `json:"controllerManager"` // true if one runs
 
-	// The certificate with which kube-apiserver authenticates to aggregated API servers, as the
-	// front proxy. With this certificate, tests can send the same requests as kube-apiserver.
+	// The certificate of the front proxy, with which kube-apiserver authenticates to aggregated API
+	// servers. With this certificate, tests can send the same requests to an aggregated API server as
+	// kube-apiserver.
 	RequestHeaderClientCertificate string `json:"requestHeaderClientCertificate"`
 	RequestHeaderClientKey         string `json:"requestHeaderClientKey"`
 	RequestHeaderCA                string `json:"requestHeaderCA"`

@@ -13,11 +13,11 @@ async fn operations_follow_the_files_of_a_folder() {
     folders.vm("web", "Running");
     let demo = Demo::start(&folders.args()).await;
     demo.wait_for_operations(&[]).await;
-    // `vm` replaces the file in one step, as editors do.
+    // `folders.vm` replaces the file of the object in one step, as editors do.
     folders.vm("web", "Starting");
     demo.wait_for_operations(&["web Starting"]).await;
-    // The second file is written in place, in two steps. After the first step, the file does not
-    // contain a complete object.
+    // The second file is written in place, in two steps. After the first step, the file contains
+    // only a part of an object.
     let file = folders.objects.join("db.yaml");
     std::fs::write(&file, "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\n").unwrap();
     std::fs::write(&file, vm("db", "Starting")).unwrap();

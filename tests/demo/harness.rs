@@ -93,7 +93,7 @@ impl Demo {
         let out = OutputLines::collect(child.stdout.take().unwrap());
         let log = OutputLines::collect(child.stderr.take().unwrap());
         let started = Instant::now();
-        // The introduction is printed after the kubeconfig is written.
+        // The demo prints its introduction after it has written the kubeconfig.
         while out.lines().is_empty() {
             assert!(
                 started.elapsed() < DEADLINE && child.try_wait().unwrap().is_none(),
@@ -176,8 +176,8 @@ impl Demo {
         .await
     }
 
-    /// Waits until the operations in flight are exactly the `expected` ones. Each is written as the
-    /// name of its subject and the name of the operation, such as `web Starting`.
+    /// Waits until exactly the `expected` operations are in flight. An entry is the name of an
+    /// object and the name of its operation, such as `web Starting`.
     pub async fn wait_for_operations(&self, expected: &[&str]) {
         let mut last = Vec::new();
         let started = Instant::now();
@@ -256,8 +256,8 @@ pub async fn wait_for_signal_handlers(child: &Child) {
     .await;
 }
 
-/// Returns the name of the subject and the name of the operation, such as `web Starting`. Returns
-/// None for a completed operation.
+/// Returns the name of the operation's object and the name of the operation, such as `web
+/// Starting`. Returns None if the operation has completed.
 pub fn active(operation: &Value) -> Option<String> {
     let text = |pointer: &str| operation.pointer(pointer)?.as_str();
     (text("/status/phase")? == "Active").then(|| {
@@ -316,8 +316,8 @@ impl Folders {
         folders
     }
 
-    /// Returns the arguments for [`Demo::start`]. An operation completes immediately, because the
-    /// debounce period is 0.
+    /// Returns the arguments for [`Demo::start`]. They set the debounce period to 0, so an
+    /// operation completes as soon as no rule detects it.
     pub fn args(&self) -> [&str; 5] {
         [
             "--objects",
@@ -328,9 +328,11 @@ impl Folders {
         ]
     }
 
-    /// Replaces a file in one step, as editors do: it writes a new file and renames it.
+    /// Replaces a file in one step, as editors do: writes the text to a new file and renames the
+    /// new file.
     pub fn put(&self, folder: &Path, name: &str, text: &str) {
-        // The demo reads files with the extensions of manifests only, and `.new` is none of them.
+        // The demo reads only files with an extension of manifests, such as `.yaml`. So it ignores
+        // a file whose name ends with `.new`.
         let temporary = folder.join(format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
         std::fs::rename(&temporary, folder.join(name)).unwrap();

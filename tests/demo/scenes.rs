@@ -1,6 +1,6 @@
 //! Tests of a demo with its built-in scenes. A scene is a recording of changing objects. The demo
-//! replays the scenes, so it always has operations. The tests read them as kubectl does, and check
-//! the rights of the users in the kubeconfig.
+//! replays the scenes again and again, so it always has operations. The tests read the operations
+//! as kubectl does, and check the rights of the users in the demo's kubeconfig.
 
 use super::harness::{Demo, OPERATIONS, RULE_SETS, condition, eventually};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Tests of starts that fail, such as a start with an invalid flag. The server must report each
-//! error in one line and exit.
+//! Tests of the startup of `ifo-apiserver` and its demo with invalid flags, variables or files. The
+//! program must report each error in one line and exit.
 
 use super::harness::{DEADLINE, Demo, Folders, binary};
 use tokio::time::timeout;

@@ -1,4 +1,5 @@
-//! Tests of a stopped demo: its exit code, and whether it deletes its kubeconfig.
+//! Tests of how the demo stops after a signal: its exit code, and whether it deletes its
+//! kubeconfig.
 
 use super::harness::{Demo, OutputLines, binary, signal, wait_for_exit, wait_for_signal_handlers};
 
@@ -43,7 +44,8 @@ async fn a_signal_during_the_start_ends_a_demo_and_leaves_no_file() {
         let code = wait_for_exit(&mut child).await.code();
         let log = log.lines();
         assert_eq!(code, Some(0), "{name}: {log:#?}");
-        // The demo logs this line when it waits for its clients. At its start it has none.
+        // A demo that waits for its clients logs this line. During the start there are no clients,
+        // so the demo must not wait.
         let is_wait = |line: &String| line.contains("is now unready");
         assert!(!log.iter().any(is_wait), "{name}: {log:#?}");
         assert!(!kubeconfig.exists());

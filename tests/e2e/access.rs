@@ -75,7 +75,8 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
         }
         let theirs = format!("{}/{operation}", OPERATION.path(Some(other)));
         user.get(&theirs).await.refused(403);
-        // Operations on cluster-scoped objects are in this namespace, and need a right there.
+        // The server puts operations on cluster-scoped objects into the namespace `ifo-system`. To
+        // read them, a user needs a right in this namespace.
         user.get(&OPERATION.path(Some("ifo-system")))
             .await
             .refused(403);
@@ -101,7 +102,7 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
     });
 }
 
-/// Gives the user the ClusterRole `view` in a namespace. Every cluster has this role.
+/// Gives the user the built-in ClusterRole `view` in a namespace.
 async fn grant(world: &World, namespace: &str, user: &str) {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -134,7 +135,7 @@ fn forged_headers_give_no_administrator_rights() {
         let watch = format!("{path}?watch=1");
         stranger.get_with(&watch, &forged).await.refused(403);
         // If a client sends these headers to the kube-apiserver, the kube-apiserver ignores them.
-        // It does not forward the request, because the client's own user may not read operations.
+        // It refuses the request, because the client's own user may not read operations.
         let name = format!("{}-user", world.namespace("forged").await);
         let user = world.user(&name);
         let message = user.get_with(&path, &forged).await.refused(403);
@@ -219,7 +220,7 @@ fn the_front_proxy_acts_for_the_user_it_names() {
             ("X-Remote-Group", "system:masters"),
         ];
         proxy.get_with(&OPERATION.path(None), &masters).await.ok();
-        // Without these headers, the certificate of the front proxy belongs to no user.
+        // If the front proxy sends no `X-Remote-User` header, its request has no user.
         proxy.get(&path).await.refused(401);
     });
 }
@@ -287,7 +288,7 @@ fn issue(name: &str, group: &str, ca: &X509, key: &PKey<Private>) -> (Vec<u8>, V
     )
 }
 
-/// Issues a certificate for the key `own`. Without `ca`, it is a self-signed CA.
+/// Issues a certificate for the key `own`. If `ca` is None, the certificate is self-signed.
 fn issue_with(
     name: &str,
     group: &str,

@@ -1,6 +1,8 @@
-//! Tests of the ValidatingAdmissionPolicies in `deploy/rbac/admission.yaml`. They restrict roles
-//! that let the server read resources, and rule sets of authors who may not list the watched
-//! resource.
+//! Tests of the admission policies in `deploy/rbac/admission.yaml`. These
+//! ValidatingAdmissionPolicies have two purposes:
+//!
+//! - A ClusterRole that lets the server read resources may only grant reading.
+//! - A user can create a rule set only if the user may list the resource that the rule set watches.
 
 use crate::harness::{
     Answer, Caller, RULE_SET, VM, World, eventually, migrating, rule_set, shared, so, text,
@@ -44,8 +46,8 @@ async fn grant(world: &World, user: &str, namespace: Option<&str>, rules: &Value
     world.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Repeats a request until it is refused with a message that contains `text`. A new policy takes
-/// effect after some seconds.
+/// Repeats a request until it is refused with a message that contains `text`. Repetition is needed
+/// because a new policy takes effect only after some seconds.
 async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> Answer) {
     eventually("the policy refuses the request", async || {
         let answer = request().await;

@@ -1,5 +1,6 @@
-//! Tests of the API: discovery, OpenAPI, lists in pages, and refused writes. The tests of informers
-//! and of kubectl command lines have their own folders.
+//! Tests of the API as clients see it: discovery, OpenAPI, lists in pages, and refused writes. The
+//! folders `informers` and `kubectl` contain the tests with informers and with kubectl command
+//! lines.
 
 use crate::harness::{
     OPERATION, VM, World, eventually, migrating, same_but_for_gaps, shared, so, text,
@@ -66,8 +67,8 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
 #[test]
 fn kubectl_explain_describes_every_field() {
     shared(async |world| {
-        // The kube-apiserver reads the OpenAPI document of the server some time after the
-        // registration.
+        // After the server is registered, the kube-apiserver reads the server's OpenAPI document
+        // with a delay.
         let status = eventually("operations are documented", async || {
             world.kubectl(&["explain", "ifo.status"]).await
         })

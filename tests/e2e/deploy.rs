@@ -1,6 +1,6 @@
-//! Tests of the kustomize components in `deploy/components`. Each combination must render valid
-//! objects, in the default namespace and in another one. The server must run with the rendered
-//! objects.
+//! Tests of the deployment with the kustomize components in `deploy/components`. Each combination
+//! of components must render valid objects, in the default namespace and in another namespace. The
+//! server must run with the rendered objects.
 
 mod certificates;
 mod olm;
@@ -65,7 +65,7 @@ impl Overlay {
     }
 }
 
-/// Returns the object of this kind and name. Fails unless there is exactly one.
+/// Returns the object of this kind and name. Fails if there is no such object, or more than one.
 pub fn the<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let mut found = objects
         .iter()
@@ -86,13 +86,14 @@ fn strings(value: &Value) -> Vec<&str> {
     }
 }
 
-/// One choice of an administrator.
+/// One combination of options that an administrator can choose.
 pub struct Choice {
-    /// The chosen components, with the source of certificates as the last one.
+    /// The chosen components. If a component provides the certificate, it is the last one.
     pub components: Vec<&'static str>,
-    /// The component for the source of certificates. None for the server's own CA.
+    /// The component that provides the serving certificate. None if the server issues its
+    /// certificate with its own CA.
     pub certificates: Option<&'static str>,
-    /// The namespace of an overlay. None for the namespace of the manifests.
+    /// The namespace that the overlay sets. None for the namespace of the manifests, `ifo-system`.
     pub namespace: Option<&'static str>,
 }
 
@@ -117,7 +118,7 @@ pub fn choices() -> Vec<Choice> {
 }
 
 impl Choice {
-    /// Renders the server and its registration.
+    /// Renders the objects of the server (`deploy`) and of its registration (`apiservice`).
     pub async fn render(&self, program: &Path) -> (Vec<Value>, Vec<Value>) {
         let server = Overlay::new("deploy", &self.components, self.namespace);
         let registration: Vec<&str> = self.certificates.into_iter().collect();
@@ -174,8 +175,9 @@ fn check_components(objects: &[Value], components: &[&str]) {
     assert_eq!(deployment["spec"]["replicas"], replicas);
 }
 
-/// Asserts that each object is in the namespace, and that no object names another namespace. One
-/// RoleBinding must be in `kube-system`.
+/// Asserts that each namespaced object is in the namespace, and that no object names the default
+/// namespace instead. One RoleBinding must be in `kube-system`, because the role that it binds is
+/// in `kube-system`.
 fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
     the(server, "Namespace", namespace);
     let binding = "ifo-apiserver-authentication-reader";
@@ -266,7 +268,7 @@ fn check_certificates(
                     format!("ifo-apiserver.{namespace}.svc.cluster.local")
                 ])
             );
-            // The certificate names its issuer, and the issuer names its CA.
+            // The serving certificate names an issuer. This issuer names the Secret of its CA.
             let issuer = the(server, "Issuer", text(leaf, "/issuerRef/name"));
             let ca = the(server, "Certificate", text(issuer, "/spec/ca/secretName"));
             assert_eq!(ca["spec"]["isCA"], true);
@@ -339,8 +341,8 @@ async fn define_monitoring_kinds(cluster: &Cluster<'_>) {
     }
 }
 
-/// Asserts that the Prometheus of kube-prometheus and that of OpenShift may find the replicas and
-/// read their metrics.
+/// Asserts that Prometheus may find the replicas and read their metrics. This is checked for the
+/// ServiceAccounts of kube-prometheus and of OpenShift.
 async fn check_rights_of_prometheus(cluster: &Cluster<'_>) {
     for installation in ["monitoring", "openshift-monitoring"] {
         let account = format!("system:serviceaccount:{installation}:prometheus-k8s");
@@ -382,8 +384,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         })
         .await;
 
-        // The rule pack detects the rollout of the server's own Deployment, which never completes
-        // here, because no node runs its Pods.
+        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. This
+        // rollout never completes here, because the cluster has no node that runs Pods.
         cluster.with_folder("apply", "rules/generic").await;
         let listed = eventually("the rollout of the Deployment is listed", async || {
             let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
@@ -401,8 +403,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         let gone = cluster.kubectl(&gone).await;
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
         cluster.a_namespace_can_be_deleted("after").await;
-        // The rule sets still exist, and so do the ClusterRoles of their packs. They are deleted
-        // before the remaining objects are listed.
+        // The server is removed, but the rule sets and their ClusterRoles still exist. They are
+        // deleted here, before the remaining objects are listed.
         cluster.with_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });

@@ -1,5 +1,6 @@
-//! Tests of the Helm charts with Helm 3 and Helm 4: they contain the same objects as the
-//! kustomizations. `values` tests single values and their schema. `life` installs the charts.
+//! Tests of the Helm charts with Helm 3 and Helm 4. The tests in this file check that the charts
+//! contain the same objects as the kustomizations. The module `values` tests single values and
+//! their schema. The module `life` installs the charts.
 
 mod kubelet;
 mod life;
@@ -12,24 +13,26 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// The chart with the server, and the chart with the rule packs.
+/// The chart with the server, and the chart with the rule packs. A rule pack contains the rule sets
+/// of one folder in `rules/`.
 const CHART: &str = "deploy/helm/ifo";
 const RULES_CHART: &str = "deploy/helm/ifo-rules";
 
 /// The namespace of the kustomizations.
 const DEFAULT_NAMESPACE: &str = "ifo-system";
 
-/// A program of Helm that uses one cluster.
+/// One version of the program Helm, for use with one cluster.
 struct Helm {
     program: PathBuf,
     major: u8,
     kubeconfig: PathBuf,
-    /// The folder of its configuration and its caches.
+    /// The folder of Helm's configuration and caches.
     home: tempfile::TempDir,
 }
 
 impl Helm {
-    /// Builds both versions. None if this machine cannot build them; the test is then skipped.
+    /// Builds both versions. If this machine cannot build them, prints that the test is skipped,
+    /// and returns None.
     async fn both(kubeconfig: &Path) -> Option<[Self; 2]> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helm/build");
         let mut build = tokio::process::Command::new(build);
@@ -53,13 +56,14 @@ impl Helm {
         }))
     }
 
-    /// Builds one version.
+    /// Builds both versions, and returns the version `major`. Returns None if this machine cannot
+    /// build Helm.
     async fn of(major: u8, kubeconfig: &Path) -> Option<Self> {
         let both = Self::both(kubeconfig).await?;
         both.into_iter().find(|it| it.major == major)
     }
 
-    /// Runs Helm in the folder of the repository. Returns its output, or its error.
+    /// Runs Helm in the folder of the repository. Returns Helm's output, or an error if Helm fails.
     async fn run(&self, args: &[&str]) -> Result<String, String> {
         let mut command = tokio::process::Command::new(&self.program);
         command
@@ -81,24 +85,25 @@ impl Helm {
         }
     }
 
-    /// Renders a chart. `values` are those of `--set`.
+    /// Renders a chart. Each of `values` becomes the argument of a flag `--set`.
     async fn render(&self, chart: &str, namespace: &str, values: &[&str]) -> Vec<Value> {
         let mut args = vec!["template", "ifo", chart, "-n", namespace];
         args.extend(values.iter().flat_map(|value| ["--set", value]));
         let yaml = self.run(&args).await;
         let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
-        // A trailing document of comments is no object.
+        // A document that contains only comments is parsed as null. It is left out.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml).expect("Helm prints YAML");
         objects.into_iter().filter(|it| !it.is_null()).collect()
     }
 }
 
-/// The objects by kind, namespace and name, without the objects and the annotation that only one of
-/// the two forms has:
+/// Returns the objects by kind, namespace and name. Leaves out the parts that only the charts or
+/// only the kustomizations have:
 ///
-/// - The Namespace is not in the chart, because Helm installs into an existing namespace.
-/// - The Pod of `helm test` is not in the kustomizations.
-/// - `helm.sh/resource-policy` tells Helm to keep the CRDs.
+/// - The Namespace. It is not in the chart, because Helm installs into an existing namespace.
+/// - The Pod of `helm test`. It is not in the kustomizations.
+/// - The annotation `helm.sh/resource-policy`, with which Helm keeps the CRDs. It is not in the
+///   kustomizations.
 fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for mut object in objects {
@@ -109,7 +114,8 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.remove("helm.sh/resource-policy");
         }
-        // Indexing has added null if there are no annotations.
+        // If the object has no annotations, the code above has added the value null. It is removed
+        // here.
         if metadata["annotations"]
             .as_object()
             .is_none_or(serde_json::Map::is_empty)
@@ -138,7 +144,8 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
     found
 }
 
-/// Fails with the first object that differs.
+/// Asserts that the chart and the kustomizations contain the same objects. The error message
+/// contains the first object that differs.
 fn assert_same(chart: Vec<Value>, kustomizations: Vec<Value>, choice: &str) {
     let (chart, kustomizations) = (comparable(chart), comparable(kustomizations));
     let names =
@@ -150,9 +157,9 @@ fn assert_same(chart: Vec<Value>, kustomizations: Vec<Value>, choice: &str) {
     }
 }
 
-/// The first field that differs, with both values.
+/// Describes the first field that differs, with both values. Returns None if both values are equal.
 fn difference(chart: &Value, kustomization: &Value) -> Option<String> {
-    // kustomize writes 100.0 as 100.
+    // Numbers are compared by value, because kustomize writes 100.0 as 100.
     let number = |value: &Value| value.as_f64();
     if chart == kustomization || number(chart).is_some() && number(chart) == number(kustomization) {
         return None;
@@ -178,7 +185,7 @@ fn difference(chart: &Value, kustomization: &Value) -> Option<String> {
     ))
 }
 
-/// The value of the chart that corresponds to a component.
+/// Returns the value of the chart that has the same effect as a kustomize component.
 fn value_of(component: &str) -> &'static str {
     match component {
         "persistence" => "persistence.enabled=true",
@@ -218,7 +225,8 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
     });
 }
 
-/// The values that do not correspond to a component.
+/// Checks the values of the chart that have no kustomize component: rights on targets, and parts
+/// that can be left out.
 async fn target_rights_and_omitted_parts(world: &World, both: &[Helm; 2]) {
     for helm in both {
         let default = helm.render(CHART, NAMESPACE, &[]).await;
@@ -296,7 +304,7 @@ fn the_rules_chart_has_the_rule_packs() {
     });
 }
 
-/// Runs kubectl for a ServiceAccount.
+/// Runs kubectl with this kubeconfig, which contains the credentials of a ServiceAccount.
 async fn kubectl_as(world: &Path, kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     kubectl(world, &[&[kubeconfig.as_str()], args].concat(), None).await

@@ -1,5 +1,5 @@
-//! Tests with hostile input: rule sets, watched objects and requests that are designed to use up
-//! the memory or the processor time of the server. Other users must not be affected.
+//! Tests with hostile input. Its authors try to use up the memory or the processor time of the
+//! server, with rule sets, watched objects or requests. Other users must not be affected.
 
 mod connections;
 mod http2_client;
@@ -9,8 +9,8 @@ mod streams;
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
 
-/// Returns expressions that are invalid or expensive. Each has at most 4,096 characters, which is
-/// the limit of the schema of rule sets.
+/// Returns expressions that are invalid or expensive. Each expression has at most 4,096 characters.
+/// The CRD of rule sets refuses longer expressions.
 fn hostile_expressions() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     // An evaluation of this expression would take 10^12 steps.
@@ -95,8 +95,9 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
                 assert!(message.len() < 2000, "{message}");
             }
         }
-        // These three expressions are expensive. If they compile, their evaluation must be stopped
-        // at the cost limit, and the status of the rule set must report this.
+        // The expressions with these numbers are expensive. Each must be refused when it is
+        // compiled, or its evaluation must be stopped at the cost limit. The status of the rule set
+        // must report which of the two happened.
         let expensive = [6, 12, 13];
         for number in expensive {
             let rule_set = world

@@ -1,6 +1,6 @@
-//! Tests of incomplete lists of operations. If a rule set does not work, operations may be missing.
-//! Then the plugin and kubectl must print a warning, and `kubectl ifo wait` must not report that
-//! nothing is in flight.
+//! Tests of incomplete lists of operations. If a rule set does not work, operations may be missing
+//! from a list. Then kubectl and the plugin `kubectl ifo` must print a warning, and `kubectl ifo
+//! wait` must not report that nothing is in flight.
 
 use crate::harness::{VM, World, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
@@ -106,7 +106,8 @@ fn wait_does_not_succeed_while_a_rule_fails() {
         let warning = kubectl_warning(world, elsewhere, None).await;
         assert!(!warning.contains(namespace), "{warning}");
 
-        // The object changes, so that the rule can be evaluated again. It does not match.
+        // The test changes the object, so that the rule can be evaluated without an error. The rule
+        // does not match the changed object.
         world.set_status(namespace, "a", "").await;
         let patch = json!({"status": {"printableStatus": null}});
         let path = format!("{}/a", VM.path(Some(namespace)));

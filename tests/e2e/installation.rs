@@ -1,6 +1,6 @@
-//! Tests of the steps in docs/installation.md with the real kubectl. Each test has a new control
-//! plane. There is no kubelet, so the Pods of the Deployment never run. The tests start the server
-//! as a process instead.
+//! Tests of the installation with the steps in `docs/installation.md` and the real kubectl. Each
+//! test has a new control plane. There is no kubelet, so the Pods of the Deployment never run.
+//! Instead, the tests start the server as a process.
 
 use crate::harness::{
     Caller, ControlPlane, Kind, OPERATION, RULE_SET, Server, administrator, apart, condition, crd,
@@ -120,14 +120,14 @@ impl<'a> Cluster<'a> {
         let dir = &self.control_plane.state.dir;
         let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
         let account = (self.namespace, account);
-        // An earlier server may have left this file.
+        // An earlier server process may have left a file with its port.
         let _ = std::fs::remove_file(dir.join("port"));
         kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
         Server::start(dir, &deployment, &kubeconfig).await
     }
 
-    /// Registers the server: applies the kustomization in `apiservice`, sets the port of the
-    /// process, and waits until operations are served.
+    /// Registers the server: applies the kustomization in `apiservice`, sets the port of the server
+    /// process in the APIService, and waits until operations are served.
     pub async fn register(&self, server: &Server) {
         self.register_with("apiservice", server).await;
     }
@@ -138,7 +138,8 @@ impl<'a> Cluster<'a> {
         self.until_served().await;
     }
 
-    /// Applies a kustomization with the APIService, and sets the port of the server process in it.
+    /// Applies a kustomization with the APIService, and sets the port of the server process in the
+    /// APIService.
     pub async fn apply_registration(&self, folder: &str, server: &Server) {
         self.with_folder("apply", folder).await;
         let port = json!({"spec": {"service": {"port": server.port()}}});
@@ -215,8 +216,8 @@ impl<'a> Cluster<'a> {
         (answer.code != 404).then(|| answer.ok())
     }
 
-    /// Returns the errors and warnings in the server's log, except warnings about interrupted
-    /// watches.
+    /// Returns the errors and warnings in the server's log. Warnings about interrupted watches are
+    /// left out, because they depend on the load of the machine.
     fn errors_and_warnings(&self) -> Vec<String> {
         let log = self.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
@@ -247,8 +248,9 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
         assert_eq!(cluster.registration().await, None);
         cluster.a_namespace_can_be_deleted("before").await;
 
-        // The rights to read resources are installed with the rule sets that need them. No rule set
-        // is installed, so the server must have no such right.
+        // The right to read a resource is installed together with a rule set that watches this
+        // resource. No rule set is installed yet, so the server must not have the right to read
+        // Pods.
         assert!(!cluster.server_may("list", "pods").await);
         assert_eq!(cluster.rules_of("ifo-targets").await, Value::Null);
         let server = cluster.server().await;
@@ -280,8 +282,9 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
     });
 }
 
-/// Asserts that the rule pack `rules/cert-manager` gives the server the right to read certificates,
-/// and no other right. A rule set that watches Pods must report that the server may not read them.
+/// Asserts that the rule sets in `rules/cert-manager` give the server the right to read
+/// certificates, and no other right. A rule set that watches Pods must report that the server may
+/// not read Pods.
 async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     let definition = crd(&CERTIFICATE, "Namespaced");
     let crds = crate::harness::CRD.path(None);
@@ -316,8 +319,8 @@ async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     assert!(message.contains("`kubectl ifo rules roles`"), "{message}");
 }
 
-/// Installs the server before the CRDs that it needs. It must work as soon as the CRDs exist.
-/// Returns the server.
+/// Installs the server before the CRDs that the server needs. The server must work as soon as the
+/// CRDs exist. Returns the server.
 async fn install_in_another_order(cluster: &Cluster<'_>) -> Server {
     cluster.with_folder("apply", "deploy/persistence").await;
     let server = cluster.server().await;
@@ -380,8 +383,9 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             )
         })
         .await;
-        // The Deployment is available only if both replicas stay ready. The follower would become
-        // unready 10 s after its last contact with the leader.
+        // The Deployment is available only if both replicas stay ready. Normally, a follower
+        // becomes unready 10 s after its last contact with the leader. Before the registration, the
+        // follower has no contact, but must stay ready.
         let probe = Caller::new(follower.stranger());
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(13) {
@@ -389,7 +393,8 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             assert_eq!(answer.code, 200, "{answer:?}");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        // It has not copied the operations, so it must not return an empty list.
+        // The follower has not copied the operations yet. So it must answer with 429, and not with
+        // an empty list.
         let client = front_proxy(control_plane, follower.stranger());
         let admin = [
             ("X-Remote-User", "admin"),
@@ -415,8 +420,8 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         cluster.with_folder("apply", "rules/generic").await;
         let rule_sets = cluster.rule_sets().await;
         assert!(rule_sets.len() > 5, "{rule_sets:?}");
-        // The rule pack detects the rollout of the server's own Deployment. This operation is in
-        // flight, because no node runs the Pods of the Deployment.
+        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. This
+        // operation stays in flight, because no node runs the Pods of the Deployment.
         let records = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
         let record = eventually("an operation is written as a custom resource", async || {
             let list = cluster.admin.get(records).await.ok();
@@ -432,8 +437,9 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         })
         .await;
 
-        // An administrator may forget to delete the registration first. `kubectl delete -k` must
-        // then delete it, too. The test kills the server, as the kubelet would do.
+        // An administrator may forget to delete the APIService first. Then `kubectl delete -k
+        // deploy/persistence` must delete the APIService, too. The test kills the server, as the
+        // kubelet would do.
         server.kill().await;
         cluster.with_folder("delete", "deploy/persistence").await;
         assert_eq!(cluster.registration().await, None);

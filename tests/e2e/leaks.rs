@@ -1,25 +1,26 @@
-//! Tests that values of a watched object never appear in the status of rule sets, in the log or in
-//! metrics, because users who may not read the object may read these.
+//! Tests for leaks: values of a watched object must never appear in the status of rule sets, in the
+//! log or in metrics. The reason is that users who may not read the object may still read statuses,
+//! the log or metrics.
 
 use crate::harness::{
     CRD, Kind, OPERATION, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
 };
 use serde_json::{Value, json};
 
-/// Text that is part of each string in the object.
+/// Text that is part of each string in the watched object.
 const MARKER: &str = "zqxvalue";
 
-/// The number that the object contains.
+/// The number that the watched object contains.
 const NUMBER: u64 = 918_273_645;
 
-/// The kind of the object. No other test uses it.
+/// The kind of the watched object. No other test uses this kind.
 const VAULT: Kind = Kind {
     api_version: "leaks.example.com/v1",
     kind: "Vault",
     plural: "vaults",
 };
 
-/// The kind of the test that edits a rule set. No other test uses it.
+/// The kind for the test that edits a rule set. No other test uses this kind.
 const LEDGER: Kind = Kind {
     api_version: "leaks.example.com/v1",
     kind: "Ledger",
@@ -57,7 +58,7 @@ async fn install(world: &World, kind: &Kind) {
     world.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Creates an object. Waits until its kind is served.
+/// Creates an object. If its kind is not served yet, tries again.
 async fn create_when_served(world: &World, kind: &Kind, namespace: &str, object: &Value) {
     let path = kind.path(Some(namespace));
     eventually(&format!("{} can be created", kind.kind), async || {
@@ -75,7 +76,7 @@ async fn metrics(world: &World) -> String {
     world.front_proxy().get_with("/metrics", &admin).await.text
 }
 
-/// Returns how often the server has listed the objects of a kind.
+/// Returns how often the server has listed all objects of a kind.
 async fn relists(world: &World, kind: &Kind) -> u64 {
     let metrics = metrics(world).await;
     let of_kind =
@@ -86,7 +87,7 @@ async fn relists(world: &World, kind: &Kind) -> u64 {
     count.parse().expect("a counter is a number")
 }
 
-/// Returns rule sets whose rules fail on the object, each in another way.
+/// Returns rule sets whose rules fail on the watched object. Each rule fails in another way.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),
@@ -133,7 +134,7 @@ fn failing(prefix: &str) -> Vec<Value> {
     .collect()
 }
 
-/// Returns the object. Its values must not appear anywhere.
+/// Returns the watched object. Its values must not appear in statuses, the log or metrics.
 fn vault() -> Value {
     json!({
         "apiVersion": VAULT.api_version, "kind": VAULT.kind, "metadata": {
@@ -163,8 +164,9 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let namespace = world.namespace("zqxsubject").await;
         install(world, &VAULT).await;
         create_when_served(world, &VAULT, namespace, &vault()).await;
-        // This rule set does not fail. Its author has decided that users who may read operations
-        // may read this value.
+        // This rule set does not fail. Its message contains a value of the object, so users who may
+        // read operations may read this value. This is the decision of the author of the rule set,
+        // and not a leak.
         let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
         world.ready_rule_set(&shown).await;

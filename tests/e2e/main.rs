@@ -1,17 +1,18 @@
 //! End-to-end tests. The server under test runs behind a real kube-apiserver, with the settings in
-//! `deploy/`. The tests use it through kubectl and the kube crate.
+//! `deploy/`. The tests send their requests with kubectl and with the kube crate.
 //!
 //! Most tests share one control plane and one server, which the first test starts. Each test has
-//! its own namespace and rule sets. A test that restarts the shared server or kube-apiserver runs
-//! alone. Some tests, such as those of the installation, start a control plane of their own.
+//! its own namespace and rule sets. While a test restarts the shared server or the kube-apiserver,
+//! no other test runs. Some tests, such as those of the installation, start their own control
+//! plane.
 //!
-//! If no control plane can be started, tests are skipped with a message. With `IFO_REQUIRE_E2E=1`
-//! or `CI=true`, they fail instead. `IFO_E2E_DIR` names a folder in which all files of the run are
-//! kept.
+//! If this machine cannot run a control plane, the tests are skipped with a message. If the
+//! environment has `IFO_REQUIRE_E2E=1` or `CI=true`, the tests fail instead of being skipped. If
+//! `IFO_E2E_DIR` is set, all files of the run are kept in this folder.
 //!
-//! With `IFO_E2E_GAPS=20`, the connections of the shared server to the kube-apiserver are
-//! interrupted every 20 seconds for 3 seconds, as on an overloaded machine. Each interruption is a
-//! watch gap: the server sets `Detected=Unknown` on all operations until its watches work again.
+//! `IFO_E2E_GAPS=20` simulates an overloaded machine: every 20 seconds, the connections of the
+//! shared server to the kube-apiserver are interrupted for 3 seconds. Each interruption is a watch
+//! gap: the server sets `Detected=Unknown` on all operations until its watches work again.
 
 // Each test has many steps, so some tests are long. Comments contain names that look like code.
 #![allow(
@@ -37,6 +38,7 @@ mod binaries;
 mod clients;
 mod deploy;
 mod differential;
+mod durations;
 mod helm;
 mod hostile;
 mod incomplete_lists;
@@ -50,6 +52,7 @@ mod operations;
 mod persistence;
 mod plugin;
 mod plugin_tree;
+mod records;
 mod restarts;
 mod restore;
 mod rights;

@@ -1,5 +1,5 @@
-//! Test with sixty targets: resources that rule sets watch. The server reads all of them at the
-//! same time and must stay below its memory limit.
+//! Test with many targets. A target is a resource that the server watches because a rule set names
+//! it. The server reads sixty targets at the same time, and must stay below its memory limit.
 
 use crate::harness::{CRD, Kind, World, crd, eventually, rule_set, shared, so, text};
 use crate::hostile::peak_memory;
@@ -19,7 +19,8 @@ const GROUP: &str = "many.e2e.example.com";
 fn kinds() -> Vec<Kind> {
     let kind = |number: usize| Kind {
         api_version: "many.e2e.example.com/v1",
-        // The leaked memory is small, because there are only sixty kinds.
+        // The names are leaked, so that they live as long as the process. There are only sixty
+        // kinds.
         kind: format!("Many{number:02}").leak(),
         plural: format!("many{number:02}s").leak(),
     };
@@ -47,7 +48,7 @@ async fn allow(world: &World) {
     world.apply(&[role, binding]).await;
 }
 
-/// Creates the objects of a target. One of them is busy, so it has an operation.
+/// Creates the objects of a target. One object has the status that a rule detects as an operation.
 async fn fill(world: &World, kind: &Kind, namespace: &str) {
     let path = kind.path(Some(namespace));
     // A new resource is served some time after its CRD is accepted.

@@ -1,5 +1,5 @@
-//! Tests of operations from their start to their end, as clients receive them: their fields, their
-//! events, and what ends them.
+//! Tests of operations from their start to their end, as clients receive them: the fields of
+//! operations, the events of watches, and the reasons for the end.
 
 use crate::harness::{
     Folded, NODE, OPERATION, RULE_SET, VM, VMI, columns, condition, event_types, eventually,
@@ -391,8 +391,8 @@ fn a_rule_set_watches_only_its_namespaces() {
         world.machine(inside, "c", "Migrating").await;
         world.until_operations(inside, &[("c", "Migrating")]).await;
         world.until_operations(outside, &[("b", "Starting")]).await;
-        // The server has evaluated VirtualMachine `a` before `b`. The operation on `b` exists, so
-        // the evaluation of `a` is complete. It must not have led to an operation.
+        // The server evaluates VirtualMachine `a` before `b`. The operation on `b` exists, so the
+        // evaluation of `a` is complete. The evaluation of `a` must not have created an operation.
         assert_eq!(world.operations(outside).await.len(), 1);
         let path = format!("{}/{both}", RULE_SET.path(None));
         world.admin.delete(&path).await.ok();
@@ -528,8 +528,8 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         world.ready_rule_set(&migrating(namespace)).await;
         let mut events = world.watch(namespace).await;
         // The status of a VirtualMachine changes for a moment and then changes back. If the host is
-        // busy, the status may change back only after the debounce period, so the operation
-        // completes. The test then tries again with another VirtualMachine.
+        // busy, the debounce period can be over before the status changes back. Then the operation
+        // completes, and the test tries again with another VirtualMachine.
         let mut attempts = (0..10).map(|number| format!("a-{number}"));
         let name = loop {
             let name = attempts
@@ -568,8 +568,8 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         };
         let before = own(&world.operations(namespace).await);
         assert!(before.is_some());
-        // The test waits for the whole debounce period of another operation. After that, the first
-        // operation must still be the same.
+        // The test starts and ends another operation, which takes a whole debounce period. After
+        // that, the first operation must still exist.
         world.machine(namespace, "b", "Migrating").await;
         let b = |operations: &[Value]| {
             let mut subjects = operations.iter().map(|it| text(it, "/spec/subject/name"));
@@ -663,8 +663,8 @@ fn a_change_of_a_subject_that_no_rule_reads_causes_no_event() {
             world.admin.merge(&path, &patch).await.ok();
         }
         world.machine(namespace, "b", "Migrating").await;
-        // The server reads changes of VirtualMachines in order. When the second operation exists,
-        // it has processed all earlier changes of the first VirtualMachine.
+        // The server reads changes of VirtualMachines in order. When the operation on `b` exists,
+        // the server has processed all earlier changes of the first VirtualMachine.
         let seen = events
             .until("the second operation", |all| {
                 let found = all

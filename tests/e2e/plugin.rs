@@ -32,8 +32,8 @@ impl Said {
         }
     }
 
-    /// Returns standard error without the line about rule sets that do not work. Other tests create
-    /// such rule sets.
+    /// Returns standard error without the line about rule sets that do not work. This line can
+    /// appear because other tests create such rule sets.
     fn own_err(&self) -> String {
         let is_own = |line: &&str| !line.contains("not working");
         self.err.split_inclusive('\n').filter(is_own).collect()
@@ -58,8 +58,8 @@ fn start(world: &World, args: &[&str]) -> Child {
         .expect("the plugin must start")
 }
 
-/// Starts the plugin with the kubeconfig of the administrator. Returns the lines that it prints,
-/// while it runs. When it exits, the line `exit CODE` follows.
+/// Starts the plugin with the kubeconfig of the administrator. Returns the lines of its output,
+/// which are collected while the plugin runs. When the plugin exits, the line `exit CODE` is added.
 fn follow(world: &World, args: &[&str]) -> Lines {
     let kubeconfig = &world.control_plane.state.kubeconfig;
     let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
@@ -77,8 +77,8 @@ pub async fn run(world: &World, args: &[&str]) -> Said {
 }
 
 /// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
-/// error must contain `part`. On a busy machine, a timeout can be too short to read the operations,
-/// so longer ones are tried, too.
+/// error must contain `part`. On a busy machine, a short timeout can end before the plugin has read
+/// the operations. Then the function tries longer timeouts.
 async fn wait_until_timeout(world: &World, component: &str, part: &str) -> Said {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {
@@ -91,8 +91,8 @@ async fn wait_until_timeout(world: &World, component: &str, part: &str) -> Said 
     panic!("no {part:?} in {last}");
 }
 
-/// Creates a namespace with a rule set for it. The rule set has a component of its own, so that the
-/// tests can leave out rule sets of other tests.
+/// Creates a namespace, and a rule set for this namespace. The component of the rule set is unique,
+/// so that a test can select its operations by component.
 async fn namespace_with_component(world: &World, prefix: &str) -> &'static str {
     let namespace = world.namespace(prefix).await;
     let mut rule_set = migrating(namespace);
@@ -117,8 +117,8 @@ fn list_get_and_summary_show_operations_in_flight() {
         assert_eq!(rows.len(), 3, "{}", said.out);
         assert!(rows[1].starts_with(namespace) && rows[1].contains("VirtualMachine/a"));
 
-        // `-o` selects an operation, but users of kubectl expect it to be the output format. So the
-        // plugin accepts formats, too.
+        // The plugin's flag `-o` selects an operation. But users of kubectl expect that `-o` is the
+        // output format. So the plugin also accepts output formats after `-o`.
         let said = run(world, &["list", "-n", namespace, "-o", "json"]).await;
         let listed = said.json()["items"].as_array().cloned().unwrap_or_default();
         assert_eq!(listed.len(), operations.len(), "{}", said.err);
@@ -240,8 +240,8 @@ fn watching_shows_changes_and_the_end() {
                 all.iter().any(ended).then(|| all.to_vec())
             })
             .await;
-        // The row of the first operation is printed again only if the operation changes. It changes
-        // only if the server's watch is interrupted (a watch gap).
+        // The first operation changes only if the server's watch is interrupted (a watch gap). Each
+        // change prints its row again.
         let gaps = events.now(|events| {
             let of_a = |event: &&Value| text(event, "/object/spec/subject/name") == "a";
             let changes = events.iter().filter(of_a);
@@ -346,8 +346,9 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
             .expect("the message must contain a command");
         let hint: Vec<&str> = hint.split_whitespace().collect();
 
-        // The command in the message gives the user the right to list operations in the namespace,
-        // with a role from `deploy/`. The user also gets the right to list namespaces.
+        // The message contains a command, which gives the user the right to list operations in the
+        // namespace, with a role from `deploy/`. The test runs this command. It also gives the user
+        // the right to list namespaces.
         let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/users.yaml");
         let to_user = format!("--user={user}");
         for args in [
@@ -409,8 +410,8 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
         let completed = follow(world, &["wait", "-c", namespace, "--for", "completed"]);
         let quiet = start(world, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
         let mut both = [idle, completed];
-        // Both commands must have read the operation before it ends. Otherwise the second one would
-        // wait for an operation that has already completed.
+        // The test waits until both commands have read the operation. Otherwise, the operation
+        // could complete before `wait --for completed` has read it.
         for lines in &mut both {
             let waits = |line: &String| line.starts_with("waiting: VirtualMachine/a");
             lines
@@ -450,15 +451,15 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
             .await;
         let waited = run(world, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(waited.code, 0, "{}{}", waited.out, waited.err);
-        // While the server lists the VirtualMachines again, because of a rule set of another test,
-        // the exit code is 3. So the command is repeated.
+        // A rule set of another test can cause the server to list the VirtualMachines again. During
+        // this list, the exit code of the command is 3. So the command is repeated.
         eventually("wait --timeout=0 succeeds", async || {
             let said = run(world, &["wait", "-c", namespace, "--timeout", "0"]).await;
             so(said.code == 0, format!("{}{}", said.out, said.err))
         })
         .await;
-        // The plugin resolves names of kinds with the discovery of the cluster. The cluster has
-        // ConfigMaps (`cm`), but no rule set watches them.
+        // The plugin finds the kind for the short name `cm` in the discovery of the cluster:
+        // ConfigMaps. No rule set watches ConfigMaps, so the command must fail.
         let none = run(
             world,
             &["wait", "-c", namespace, "-k", "cm", "--timeout", "3m"],

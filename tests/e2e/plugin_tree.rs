@@ -1,4 +1,4 @@
-//! Tests of `kubectl ifo tree` and `kubectl ifo describe` on a cluster.
+//! Tests of the plugin's commands `kubectl ifo tree` and `kubectl ifo describe` on a cluster.
 
 use crate::harness::{Lines, VM, VMI, World, eventually, migrating, rule_set, shared, so, text};
 use serde_json::{Value, json};
@@ -29,7 +29,8 @@ async fn ifo(world: &World, args: &[&str]) -> Said {
     }
 }
 
-/// Returns the lines of a text without the ages at their ends, which change all the time.
+/// Returns the lines of a text without the age at the end of each line. Ages differ between two
+/// runs of the plugin.
 fn without_ages(text: &str) -> Vec<String> {
     let lines = text.lines();
     lines
@@ -57,8 +58,8 @@ async fn create_owner_chain(world: &World, namespace: &str) -> Value {
         }])
     };
     let machine = world.machine(namespace, "web", "Migrating").await;
-    // The ConfigMap has no operation, because no rule set watches it. So the plugin must read it to
-    // find its owner.
+    // The ConfigMap has no operation, because no rule set watches ConfigMaps. So the plugin must
+    // read the ConfigMap to find its owner.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let between = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -95,7 +96,8 @@ fn the_tree_follows_owners_without_operations() {
         ];
         assert_eq!(without_ages(&said.out), expected, "{}", said.out);
 
-        // `--for` accepts the kind of a resource, and its plural with the group.
+        // `--for` accepts a kind (`VirtualMachine/web`), and a plural with its API group
+        // (`virtualmachines.kubevirt.io/web`).
         for target in ["VirtualMachine/web", "virtualmachines.kubevirt.io/web"] {
             let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
             assert_eq!(said.code, Some(0), "{}", said.err);
@@ -108,7 +110,7 @@ fn the_tree_follows_owners_without_operations() {
             ];
             assert_eq!(without_ages(&said.out), expected, "{}", said.out);
         }
-        // `--for` also accepts a short name, and a resource without an operation.
+        // `--for` also accepts a short name (`cm`), and an object without an operation.
         let said = ifo(
             world,
             &["tree", "-n", namespace, "--for", "cm/between", "-o", "json"],

@@ -1,5 +1,5 @@
-//! Tests of restarts of the kube-apiserver and of the server under test. Operations in flight must
-//! survive, and clients must get the correct state again.
+//! Tests of restarts of the kube-apiserver and of the server under test. After a restart, the
+//! operations in flight must still exist, and clients must get the correct state again.
 
 use crate::harness::{
     Caller, Events, OPERATION, VM, World, alone, columns, event_types, eventually, migrating, so,
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// A client that watches the operations of a namespace, and continues after failures, as
+/// A client that watches the operations of a namespace. After a failure, it watches again, as
 /// controllers and dashboards do.
 struct Follower {
     /// The names of the objects that have an operation.
@@ -51,7 +51,7 @@ impl Follower {
                     Ok(watcher::Event::Delete(it)) => {
                         shown.remove(&name(&it));
                     }
-                    // After an error, the client continues by itself.
+                    // After an error, the watcher of the kube crate retries without further calls.
                     Ok(watcher::Event::InitDone) | Err(_) => {}
                 }
             }
@@ -81,8 +81,8 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         let before = world.until_operations(namespace, &both).await;
         let follower = Follower::start(world, namespace);
         follower.until(&["a", "b"]).await;
-        // On a direct connection, the server must serve the operations in its memory even while the
-        // kube-apiserver is stopped.
+        // While the kube-apiserver is stopped, the server must still serve the operations in its
+        // memory. The test checks this with direct connections to the server.
         let proxy = world.front_proxy();
         let identity = [
             ("X-Remote-User", "test"),
@@ -152,8 +152,8 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
         world
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
-        // The watches of the server end. The server starts new ones before or after the deletion
-        // below.
+        // This ends the watches of the server. The server may start new watches before or after the
+        // deletion below.
         world
             .control_plane
             .command("kill kube-apiserver")
@@ -212,12 +212,14 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         // kubectl must end without an error.
         kubectl.ended().await;
         let lines = kubectl.until("all lines", |all| Some(all.to_vec())).await;
-        // A request that arrives while the server stops gets this warning.
+        // If a request arrives while the server stops, the answer has this warning, and kubectl
+        // prints it.
         let is_warning = |line: &str| line.contains("operations may be missing");
         let is_row = |line: &&String| !is_log(line) && !is_warning(line);
         let lines: Vec<&String> = lines.iter().filter(is_row).collect();
         assert!(lines[0].starts_with("NAME "), "{lines:?}");
-        // After an interruption of the server's own watch, rows are printed again.
+        // Rows can be repeated: after an interruption of the server's own watch, kubectl prints
+        // them again.
         let subjects: BTreeSet<Option<&str>> = lines[1..]
             .iter()
             .map(|line| columns(line).get(2).copied())

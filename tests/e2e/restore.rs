@@ -1,5 +1,6 @@
-//! Tests of a server in persistence mode that restores operations from custom resources at its
-//! start. Each test starts a server of its own, and sends requests to it directly.
+//! Tests of the restore in persistence mode: at its start, a server reads operations from the
+//! custom resources that an earlier server has written. Each test starts its own server, and
+//! connects to it directly.
 
 use crate::harness::{VM, World, alone, condition, eventually, migrating, so, text};
 use crate::persistence::{CR, Persisting, delete_custom_resources, identity, writes};
@@ -21,8 +22,8 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
 }
 
 /// Changes a label of a VirtualMachine until the newest time in its `managedFields` is later than
-/// `start`. The status stays the same. A server that does not know the operation would take this
-/// time as the start of the operation.
+/// `start`. The status stays the same, so the operation continues. A server that has not restored
+/// the operation would use this later time as the start of the operation.
 async fn touch(world: &World, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     eventually("managedFields have a later time", async || {
@@ -43,7 +44,8 @@ fn last_change(object: &Value) -> &str {
     times.max().unwrap_or_default()
 }
 
-/// Environment variables of a server without custom resources and without completed operations.
+/// Environment variables of a server that writes no custom resources and retains no completed
+/// operations.
 const PLAIN: [(&str, &str); 2] = [("PERSISTENCE", "off"), ("RETAIN_COMPLETED_IFOS", "false")];
 
 #[test]
@@ -57,8 +59,8 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
             world.machine(namespace, name, "Migrating").await;
         }
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
-        // The shared server can have set the rule set to Ready before this server has read it. So
-        // the test waits for the operations.
+        // The test also waits for the operations, because the condition Ready is not enough: the
+        // shared server may have set it before the server of this test has read the rule set.
         eventually("all operations are in flight", async || {
             let shown = shown(&persisting).await;
             so(shown.len() == 3, shown.len())
@@ -78,19 +80,21 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         .await;
         let crs = persisting.wait_until_equal().await;
         let written = writes(world).await;
-        // A server that restored nothing would take the time of this change as the start.
+        // If the server did not restore the operation, it would use the time of this change as the
+        // start.
         touch(world, namespace, "a", identity(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
 
-        // The first answer of the new server must already have all operations.
+        // The first list that the restarted server returns must already contain all operations.
         let after = shown(&persisting).await;
         assert!(after.keys().eq(before.keys()), "{after:?}");
         for (name, operation) in &before {
             assert_eq!(identity(&after[name]), identity(operation));
         }
-        // The start of a restored operation has the source `Restored`, unless the start was read
-        // from the object.
+        // When an operation is restored, the source of its start changes from `Detected` to
+        // `Restored`. Other sources stay the same, because the server can read such a start from
+        // the object again.
         let source = match text(&before["a"], "/status/startTimeSource") {
             "Detected" => "Restored",
             other => other,
@@ -110,7 +114,8 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         );
         assert!((writes(world).await - written).abs() < 0.5);
 
-        // For comparison: a server without custom resources cannot know the earlier start.
+        // A server without custom resources cannot know the earlier start. This checks that the
+        // test would notice if nothing was restored.
         let without_records = Persisting::start(world, &PLAIN).await;
         let without = shown(&without_records).await;
         assert_ne!(identity(&without["a"]), identity(&before["a"]));
@@ -164,7 +169,8 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
         persisting.wait_until_equal().await;
         world.set_status(namespace, "a", "Running").await;
         let before = settling(&persisting, "a").await;
-        // The server delays the write of this change. It must write the change before it exits.
+        // When an operation becomes `Settling`, the server delays the write of its custom resource.
+        // But before the server exits, it must write this change.
         let delayed = crate::persistence::crs(world).await;
         assert_eq!(state(&delayed, uid), Some(json!("Progressing")));
         assert!(persisting.server.terminate().await.success());
@@ -216,7 +222,8 @@ fn a_killed_server_restores_everything_it_had_written() {
         let changed = world.set_status(namespace, "b", "Running").await;
         let gone = format!("{}/c", VM.path(Some(namespace)));
         world.admin.delete(&gone).await.ok();
-        // Another client creates a custom resource for an operation that does not exist.
+        // Another client creates a custom resource for an operation that does not exist. The server
+        // must not restore it.
         let mut forged = crs[identity(&before["a"])[1]].clone();
         forged["metadata"] = json!({
             "name": "forged",
@@ -242,8 +249,9 @@ fn a_killed_server_restores_everything_it_had_written() {
             },
         )
         .await;
-        // The debounce period of this operation ended while no server was running. So its end must
-        // be the time at which the VirtualMachine changed, and not the start of the next server.
+        // The debounce period of this operation ended while no server was running. The end of the
+        // operation must be the time at which the VirtualMachine changed, and not the time at which
+        // the next server started.
         let ended = shown(&persisting).await["b"]["status"]["completed"].clone();
         let ended: jiff::Timestamp = ended
             .as_str()

@@ -1,8 +1,8 @@
 //! Tests that the shipped roles contain exactly the rights that the server needs.
 //!
-//! The test removes one rule of the roles at a time, and starts two replicas on a cluster without
-//! their earlier state. Then the audit log must contain a refused request for which the server needs
-//! the rule.
+//! The test removes one rule of the roles at a time. Then it deletes the state of earlier replicas
+//! and starts two new replicas. If the server needs the removed rule, the audit log contains a
+//! refused request that the rule would allow.
 
 use crate::harness::{
     ControlPlane, Kind, RULE_SET, Server, apart, credentials, eventually, rule_set, so, text,
@@ -14,7 +14,8 @@ use std::path::PathBuf;
 /// The user name of the server's ServiceAccount.
 const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 
-/// The target of the test's rule set. The server may not read it, which the status must say.
+/// The target of the test's rule set: the resource that it watches. The server may not read this
+/// resource, so the server must write a status that reports this.
 const POD: Kind = Kind {
     api_version: "v1",
     kind: "Pod",
@@ -28,15 +29,15 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 struct Right {
     /// Path of the role, or of the binding.
     path: String,
-    /// The rules of the role without this part. None removes the whole object, a binding.
+    /// The rules of the role without this part. None if this part is a whole binding, which is
+    /// deleted.
     rest: Option<Vec<Value>>,
     /// The removed rule.
     rule: Value,
 }
 
 impl Right {
-    /// Returns true if an event of the audit log is a request that this right would allow, and that
-    /// was refused.
+    /// Returns true if an event of the audit log is a refused request that this right would allow.
     fn was_missed_in(&self, event: &Value) -> bool {
         let contains = |field: &str, value: &str| {
             let values = self.rule[field].as_array().into_iter().flatten();
@@ -53,7 +54,8 @@ impl Right {
                 && contains("verbs", text(event, "/verb"))
                 && self.names_object(event);
         }
-        // A replica authorizes requests of another replica with a SubjectAccessReview.
+        // Requests between replicas are not in the audit log. But the replica that receives such a
+        // request sends a SubjectAccessReview, which is in the audit log.
         let spec = &event["requestObject"]["spec"];
         spec["user"] == ACCOUNT
             && event["responseObject"]["status"]["allowed"] == false
@@ -63,8 +65,8 @@ impl Right {
                     && contains("verbs", text(spec, "/resourceAttributes/verb")))
     }
 
-    /// Returns true if the rule applies to the object of this event. A request to create an object
-    /// has no name, and neither has a list.
+    /// Returns true if the rule applies to the object of this event. If the request has no name,
+    /// returns true, too: requests that create or list objects have no name.
     fn names_object(&self, event: &Value) -> bool {
         let Some(names) = self.rule["resourceNames"].as_array() else {
             return true;
@@ -74,8 +76,8 @@ impl Right {
     }
 }
 
-/// The shipped rights of the server: each rule of its own roles, and each binding to a role of
-/// Kubernetes.
+/// Returns the shipped rights of the server: each rule of the server's own roles, and each binding
+/// to a built-in role of Kubernetes.
 fn rights(manifests: &[Value]) -> Vec<Right> {
     let mut rights = Vec::new();
     let own = |it: &&Value| text(it, "/metadata/name").starts_with("ifo-apiserver");
@@ -138,7 +140,8 @@ struct Installation<'a> {
 }
 
 impl Installation<'_> {
-    /// Deletes the state that an earlier server left: its Lease, its CA, and its registration.
+    /// Deletes the state that earlier replicas left: their Lease, their CA, and what they wrote to
+    /// the APIService. Creates the rule set of the test again.
     async fn reset(&self) {
         let admin = &self.cluster.admin;
         let lease = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
@@ -148,7 +151,7 @@ impl Installation<'_> {
         admin.merge(secret, &json!({"data": null})).await.ok();
         self.cluster.with_folder("delete", "apiservice").await;
         self.cluster.with_folder("apply", "apiservice").await;
-        // The status of a new rule set must be written.
+        // The rule set is created again, so that the new replicas must write its status.
         let rule_sets = RULE_SET.path(None);
         let deleted = admin.delete(&format!("{rule_sets}/rights")).await;
         assert!([200, 404].contains(&deleted.code), "{deleted:?}");
@@ -157,8 +160,8 @@ impl Installation<'_> {
         admin.post(&rule_sets, &new).await.ok();
     }
 
-    /// Starts two replicas without waiting until they are ready, because they may lack rights. They
-    /// end when they are dropped.
+    /// Starts two replicas. Does not wait until they are ready, because they may lack rights. The
+    /// processes end when the returned values are dropped.
     async fn replicas(&self, attempt: usize) -> Vec<Server> {
         let mut replicas = Vec::new();
         for replica in ["a", "b"] {
@@ -179,7 +182,7 @@ impl Installation<'_> {
         dir.join(format!("rights-{attempt}-{replica}"))
     }
 
-    /// The events of the audit log after the first `skipped` lines.
+    /// Returns the events of the audit log after the first `skipped` lines.
     fn events(&self, skipped: usize) -> Vec<Value> {
         let log = std::fs::read_to_string(&self.control_plane.state.audit_log);
         let log = log.expect("the control plane keeps an audit log");
@@ -190,8 +193,8 @@ impl Installation<'_> {
     }
 }
 
-/// Returns true if the ServiceAccount of the server was refused a request for its own needs. Requests
-/// for the target are not counted.
+/// Returns true if the event is a refused request of the server's ServiceAccount. Requests for Pods
+/// are not counted, because the server may not read the target of the rule set.
 fn is_refusal(event: &Value) -> bool {
     text(event, "/user/username") == ACCOUNT
         && event["responseStatus"]["code"] == 403
@@ -220,7 +223,7 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
             deployment,
         };
 
-        // With all rights, both replicas become ready, and no request is refused.
+        // With all rights, both replicas must become ready, and no request may be refused.
         installation.reset().await;
         let mut replicas = installation.replicas(0).await;
         for replica in &mut replicas {

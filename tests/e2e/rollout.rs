@@ -65,8 +65,8 @@ async fn in_flight(world: &World, namespace: &str, operation: &str) -> Value {
     .await
 }
 
-/// Does the work of the kubelets until no operation is left. There are no nodes, so this function
-/// sets new Pods to ready, and removes Pods that are being deleted.
+/// Does the work of the kubelets until no operation is left: sets new Pods to ready, and removes
+/// Pods that are being deleted. This is needed because the cluster has no nodes.
 async fn complete(world: &World, namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let ready = json!({"status": {
@@ -86,11 +86,12 @@ async fn complete(world: &World, namespace: &str) {
                 let sent = world
                     .admin
                     .send(http::Method::DELETE, &path, kind, now.to_string());
-                // A failure is fine: the Pod may be deleted already.
+                // A failure is ignored, because the Pod may already be deleted.
                 sent.await;
             } else if text(pod, "/status/phase") != "Running" {
                 let path = format!("{pods}/{name}/status");
-                // A failure is fine: the Pod may be deleted already, and another Pod replaces it.
+                // A failure is ignored, because the Pod may already be deleted. Then another Pod
+                // replaces it.
                 world.admin.merge(&path, &ready).await;
             }
         }

@@ -76,6 +76,132 @@ fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column
 }
 
 #[test]
+fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
+    shared(async |world| {
+        let namespace = world.namespace("broken").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        world.machine(namespace, "a", "Migrating").await;
+        let before = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let mut rule = migrating(namespace)["spec"]["rules"][0].clone();
+        rule["progress"] = json!("1 +");
+        let broken = json!({"spec": {"rules": [rule]}});
+        world.admin.merge(&path, &broken).await.ok();
+        let refused = world
+            .rule_set_until(namespace, "InvalidRule", |it| {
+                condition(it, "InvalidRule")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&refused, "InvalidRule"), "/message");
+        assert!(message.contains("progress"), "{message}");
+        assert!(message.contains("stays in use"), "{message}");
+
+        // The last valid rules are still evaluated.
+        world.machine(namespace, "b", "Migrating").await;
+        let both = [("a", "Migrating"), ("b", "Migrating")];
+        let during = world.until_operations(namespace, &both).await;
+        assert_eq!(during[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
+        assert_eq!(during[0]["status"]["state"], "Progressing");
+
+        rule["progress"] = json!("50");
+        let repaired = json!({"spec": {"rules": [rule]}});
+        world.admin.merge(&path, &repaired).await.ok();
+        eventually("the operations show the progress", async || {
+            let after = world.until_operations(namespace, &both).await;
+            let uid = &before[0]["metadata"]["uid"];
+            assert_eq!(after[0]["metadata"]["uid"], *uid);
+            let all = after.iter().all(|it| it["status"]["progress"] == 50);
+            so(all, &after)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
+    alone(async |world| {
+        let namespace = world.namespace("fields").await;
+        let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/operationrulesets.ifo.kubevirt.io";
+        let original = world.admin.get(definition).await.ok();
+        let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        let store = async |change: &dyn Fn(&mut Value)| {
+            // The kube-apiserver writes the status of the CRD, so a PUT can meet a conflict.
+            eventually("the CRD is changed", async || {
+                let mut object = world.admin.get(definition).await.ok();
+                object["spec"] = original["spec"].clone();
+                change(object.pointer_mut(spec).expect("the schema has fields"));
+                let body = object.to_string();
+                let answer = world
+                    .admin
+                    .send(Method::PUT, definition, "application/json", body);
+                let answer = answer.await;
+                so(answer.code == 200, &answer.text)
+            })
+            .await;
+        };
+
+        // A newer release has a field that this server does not know.
+        store(&|fields| fields["newer"] = json!({"type": "string"})).await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["newer"] = json!("yes");
+        eventually("the kube-apiserver uses the new schema", async || {
+            let path = RULE_SET.path(None);
+            let _ = world.admin.delete(&format!("{path}/{namespace}")).await;
+            let created = world.admin.post(&path, &rules).await;
+            so(
+                created.code == 201 && created.body["spec"]["newer"] == "yes",
+                &created.body,
+            )
+        })
+        .await;
+        // A watch that began before the change of the CRD delivers the object without the new field.
+        // The kube-apiserver ends this watch after some time. Then the next change of the object is
+        // delivered with the field.
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let mut changes = 0;
+        let reported = eventually("UnknownFields", async || {
+            changes += 1;
+            let patch = json!({"metadata": {"labels": {"changes": changes.to_string()}}});
+            let object = world.admin.merge(&path, &patch).await.ok();
+            let conditions = ["UnknownFields", "Ready"];
+            let all = conditions.map(|kind| condition(&object, kind)["status"] == "True");
+            so(all == [true; 2], &object["status"])?;
+            Ok(object)
+        })
+        .await;
+        let message = text(condition(&reported, "UnknownFields"), "/message");
+        assert!(message.contains("spec.newer"), "{message}");
+
+        // An older release lacks a field that this server knows.
+        store(&|fields| {
+            let fields = fields.as_object_mut().expect("an object");
+            fields
+                .remove("labelExpressions")
+                .expect("a field of this release");
+        })
+        .await;
+        let reported = world
+            .rule_set_until(namespace, "OutdatedDefinition", |it| {
+                condition(it, "OutdatedDefinition")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&reported, "OutdatedDefinition"), "/message");
+        assert!(message.contains("labelExpressions"), "{message}");
+
+        store(&|_| {}).await;
+        world
+            .rule_set_until(namespace, "a complete definition", |it| {
+                let kinds = ["OutdatedDefinition", "UnknownFields"];
+                kinds.iter().all(|kind| condition(it, kind).is_null())
+            })
+            .await;
+    });
+}
+
+#[test]
 fn a_non_boolean_expression_is_reported_in_status() {
     shared(async |world| {
         let namespace = world.namespace("type").await;

@@ -1,5 +1,5 @@
-//! Test of `kubectl ifo rules check --cluster`, which checks the fields in rule expressions against
-//! the schemas of the cluster.
+//! Test of `kubectl ifo rules check --cluster`. The command searches the schemas of the cluster for
+//! each field that rule expressions use.
 
 use crate::harness::shared;
 use std::path::Path;

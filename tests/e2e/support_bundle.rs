@@ -1,4 +1,5 @@
-//! Tests of `kubectl ifo support-bundle` and of `--from` on a cluster.
+//! Tests of `kubectl ifo support-bundle` on a cluster, and of the flag `--from`, with which other
+//! commands of the plugin read such a bundle.
 
 use crate::harness::{Kind, RULE_SET, VM, World, eventually, migrating, rule_set, shared, so};
 use crate::plugin::run;
@@ -12,7 +13,8 @@ const POLICY: Kind = Kind {
     plural: "networkpolicies",
 };
 
-/// Creates a migrating machine, and a rule set whose target the server may not watch.
+/// Creates a VirtualMachine that migrates, and a rule set for a resource that the server may not
+/// watch.
 async fn prepare(world: &World) -> &'static str {
     let namespace = world.namespace("support-bundle").await;
     world.ready_rule_set(&migrating(namespace)).await;
@@ -96,7 +98,7 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
         ] {
             assert_eq!(result(&open, what), "Read", "{what}");
         }
-        // The test environment runs no Pods.
+        // In the tests, the server does not run in a Pod.
         assert_eq!(result(&open, "Pods"), "NotFound");
         assert_eq!(result(&open, "logs"), "Skipped");
 
@@ -224,7 +226,8 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
             "{}",
             other.err
         );
-        // Values of filters cannot be checked without the rule sets.
+        // The bundle does not contain the rule sets. So the plugin must report that it cannot check
+        // whether the component `unknown` exists.
         let said = run(world, &["list", "-c", "unknown", "--from", archive]).await;
         assert!(
             said.err.contains("does not contain the rule sets"),

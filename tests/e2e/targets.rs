@@ -1,5 +1,6 @@
-//! Tests of targets: resources that rule sets watch. A target can be installed later, removed, or
-//! not readable for the server.
+//! Tests of targets. A target is a resource that the server watches because a rule set names it.
+//! The CRD of a target can be installed later or removed, and the server may lack the right to read
+//! the target.
 
 use crate::harness::{
     CRD, Kind, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
@@ -12,7 +13,7 @@ const CLONE: Kind = Kind {
     kind: "VirtualMachineClone",
     plural: "virtualmachineclones",
 };
-/// Another such kind.
+/// A second kind of this sort.
 const EXPORT: Kind = Kind {
     api_version: "export.kubevirt.io/v1beta1",
     kind: "VirtualMachineExport",
@@ -34,7 +35,8 @@ fn running(name: &str, target: &Kind) -> Value {
     )
 }
 
-/// Creates an object on which the rule set detects `Running`. Waits until its kind is served.
+/// Creates an object on which the rule set detects `Running`. If its kind is not served yet, tries
+/// again.
 async fn create_running(world: &World, kind: &Kind, namespace: &str, name: &str) {
     let object = json!({
         "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name},
@@ -131,7 +133,7 @@ fn a_missing_target_is_explained_in_status() {
             .await;
         let message = text(condition(&refused, "InvalidTarget"), "/message");
         assert!(message.contains("ships"), "{message}");
-        // The rule set can be corrected.
+        // After the resource in the rule set is corrected, the rule set must become Ready.
         let path = format!("{}/{name}", RULE_SET.path(None));
         let right = json!({"spec": {"target": {"resource": "statefulsets"}}});
         world.admin.merge(&path, &right).await.ok();

@@ -1,4 +1,5 @@
-//! Tests of the alerts: with promtool, and of their annotations and runbooks.
+//! Tests of the alerts: runs their unit tests with promtool, and checks their annotations and
+//! runbooks.
 
 use crate::prometheus::{programs, write_rules};
 use crate::{alerting_rules, items, parse, read, repository, text};
@@ -19,7 +20,7 @@ fn names() -> BTreeSet<String> {
 /// Runs promtool in a folder that contains the rules and their unit tests.
 fn promtool(programs: &Path, args: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    write_rules(&folder.path().join("rules.yaml"));
+    write_rules(&folder.path().join("rules.yaml"), None);
     std::fs::write(folder.path().join("alerts.yaml"), read(UNIT_TESTS)).expect("it is writable");
     let output = Command::new(programs.join("promtool"))
         .args(args)
@@ -83,7 +84,8 @@ fn each_alert_has_a_severity_and_texts() {
         for annotation in ["summary", "description"] {
             assert!(!text(&rule["annotations"], &format!("/{annotation}")).is_empty());
         }
-        // An alert without this field fires at the first scrape, also during a failover.
+        // Without the field `for`, an alert fires as soon as its condition is true, for example
+        // during each failover.
         assert!(!text(&rule, "/for").is_empty(), "{rule}");
     }
 }

@@ -1,4 +1,4 @@
-//! The dashboard: its queries, and tests of its JSON.
+//! Reads the queries of the Grafana dashboard, and tests the JSON of the dashboard.
 
 use crate::{items, parse, text};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub fn dashboard() -> Value {
     parse(DASHBOARD)
 }
 
-/// Returns the queries of all panels, as they are in the dashboard.
+/// Returns the queries of all panels. They still contain the variables of Grafana.
 pub fn queries() -> Vec<PanelQuery> {
     let dashboard = dashboard();
     let panels = panels(&dashboard).filter(|panel| panel["type"] != "row");
@@ -34,7 +34,8 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     items(&dashboard["panels"]).iter()
 }
 
-/// Replaces the variables of Grafana. `All` is selected, and `$__rate_interval` is one minute.
+/// Replaces the variables of Grafana in a query, as if a user had selected `All`.
+/// `$__rate_interval` becomes one minute.
 pub fn without_variables(expr: &str) -> String {
     let expr = expr
         .replace("$__rate_interval", "1m")
@@ -59,7 +60,7 @@ fn the_data_source_is_a_variable() {
     }
 }
 
-/// The cells that a panel covers: Grafana's grid has 24 columns.
+/// Returns the cells that a panel covers in Grafana's grid. The grid has 24 columns.
 fn cells(panel: &Value) -> impl Iterator<Item = (u64, u64)> {
     let number = |field: &str| panel["gridPos"][field].as_u64().expect("a number");
     let (x, y, w, h) = (number("x"), number("y"), number("w"), number("h"));

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tokio::process::Child;
 
-/// Returns the folder with `prometheus` and `promtool`. Returns None if the test is skipped.
+/// Returns the folder with `prometheus` and `promtool`. If this machine does not have them, prints
+/// that the test is skipped, and returns None.
 pub fn programs() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("IFO_PROMETHEUS") {
         return Some(folder.into());
@@ -33,7 +34,8 @@ pub fn programs() -> Option<PathBuf> {
     }
 }
 
-/// Prints that the current test is skipped. Fails instead if `IFO_REQUIRE_E2E=1` or `CI=true`.
+/// Prints that the current test is skipped. But if the environment has `IFO_REQUIRE_E2E=1` or
+/// `CI=true`, fails instead.
 fn skip(why: &str) {
     let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     assert!(
@@ -42,21 +44,31 @@ fn skip(why: &str) {
     );
     let test = std::thread::current();
     let name = test.name().unwrap_or("a test with Prometheus").to_owned();
-    // `eprintln` is not used, because the test harness hides its output if the test passes.
+    // `eprintln` is not used, because Rust's test runner hides the output of `eprintln` if the test
+    // passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
-/// Writes the groups of the `PrometheusRule` to a file that Prometheus reads.
-pub fn write_rules(file: &Path) {
-    let rule: Value =
+/// Writes the groups of the `PrometheusRule` to a file that Prometheus reads. `hold` replaces the
+/// field `for` of all alerts: the time for which a condition must be true before its alert fires.
+pub fn write_rules(file: &Path, hold: Option<&str>) {
+    let mut rule: Value =
         serde_saphyr::from_str(&read("deploy/components/monitoring/prometheusrule.yaml"))
             .expect("the PrometheusRule must be YAML");
+    let groups = rule["spec"]["groups"].as_array_mut();
+    for group in groups.expect("the groups must be a list") {
+        let alerts = group["rules"].as_array_mut().expect("they must be a list");
+        for alert in alerts.iter_mut().filter(|_| hold.is_some()) {
+            alert["for"] = json!(hold);
+        }
+    }
     let groups = json!({"groups": items(&rule["spec"]["groups"])});
-    // JSON is YAML.
+    // Prometheus reads YAML. JSON is valid YAML.
     std::fs::write(file, groups.to_string()).expect("the folder must be writable");
 }
 
-/// A running Prometheus that scrapes a demo and evaluates the alerts. Dropping this value kills it.
+/// A running Prometheus that scrapes a demo and evaluates the alerts. Dropping this value kills the
+/// process.
 pub struct Prometheus {
     client: Client,
     log: OutputLines,
@@ -65,9 +77,9 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts Prometheus on a free port of 127.0.0.1. It scrapes the demo over TLS with the token of
-    /// the demo's administrator, once a second.
-    pub async fn start(programs: &Path, demo: &Demo) -> Self {
+    /// Starts Prometheus on a free port of 127.0.0.1. Prometheus scrapes the demo once a second,
+    /// over TLS and with the token of the demo's administrator. `hold` is that of [`write_rules`].
+    pub async fn start(programs: &Path, demo: &Demo, hold: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = |name: &str| folder.path().join(name);
         let (ca, token) = credentials(&demo.kubeconfig);
@@ -83,13 +95,13 @@ impl Prometheus {
                 "tls_config": {"ca_file": file("ca.crt")},
                 "static_configs": [{
                     "targets": [target.as_str()],
-                    // prometheus-operator sets these labels.
+                    // In a cluster, prometheus-operator sets these labels.
                     "labels": {"namespace": "ifo-system", "pod": "ifo-apiserver-0"},
                 }],
             }],
         });
         std::fs::write(file("prometheus.yml"), config.to_string()).expect("it must be writable");
-        write_rules(&file("rules.yaml"));
+        write_rules(&file("rules.yaml"), hold);
         let mut process = tokio::process::Command::new(programs.join("prometheus"))
             .arg(format!(
                 "--config.file={}",
@@ -140,8 +152,8 @@ impl Prometheus {
         answer["data"].take()
     }
 
-    /// Evaluates a query at the current time, and returns the values of all series. `NaN` counts as
-    /// no value: it is the quotient or the quantile of nothing.
+    /// Evaluates a query at the current time, and returns the values of all series. The value `NaN`
+    /// is left out: a query yields `NaN` if it divides zero by zero, or if a histogram is empty.
     pub async fn query(&self, query: &str) -> Vec<String> {
         let data = self.get("query", &[("query", query)]).await;
         let series = data["result"].as_array().expect("the result is a vector");

@@ -6,9 +6,9 @@ use crate::prometheus::{Prometheus, programs};
 use crate::{alerting_rules, items, metrics_in, text};
 use serde_json::Value;
 
-/// The metrics without values in the demo, each with the reason. A query of one of them must return
-/// nothing. All other queries of the dashboard must return values.
-const WITHOUT_VALUES: [(&str, &str); 13] = [
+/// The metrics that have no values in the demo, each with the reason. A query that uses such a
+/// metric must return no values. All other queries of the dashboard must return values.
+const WITHOUT_VALUES: [(&str, &str); 14] = [
     ("ifo_feed_relists_total", RECORDED),
     ("ifo_evaluation_failures_total", "no shipped rule fails"),
     (
@@ -27,6 +27,7 @@ const WITHOUT_VALUES: [(&str, &str); 13] = [
     ),
     ("ifo_lease_renew_seconds", "the demo has no Lease"),
     ("ifo_ca_bundle_current", "the demo has no APIService"),
+    ("ifo_baselines_writes_total", "the demo has no ConfigMap"),
     ("ifo_persistence_queue_length", NOT_PERSISTENT),
     ("ifo_persistence_oldest_pending_seconds", NOT_PERSISTENT),
     ("ifo_persistence_failures_total", NOT_PERSISTENT),
@@ -37,7 +38,8 @@ const RECORDED: &str = "the demo plays recordings, which it reads once";
 const OWN_USERS: &str = "the demo authenticates and authorizes its users itself";
 const NOT_PERSISTENT: &str = "the demo cannot write custom resources";
 
-/// Returns the reason for which a query has no values in the demo.
+/// Returns the reason why a query has no values in the demo. Returns None if the query must have
+/// values.
 fn reason(query: &str) -> Option<&'static str> {
     let used = metrics_in(query);
     let mut excepted = WITHOUT_VALUES.iter();
@@ -49,8 +51,8 @@ fn reason(query: &str) -> Option<&'static str> {
 async fn queries_of_dashboard_and_alerts_work_on_the_demo() {
     let Some(programs) = programs() else { return };
     let demo = Demo::start(&[]).await;
-    let prometheus = Prometheus::start(&programs, &demo).await;
-    // The metrics of requests and watches get values.
+    let prometheus = Prometheus::start(&programs, &demo, None).await;
+    // The list and the watch cause values of the metrics about requests and watches.
     let _watch = demo
         .watch(&format!("{OPERATIONS}?watch=true"), "application/json")
         .await;
@@ -68,7 +70,7 @@ async fn queries_of_dashboard_and_alerts_work_on_the_demo() {
             continue;
         }
         eventually(&format!("values of {panel}: {query}"), async || {
-            // A rate needs requests between two scrapes.
+            // A query with `rate` has values only if requests were sent between two scrapes.
             demo.operations().await;
             let values = prometheus.query(&query).await;
             (!values.is_empty()).then_some(())
@@ -84,7 +86,8 @@ async fn queries_of_dashboard_and_alerts_work_on_the_demo() {
     check_alerts(&prometheus).await;
 }
 
-/// The variables of the dashboard have values, and the query of its annotations is valid.
+/// Asserts that the variables of the dashboard have values, and that the query of its annotations
+/// is valid.
 async fn check_variables(prometheus: &Prometheus) {
     let dashboard = dashboard();
     for variable in items(&dashboard["templating"]["list"]) {
@@ -105,8 +108,8 @@ async fn check_variables(prometheus: &Prometheus) {
     }
 }
 
-/// Prometheus evaluates all alerts without an error, and the demo has a leader, rule sets that work
-/// and a valid certificate.
+/// Asserts that Prometheus evaluates all alerts without an error. No alert about a missing leader,
+/// about rule sets or about the certificate may be active.
 async fn check_alerts(prometheus: &Prometheus) {
     let rules = eventually("the evaluation of all alerts", async || {
         let groups = prometheus.get("rules", &[]).await;

@@ -1,7 +1,7 @@
-//! A fake kube-apiserver for tests. It answers the requests that `ifo-apiserver` sends at its start
-//! correctly. Requests for watched objects are answered by a script of the test, which can send
-//! invalid data. The fake writes HTTP/1.1 itself, because HTTP libraries do not send invalid
-//! messages.
+//! A fake kube-apiserver for tests. It sends correct answers to the requests that `ifo-apiserver`
+//! sends at its start. For list and watch requests of other resources, a script of the test decides
+//! the answer, which can contain invalid data. The fake writes HTTP/1.1 without a library, because
+//! HTTP libraries do not send invalid messages.
 
 use crate::demo::eventually;
 use serde_json::{Value, json};
@@ -25,14 +25,15 @@ pub const STREAM: &str =
 pub enum Step {
     /// Send these bytes.
     Send(Vec<u8>),
-    /// Send each item of an iterator. The iterator creates an item only when it is sent.
+    /// Send each item of an iterator. Each item is created only when it is sent, so that the fake
+    /// needs little memory.
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
     /// Send these bytes repeatedly until the connection breaks.
     SendForever(Vec<u8>),
     /// Wait until the server has written a status of the resource's rule set that contains this
     /// text.
     WaitForStatus(&'static str),
-    /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger one.
+    /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger number.
     WaitForStage(usize),
     /// Keep the connection open until the server closes it.
     HoldOpen,
@@ -111,8 +112,9 @@ impl FakeApiServer {
         .await;
     }
 
-    /// Starts a fake that serves these resources. For each resource, it serves a rule set of the
-    /// same name. This rule set detects an operation `Busy` on each object in the state `Busy`.
+    /// Starts a fake that serves these resources. For each resource, the fake serves a rule set
+    /// with the name of the resource. The rule set detects an operation `Busy` on each object in
+    /// the state `Busy`.
     pub async fn start(scripts: impl IntoIterator<Item = (&'static str, Script)>) -> Self {
         Self::serve(scripts.into_iter().collect(), None).await
     }

@@ -1,5 +1,6 @@
 //! Tests of hostile connections: invalid HTTP, silent clients, and floods of HTTP/2 frames. The
-//! server must close or limit them, stay below its memory limit, and serve other clients.
+//! server must close or limit such connections, stay below its memory limit, and serve other
+//! clients.
 
 use crate::demo::{DEADLINE, Demo, OPERATIONS, POLL_INTERVAL, eventually};
 use rustls::pki_types::ServerName;
@@ -43,7 +44,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite, bytes: &[u8]) -> Vec<u8> {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut received = Vec::new();
     let exchange = async {
-        // Errors are ignored: the server may close or reset the connection at any time.
+        // Errors are ignored, because the server may close or reset the connection at any time.
         let send = async {
             let _ = to.write_all(bytes).await;
             let _ = to.flush().await;
@@ -106,7 +107,7 @@ async fn non_http_connections_are_rejected_and_others_are_served() {
     // This client sends HTTP without TLS.
     let received = answer(tcp(&demo).await, format!("{head}\r\n").as_bytes()).await;
     assert!(!received.starts_with(b"HTTP/"), "{received:?}");
-    // This client negotiates HTTP/2, but sends HTTP/1.1.
+    // This client negotiates HTTP/2, but then sends HTTP/1.1.
     answer(tls(&demo, b"h2").await, format!("{head}\r\n").as_bytes()).await;
     assert_others_are_served(&demo).await;
 }
@@ -154,7 +155,7 @@ async fn silent_connections_are_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
-    // 100 connections are fewer than the limit for one address.
+    // The test opens 100 connections. This is below the server's limit for one address.
     let mut open = Vec::new();
     for _ in 0..4 {
         let batch = (0..25).map(|n| tls(&demo, if n % 2 == 0 { b"h2" } else { b"http/1.1" }));
@@ -164,8 +165,9 @@ async fn idle_connections_cost_little_and_block_no_one() {
     assert_eq!(open.len(), 100);
 }
 
-/// What an HTTP/2 client sends first: its preface and an empty SETTINGS frame. The tests below
-/// write HTTP/2 frames themselves, because no library sends invalid sequences.
+/// The first bytes that an HTTP/2 client sends: its preface and an empty SETTINGS frame. The tests
+/// below write HTTP/2 frames without a library, because no library sends invalid sequences of
+/// frames.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 const SETTINGS: u8 = 4;
@@ -210,7 +212,8 @@ pub fn token(demo: &Demo) -> String {
 fn request_headers(demo: &Demo, path: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [
-        // `:method: GET` and `:scheme: https` are entries of the static table.
+        // These bytes are the headers `:method: GET` and `:scheme: https`, and the name `:path`, as
+        // indexes of the static table.
         vec![0x82, 0x87, 0x04],
         text(path),
         vec![0x01],
@@ -231,7 +234,7 @@ async fn wait_for_watch_count(demo: &Demo, holds: impl Fn(usize) -> bool) {
     wait_for_metric(demo, "ifo_watchers", holds).await;
 }
 
-/// Waits until the value of a metric fulfils a condition.
+/// Waits until `holds` returns true for the value of a metric.
 pub async fn wait_for_metric(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
     eventually(metric, async || {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
@@ -262,9 +265,10 @@ async fn rapid_stream_resets_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_watches_cost_little_and_end_when_reset() {
-    // All watches belong to one user, so the limit of one user is raised.
+    // All watches belong to one user, so the limit for one user is raised.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
-    // This also waits until the server serves operations. Before that, it refuses watches.
+    // This call also waits until the server serves operations. Before that, the server refuses
+    // watches.
     assert_others_are_served(&demo).await;
     let watch = watch_headers(&demo);
     let mut stream = tls(&demo, b"h2").await;
@@ -287,7 +291,7 @@ async fn unread_watches_cost_little_and_end_when_reset() {
 async fn endless_headers_are_aborted() {
     const CONTINUATION: u8 = 9;
     let demo = Demo::start(&[]).await;
-    // The header `a: b`, many times, encoded as literals that are never indexed.
+    // The header `a: b` many times, encoded as literals that are never indexed (RFC 7541, 6.2.3).
     let more = b"\x10\x01a\x01b".repeat(3_000);
     let mut bytes = [PREFACE, &headers(0, 1, &more)].concat();
     for _ in 0..4_000 {
@@ -330,7 +334,8 @@ async fn floods_of_pings_and_settings_cost_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
-    // SETTINGS_HEADER_TABLE_SIZE and SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113, 6.5.2).
+    // SETTINGS_HEADER_TABLE_SIZE with the largest value, and SETTINGS_INITIAL_WINDOW_SIZE with 0
+    // (RFC 9113, 6.5.2).
     const GREEDY: [u8; 12] = [0, 1, 0xff, 0xff, 0xff, 0xff, 0, 4, 0, 0, 0, 0];
     let demo = Demo::start(&[]).await;
     assert_others_are_served(&demo).await;
@@ -338,8 +343,8 @@ async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
     let mut stream = tls(&demo, b"h2").await;
     let preface = [&PREFACE[..24], &frame(SETTINGS, 0, 0, &GREEDY)].concat();
     stream.write_all(&preface).await.unwrap();
-    // In each round, the client opens 900 requests. The server cannot send their answers, because
-    // the window of the client is 0 bytes.
+    // In each round, the client sends 900 requests. The server cannot send the bodies of the
+    // answers, because the flow-control window of the client is 0 bytes.
     for round in 0..20 {
         let streams = || streams(900).map(|stream| stream + round * 1_800);
         let opened: Vec<u8> = streams()

@@ -1,4 +1,5 @@
-//! Tests of how the real binary stops after a signal, and of the addresses that it listens on.
+//! Tests of the life of the server process: how the real binary stops after a signal, and the
+//! addresses that it listens on.
 
 use crate::demo::{Demo, OutputLines, signal, wait_for_exit, wait_for_signal_handlers};
 use crate::fake_apiserver::FakeApiServer;
@@ -17,14 +18,16 @@ fn spawn(mut command: Command) -> (Child, OutputLines) {
     (child, log)
 }
 
-/// Asserts that this signal stops the server with exit code 0. Without a signal handler, the
-/// process would have no exit code. As PID 1 of a container, it would not even stop.
+/// Asserts that this signal stops the server with exit code 0. Without a signal handler, the signal
+/// would kill the process, and there would be no exit code. In a container, where the server is PID
+/// 1, a process without a signal handler would not even stop.
 async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
     signal(child.id().unwrap(), name);
     let code = wait_for_exit(&mut child).await.code();
     assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
-    // A server that was never ready has no clients, so it stops without the delay for clients. It
-    // would log that delay with this text.
+    // A ready server delays its stop, so that clients can move to another replica. It logs this
+    // delay with this text. A server that was never ready has no clients, so it must stop without
+    // this delay.
     let is_delay = |line: &String| line.contains("is now unready");
     assert!(!log.lines().iter().any(is_delay), "{:#?}", log.lines());
 }
@@ -135,7 +138,7 @@ async fn a_demo_stops_without_waiting_for_idle_clients() {
         "{:#?}",
         demo.log()
     );
-    // If the demo waited for a client, it would log one of these texts.
+    // A demo that waits for a client logs one of these texts.
     for wait in ["is now unready", "cut off at shutdown"] {
         let log = demo.log();
         assert!(!log.iter().any(|line| line.contains(wait)), "{log:#?}");

@@ -1,23 +1,25 @@
-//! Test of the memory that the server needs at its start, when it lists many large resources.
+//! Test of the memory that the server needs at its start, when it lists many resources with large
+//! objects.
 
 use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM, Script, Step, failure};
 use crate::server::Server;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Number of targets: resources that rule sets watch. The server lists all of them at its start.
+/// Number of targets, which are the resources that rule sets watch. The server lists all targets at
+/// its start.
 const TARGETS: usize = 60;
 
 /// Number of objects of each target. The server reads only a few objects at once, so its peak
-/// memory must not depend on this number. `make soak-memory` sets it to 5,000, which is 6 GB in
-/// total.
+/// memory must not depend on this number. `make soak-memory` sets this number to 5,000, so that the
+/// objects have 6 GB in total.
 const OBJECTS: usize = 500;
 
 /// Size of an object in bytes. Most of it is a long list of conditions.
 const SIZE: usize = 20_000;
 
-/// Largest resident memory of the server in MiB. It is less than half of the Deployment's memory
-/// limit. A debug build has about 45 MB before its first list.
+/// Largest resident memory of the server in MiB. This is less than half of the Deployment's memory
+/// limit. Before the first list, a debug build of the server needs about 45 MB.
 const MAX_MIB: u64 = 120;
 
 /// Time without progress after which the test fails.
@@ -56,7 +58,7 @@ fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     item
 }
 
-/// Returns a page of a list in the format of a kube-apiserver for custom resources. `metadata` is
+/// Returns a page of a list. As in lists of custom resources from a kube-apiserver, `metadata` is
 /// the last field.
 fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let next = if to < all {
@@ -107,8 +109,8 @@ async fn sixty_targets_that_are_listed_at_once_stay_far_below_the_memory_limit()
             .sum::<usize>()
     };
     let (mut before, mut last_progress) = (0, Instant::now());
-    // Only the last object of a target is busy. So each target has been read completely when its
-    // operation exists.
+    // Only the last object of a target is in the state `Busy`. So when the operation on this object
+    // exists, the server has read the whole target.
     let last = format!("n{} Busy", all - 1);
     let expected = vec![last; TARGETS];
     while server.active().await != expected {

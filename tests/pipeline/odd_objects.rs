@@ -1,5 +1,6 @@
-//! Tests of watched objects that are invalid or very large. The server must evaluate or skip such
-//! an object, report it, and continue with the next object.
+//! Tests of odd objects: watched objects that are invalid or very large. The server must evaluate
+//! or skip such an object, report objects that it cannot evaluate, and continue with the next
+//! object.
 
 use crate::demo::eventually;
 use crate::fake_apiserver::{
@@ -7,7 +8,8 @@ use crate::fake_apiserver::{
 };
 use crate::server::Server;
 
-/// Size in bytes of an object that the server still evaluates. It is far more than etcd accepts.
+/// Size in bytes of an object that the server still evaluates. etcd accepts only much smaller
+/// objects.
 const LARGE: usize = 7_000_000;
 
 /// Size in bytes of an object that is larger than the server's limit for one object.
@@ -16,8 +18,8 @@ const TOO_LARGE: usize = 20_000_000;
 /// Text in the status of a rule set that reports an object above the limit.
 const TOO_LARGE_MESSAGE: &str = "bytes, which is more than the limit for one object";
 
-/// Returns unusual objects without an operation: they have no valid name or state, or are not valid
-/// JSON.
+/// Returns unusual objects on which no rule can detect an operation: they have no valid name or
+/// state, or are not valid JSON.
 fn odd() -> Vec<Vec<u8>> {
     let mut odd: Vec<Vec<u8>> = [
         r"{}",
@@ -113,9 +115,9 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
     server.assert_healthy_within(128);
 }
 
-/// Answers the requests for a resource with three objects: a small one, a large one, and one that
-/// grows above the limit and then shrinks. Without `watch_list`, the fake kube-apiserver does not
-/// support WatchList.
+/// Answers the requests for a resource with three objects: `small`, `large`, and `grown`, which
+/// grows above the limit and then shrinks. If `watch_list` is false, the fake kube-apiserver does
+/// not support WatchList.
 fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
     let small = [
         thing("small", "Busy", 0),
@@ -144,8 +146,9 @@ fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
         }
     };
     let expired = event("ERROR", r#"{"code":410,"reason":"Expired"}"#);
-    // The object grows above the limit, and the server reports it. Then the watch expires, and the
-    // next list contains the object, still too large. At last, the object shrinks again.
+    // The object `grown` grows above the limit, and the server reports this. Then the watch
+    // expires. The next list contains the object, which is still too large. At last, the object
+    // shrinks again.
     let grows = [
         Step::WaitForStage(1),
         Step::send(event("MODIFIED", &grown[2])),

@@ -1,5 +1,6 @@
-//! Test of hostile rule sets: invalid expressions, and expressions that are expensive to compile or
-//! to evaluate. The server must report them, limit their cost, and keep evaluating other rule sets.
+//! Test of hostile rule sets. Their expressions are invalid, or expensive to compile or to
+//! evaluate. The server must report these expressions, limit their cost, and continue to evaluate
+//! other rule sets.
 
 use crate::demo::{Demo, Folders, RULE_SETS, condition, eventually, rule_set};
 
@@ -94,7 +95,8 @@ async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
             if ready["status"] != "True" && !unknown.iter().any(|it| ready["reason"] == *it) {
                 return None;
             }
-            // The expression is harmless, or its evaluation was stopped because of its cost.
+            // The message is empty if the expression is harmless. Otherwise it reports that an
+            // evaluation was stopped because of its cost.
             let message = failed.map_or("", |failed| failed["message"].as_str().unwrap_or(""));
             Some((name, message.to_owned()))
         };
@@ -116,9 +118,9 @@ async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
         );
         assert!(message.chars().count() <= 1024, "{name}: {message}");
     }
-    // Every expression must be reported, with two exceptions. Many negations of a constant are
-    // cheap. Some of the patterns are small enough to compile, and then they search a short name
-    // quickly.
+    // Two kinds of expressions can be harmless, so they need not be reported: many negations of a
+    // constant, and regular expressions that are small enough to compile. All other expressions
+    // must be reported.
     let has_no_message = |number: usize| {
         let name = name(number);
         results

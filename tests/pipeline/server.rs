@@ -1,5 +1,5 @@
-//! Helpers that start the real binary with the fake kube-apiserver of `fake_apiserver.rs`, and send
-//! requests to it.
+//! Helpers for tests of the server with a fake kube-apiserver. They start the real binary with the
+//! fake of `fake_apiserver.rs`, and send requests to the started server.
 
 use crate::demo::{DEADLINE, OPERATIONS, active, binary, eventually, signal, wait_for_exit};
 use crate::fake_apiserver::FakeApiServer;
@@ -13,19 +13,19 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// Flags that make the tests faster. No result of a test depends on them.
+/// Flags that make the tests faster. The results of the tests do not depend on these flags.
 const QUICK: [&str; 3] = [
     "--requeue-interval=1s",
     "--debounce-threshold=0",
     "--informer-sync-timeout=2s",
 ];
 
-/// Where the server gets its serving certificate from.
+/// The source of the server's serving certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Certificate {
-    /// From the files that the command line names.
+    /// The certificate is in files, which the command line names.
     Given,
-    /// From the server's own CA. The server reads the CA from a Secret.
+    /// The server issues the certificate with its own CA. The server reads the CA from a Secret.
     Own,
 }
 
@@ -124,8 +124,8 @@ impl Server {
         self.client.request_text(request).await
     }
 
-    /// Returns the operations in flight. Each is written as the name of its subject and the name of
-    /// the operation, such as `web Starting`. While the server answers 429, the result is empty.
+    /// Returns the operations in flight. Each entry is the name of a subject and the name of its
+    /// operation, such as `web Starting`. While the server answers 429, the result is empty.
     pub async fn active(&self) -> Vec<String> {
         match self.text(OPERATIONS).await {
             Ok(text) => {
@@ -140,8 +140,8 @@ impl Server {
         }
     }
 
-    /// Waits until the operations in flight fulfil a condition. `what` describes it in the error
-    /// message.
+    /// Waits until `holds` returns true for the operations in flight. `what` describes this
+    /// expectation in the error message.
     pub async fn wait_until(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
         let started = Instant::now();
         loop {
@@ -180,8 +180,8 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
-    /// Asserts that the server still runs, has not panicked, and has stayed below this memory.
-    /// Returns the peak of its memory in bytes.
+    /// Asserts that the server still runs, has not panicked, and has never needed more memory than
+    /// `mebibytes`. Returns the peak of the server's memory in bytes.
     pub fn assert_healthy_within(&mut self, mebibytes: u64) -> u64 {
         assert!(
             self.child.try_wait().unwrap().is_none(),

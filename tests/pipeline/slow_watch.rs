@@ -1,5 +1,5 @@
-//! Test of a client that stops reading its watch while operations change. The server must not keep
-//! unlimited changes for this client, and must not delay other clients.
+//! Test of a slow watch: a client stops reading its watch while operations change. The server must
+//! not keep an unlimited number of changes for this client, and must not delay other clients.
 
 use crate::demo::{DEADLINE, Demo, Folders, OPERATIONS, eventually};
 use crate::hostile_connections::{tls, token, wait_for_metric};
@@ -9,17 +9,17 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-/// Number of virtual machines. All of them change together.
+/// Number of VirtualMachines. All VirtualMachines change together.
 const MACHINES: usize = 300;
-/// Number of rounds. In each round, all virtual machines begin and end an operation. All changes
-/// together have twice the size of the ring buffer of changes.
+/// Number of rounds. In each round, an operation starts and ends on all VirtualMachines. The
+/// changes of all rounds have twice the size of the server's ring buffer of changes.
 const TIMES: usize = 12;
 
 /// Size of the server's ring buffer of changes in bytes (`RING_BOUNDS` in `src/app.rs`).
 const RING: usize = 12 << 20;
 
-/// Starts a watch on a connection of its own. Its flow-control windows have the initial size of
-/// HTTP/2, which is small.
+/// Starts a watch on a new connection. The flow-control windows have 65,535 bytes, the small
+/// default size of HTTP/2.
 async fn watch(demo: &Demo, query: &str) -> Incoming {
     let io = TokioIo::new(tls(demo, b"h2").await);
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -38,7 +38,7 @@ async fn watch(demo: &Demo, query: &str) -> Incoming {
     answer.into_body()
 }
 
-/// Writes the manifests of all virtual machines. All of them have this state.
+/// Writes the manifests of all VirtualMachines, with this state.
 fn write_machines(folders: &Folders, state: &str) {
     let machine = |n: usize| {
         json!({
@@ -79,7 +79,8 @@ async fn an_unread_watch_ends_without_affecting_others() {
             write_machines(&folders, state);
             let mut left = MACHINES;
             while left > 0 {
-                // `next` fails if it waits too long, so the slow client does not delay this watch.
+                // `next` fails if it waits too long. So this loop also checks that the slow client
+                // does not delay this watch.
                 let event = read.next().await.expect("the watch must not end");
                 assert_ne!(event["type"], "ERROR", "{event}");
                 left -= usize::from(event["type"] == kind);
@@ -90,17 +91,17 @@ async fn an_unread_watch_ends_without_affecting_others() {
     let peak = crate::peak_memory(demo.id());
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
-    // For some seconds, the ring buffer may be larger than its size, because it also keeps the most
-    // recent changes.
+    // For some seconds, the ring buffer may be larger than its limit, because changes of the last
+    // 10 s are always kept.
     wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
-    // When the client reads again, it receives the events that were already sent. Then it receives
-    // an error, because the server no longer has the next changes.
+    // When the slow client reads again, it first receives the events that the server had already
+    // sent. Then it receives an error, because the server no longer has the next changes.
     let mut received = Vec::new();
     let to_the_end = async {
         while let Some(frame) = unread.frame().await {
             match frame {
                 Ok(frame) => received.extend(frame.into_data().unwrap()),
-                // The client did not read for so long that the server has reset the stream.
+                // If the client has not read for two minutes, the server has reset the stream.
                 Err(error) => {
                     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
                     return false;
@@ -124,7 +125,7 @@ async fn an_unread_watch_ends_without_affecting_others() {
         assert!(before.iter().all(|event| event["type"] != "ERROR"));
         assert!(before.len() < 3 * MACHINES * TIMES);
     }
-    // The client can start a new watch from the current state.
+    // After the error, the client can start a new watch from the current state.
     let mut resumed = watch(&demo, "").await;
     write_machines(&folders, "Starting");
     let event = timeout(DEADLINE, resumed.frame())

@@ -1,6 +1,6 @@
-//! Tests with a fake kube-apiserver that answers lists and watches with invalid data. The server
-//! must report each failure in the status of the rule set, and must recover when the data is valid
-//! again.
+//! Tests of failures of watches and lists. A fake kube-apiserver answers with invalid data. The
+//! server must report each failure in the status of the rule set, and must recover when the data is
+//! valid again.
 
 use crate::demo::eventually;
 use crate::fake_apiserver::{
@@ -55,8 +55,9 @@ const CODES: [&str; 22] = [
 fn scripts() -> Vec<(&'static str, Script)> {
     let codes: Script = Box::new(|request| {
         let mut steps = valid_watch("codes");
-        // Each code is sent twice: once among the initial events, and once after them. After an
-        // error among the initial events, the server must fall back to a list.
+        // Each code is sent twice: once among the initial events, and once after all initial
+        // events. After an error among the initial events, the server must use a list instead of
+        // initial events.
         if let Some(code) = CODES.get(request.nth / 2) {
             let at = if request.nth % 2 == 0 { 1 } else { 3 };
             steps.truncate(at);
@@ -66,8 +67,8 @@ fn scripts() -> Vec<(&'static str, Script)> {
         }
         steps
     });
-    // For this resource, the fake kube-apiserver does not support WatchList, and its pages are
-    // invalid at first.
+    // For this resource, the fake kube-apiserver does not support WatchList. At first, the pages of
+    // its lists are invalid.
     let page: Script = Box::new(|request| {
         let is_reported = request.statuses.contains("unintelligible");
         match (request.is_watch_list(), request.is_watch()) {

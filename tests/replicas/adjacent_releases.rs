@@ -1,11 +1,14 @@
-//! Test of replicas from two adjacent releases. The newer release has a field of operations that
-//! the older release does not know. The releases lead in turn. Meanwhile, the replica of the other
-//! release is a follower: it copies the leader's operations. It must copy them exactly, including
+//! Test of two replicas (processes) of the server that belong to adjacent releases. The newer
+//! release has a field of operations that the older release does not know.
+//!
+//! First, the replica of the newer release is the leader, which detects operations. Then the
+//! replica of the older release leads, and then the newer one again. The replica that does not lead
+//! is a follower: it copies the leader's operations. The follower must copy them exactly, including
 //! the field.
 //!
-//! The older release is the code as it is. The newer release is the same code, built with the
-//! feature `neighbour-release`, which adds the field to the wire types. Objects and the OpenAPI
-//! document get the field from there, as in a real release.
+//! The older release is the code as it is. The newer release is the same code, built with the Cargo
+//! feature `neighbour-release`. This feature adds the field to the wire types, and so to the
+//! objects and to the OpenAPI document.
 
 use crate::TURNS;
 use crate::cluster::Replicas;
@@ -32,12 +35,12 @@ const FIELD: &str = "neighbourField";
 /// The value that the newer release writes into the field.
 const VALUE: &str = "known";
 
-/// Prefix of the names of VirtualMachines that [`Neighbours::assert_events_agree`] creates. Other
-/// checks ignore these VirtualMachines.
+/// Prefix of the names of the VirtualMachines that [`Neighbours::assert_events_agree`] creates. The
+/// check of the field ignores these VirtualMachines.
 const WATCHED: &str = "watched-";
 
-/// Environment variables of the replicas. With this one, completed operations are kept, so the test
-/// also covers them.
+/// Environment variables of the replicas. `RETAIN_COMPLETED_IFOS` keeps completed operations, so
+/// that the test also covers completed operations.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "true")];
 
 /// Index of the replica of the newer release, which has the field.
@@ -81,7 +84,8 @@ fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
         test.start_again(NEWER).await;
         test.assert_replicas_agree(&["kept", "ended"]).await;
 
-        // The newer release takes over again. It has copied its operations from the older release.
+        // The newer release takes over again. Its replica has copied all operations from the older
+        // release.
         let before = test.hand_over(OLDER, NEWER).await;
         test.create(&["of-newer"]).await;
         test.step("changed").await;
@@ -99,7 +103,8 @@ type Objects = BTreeMap<String, Value>;
 struct Neighbours<'a> {
     replicas: Replicas<'a>,
     leader: usize,
-    /// A watch at the replica `leader`. It began before this replica became the leader.
+    /// A watch at the replica `leader`. After a handover, this watch began before the replica
+    /// became the leader.
     client: Events,
     /// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
     identities: BTreeMap<String, [String; 3]>,
@@ -132,7 +137,8 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// Asserts that the OpenAPI document of a replica has the field, or that it does not have it.
+    /// Asserts that the OpenAPI document of a replica has the field (`expected` is true) or lacks
+    /// the field (`expected` is false).
     async fn assert_openapi_field(&self, replica: usize, expected: bool) {
         let path = "/openapi/v3/apis/live.ifo.kubevirt.io/v1alpha1";
         let caller = &self.replicas.all[replica].endpoint.caller.0;
@@ -219,9 +225,9 @@ impl<'a> Neighbours<'a> {
         by_machine(&list.await.body)
     }
 
-    /// Returns the names of the VirtualMachines whose operations changed because a watch of the
-    /// leader was interrupted. On an overloaded machine, this can happen at any time. The leader
-    /// then sets the condition `Detected` to Unknown, so it encodes the operation again.
+    /// On an overloaded machine, a watch of the leader can be interrupted at any time. The leader
+    /// then sets the condition `Detected` of operations to Unknown, and so encodes these operations
+    /// again. Returns the names of the VirtualMachines of these operations.
     fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
         self.client.now(|events| {
             let objects = events.iter().map(|it| &it["object"]);
@@ -229,9 +235,9 @@ impl<'a> Neighbours<'a> {
         })
     }
 
-    /// Asserts that both replicas serve the same bytes for a list, a get and a watch. Only the
-    /// operations of the VirtualMachines `with_field` must have the field. kubectl must print the
-    /// field through either replica.
+    /// Asserts that both replicas serve the same bytes for a list, a get and a watch. The
+    /// operations of the VirtualMachines `with_field` must have the field, and no other operations.
+    /// kubectl must print the field through each of the two replicas.
     async fn assert_replicas_agree(&mut self, with_field: &[&str]) {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());
@@ -308,8 +314,9 @@ impl<'a> Neighbours<'a> {
         assert!(received[0].len() >= 3, "{received:?}");
     }
 
-    /// Asserts that `kubectl get -o yaml` prints the field of each operation that has it. Only this
-    /// replica is reachable meanwhile, so the kube-apiserver forwards the requests to it.
+    /// Asserts that `kubectl get -o yaml` prints the field exactly for the operations that have the
+    /// field. During this check, only the replica `replica` is reachable, so the kube-apiserver
+    /// forwards all requests to this replica.
     async fn assert_kubectl_output(&self, replica: usize, objects: &Objects) {
         let others: Vec<_> = self
             .replicas
@@ -362,7 +369,7 @@ impl<'a> Neighbours<'a> {
         before
     }
 
-    /// Starts a stopped replica again. It then follows the other replica.
+    /// Starts a stopped replica again. The replica then copies the operations of the other replica.
     async fn start_again(&mut self, replica: usize) {
         let replica = &mut self.replicas.all[replica];
         replica.start_again().await;
@@ -371,9 +378,12 @@ impl<'a> Neighbours<'a> {
     }
 
     /// Asserts that only the operations of the VirtualMachines `changed` have changed since
-    /// `before`. They must have the field if the newer release leads. All other operations must
-    /// have the same bytes as before. The client whose watch continued during the handover must
-    /// have received no event about them.
+    /// `before`.
+    ///
+    /// - A changed operation must have the field if the newer release leads, and must lack the
+    ///   field if the older release leads.
+    /// - Every other operation must be equal to the operation in `before`. The client whose watch
+    ///   continued during the handover must have received no event about such an operation.
     async fn assert_only_changed(&mut self, changed: &[&str], before: &Objects) {
         let after = eventually("only these operations have changed", async || {
             let after = self.objects(self.leader).await;
@@ -416,7 +426,8 @@ impl<'a> Neighbours<'a> {
     }
 }
 
-/// Lists the operations at a replica, and starts a watch there from the version of the list.
+/// Lists the operations at a replica, and starts a watch at this replica from the resourceVersion
+/// of the list.
 async fn watch(replicas: &Replicas<'_>, replica: usize) -> Events {
     let caller = &replicas.all[replica].endpoint.caller.0;
     let path = OPERATION.path(Some(NAMESPACE));
@@ -426,13 +437,15 @@ async fn watch(replicas: &Replicas<'_>, replica: usize) -> Events {
     events.expect("an administrator must be allowed to watch")
 }
 
-/// Returns the names of the VirtualMachines of these objects. A bookmark has no such name.
+/// Returns the names of the VirtualMachines of these operations. Bookmarks are skipped, because
+/// they have no such name.
 fn names<'a>(operations: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
     let names = operations.map(|it| text(it, "/spec/subject/name").to_owned());
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// Returns the operations of a list by their VirtualMachine. Fails if a VirtualMachine has two.
+/// Returns the operations of a list by the names of their VirtualMachines. Fails if a
+/// VirtualMachine has two operations.
 fn by_machine(list: &Value) -> Objects {
     let mut found = Objects::new();
     for operation in list["items"].as_array().into_iter().flatten() {
@@ -444,9 +457,11 @@ fn by_machine(list: &Value) -> Objects {
 }
 
 /// Builds the newer release in the target folder of this build, and returns the path of its binary.
-/// The binary is a Cargo example, for two reasons. Examples share the dependencies of the tests, so
-/// only the crates with the feature are compiled again. And its file name differs from the name of
-/// the server's binary.
+/// The binary is a Cargo example, for two reasons:
+///
+/// - Examples share the dependencies of the tests. So only the crates with the feature are compiled
+///   again.
+/// - The file name of an example differs from the name of the server's binary.
 fn build_neighbour_release() -> PathBuf {
     let started = Instant::now();
     let mut features = vec!["neighbour-release"];
@@ -454,8 +469,9 @@ fn build_neighbour_release() -> PathBuf {
         features.push("vendored-openssl");
     }
     let mut cargo = Command::new(env!("CARGO"));
-    // `cargo test` sets these variables, and some build scripts of dependencies read them. If they
-    // stayed set here, this build and the next `cargo test` would compile the dependencies again.
+    // `cargo test` sets these variables, and build scripts of some dependencies read them. If the
+    // variables stayed set here, this build and the next `cargo test` would compile these
+    // dependencies again.
     for (name, _) in std::env::vars_os() {
         let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
         if of_package

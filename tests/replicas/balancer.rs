@@ -1,5 +1,6 @@
-//! A load balancer in front of the replicas. It replaces the Service: it probes the replicas as a
-//! kubelet does, and forwards each new connection to the next replica that is ready.
+//! A load balancer in front of the replicas (processes of the server). In these tests, the balancer
+//! takes the place of the Service and of the kubelet's probes. It probes the replicas, and forwards
+//! each new connection to the next replica that is ready.
 
 use crate::harness::{Caller, DEADLINE};
 use futures::future::join_all;
@@ -14,7 +15,7 @@ use tokio::sync::Notify;
 /// Pause between two readiness probes of a replica.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Time limit of a probe. It is the default of Kubernetes.
+/// Time limit of a probe, as in Kubernetes by default.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Path of the readiness probe in `deploy/`.
@@ -98,7 +99,7 @@ impl Endpoint {
 
     fn choose(self: &Arc<Self>) -> Option<Chosen> {
         // The count is read before the flag. If a disturbance begins after this line, the count
-        // changes, so `is_undisturbed` notices.
+        // changes, so `is_undisturbed` then returns false.
         let disturbances = self.disturbances.load(Ordering::Acquire);
         let free = self.is_ready() && !self.disturbed.load(Ordering::Acquire);
         free.then(|| Chosen {
@@ -185,8 +186,8 @@ pub async fn start(endpoints: &Endpoints) -> u16 {
     port
 }
 
-/// Forwards a connection to the first candidate that accepts it. A failing probe does not close an
-/// open connection.
+/// Forwards a connection to the first candidate that accepts the connection. If a later probe
+/// fails, the forwarded connection stays open.
 async fn forward(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
     for endpoint in candidates {
         match TcpStream::connect(("127.0.0.1", endpoint.port)).await {

@@ -1,4 +1,5 @@
-//! Starts replicas of the server on a control plane, stops them, and edits their Lease.
+//! A cluster with several replicas of the server. This module starts and stops replicas, and edits
+//! the Lease with which the replicas elect their leader.
 
 use crate::balancer::{self, Endpoint, Endpoints};
 use crate::harness::relay::Relay;
@@ -12,14 +13,14 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// API path of the Lease with which the replicas elect their leader.
+/// API path of the Lease. The replica that holds the Lease is the leader.
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
 
 /// API path of the APIService that registers the replicas.
 const REGISTRATION: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
 
-/// All replicas. They are behind the address of the balancer.
+/// All replicas, behind the address of a load balancer.
 pub struct Replicas<'a> {
     pub control_plane: &'a ControlPlane,
     /// A client of the kube-apiserver. Its user is a member of system:masters.
@@ -49,7 +50,7 @@ impl Replica {
 }
 
 impl<'a> Replicas<'a> {
-    /// Installs these folders of manifests, and starts `count` replicas with these environment
+    /// Installs the folders of manifests, and starts `count` replicas with the environment
     /// variables.
     pub async fn start(
         control_plane: &'a ControlPlane,
@@ -66,7 +67,7 @@ impl<'a> Replicas<'a> {
         replicas
     }
 
-    /// Installs these folders of manifests. It starts no replica.
+    /// Installs the folders of manifests, and starts no replica.
     pub async fn install(
         control_plane: &'a ControlPlane,
         image: Image,
@@ -97,7 +98,8 @@ impl<'a> Replicas<'a> {
         self.image = image;
     }
 
-    /// Applies the manifests of another release. Replicas that are started later belong to it.
+    /// Applies the manifests of another release. Replicas that are started later belong to this
+    /// release.
     pub async fn apply(&mut self, image: Image, folders: &[&str], variables: &[(&str, &str)]) {
         let installed = install(self.control_plane, folders).await;
         self.deployment = with_variables(installed.deployment, variables);
@@ -176,8 +178,8 @@ impl<'a> Replicas<'a> {
             so(conditions.any(available), &found)
         })
         .await;
-        // The kube-apiserver may still have connections to a stopped replica. Ten requests must
-        // succeed, so that these connections have been closed.
+        // The kube-apiserver may still have connections to a stopped replica, and a request on such
+        // a connection fails. After ten successful requests, these connections have been closed.
         for _ in 0..10 {
             eventually("operations are served", async || {
                 let answer = self.admin.try_get(&OPERATION.path(None)).await?;

@@ -1,5 +1,6 @@
-//! Clients that list the operations at two replicas and compare the lists. At the same
-//! resourceVersion, both lists must have the same bytes, whether they are read whole or in pages.
+//! The comparison of replicas (processes of the server): clients list the operations at two
+//! replicas, and compare the lists. At the same resourceVersion, both lists must be equal. One
+//! client reads whole lists, and another client reads lists in pages.
 
 use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{Answer, OPERATION, text};
@@ -21,14 +22,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Largest number of requests to a replica for a version that the replica has not reached yet.
 const ATTEMPTS: usize = 5;
 
-/// Number of bytes that are printed before and after the first difference of two texts.
+/// Number of bytes that a failure prints before and after the first difference of two texts.
 const PRINTED_AROUND: usize = 300;
 
-/// Number of objects in a page. It is small, so that a list has several pages.
+/// Number of objects in a page. This number is small, so that a list has several pages.
 const PAGE_SIZE: usize = 11;
 
-/// Lists at a replica, at the version `at` or, without it, at the newest version. Returns None if
-/// the replica does not have the version.
+/// Lists the operations at a replica, at the resourceVersion `at`. If `at` is None, lists the
+/// newest state. Returns None if the replica does not have this resourceVersion, or if the list
+/// failed.
 async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answer> {
     let path = match at {
         None => OPERATION.path(None),
@@ -54,7 +56,8 @@ async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answe
     None
 }
 
-/// Returns true if the replica no longer has the version (410), or does not have it yet (504).
+/// Returns true if the replica no longer has the resourceVersion (410), or does not have the
+/// resourceVersion yet (504).
 fn is_unknown(failure: &str) -> bool {
     failure.starts_with("410") || failure.starts_with("504")
 }
@@ -86,7 +89,8 @@ pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Reads the pages of a list at random replicas, and compares them with the whole list, repeatedly.
+/// Repeatedly reads the pages of a list at random replicas, and compares the pages with the whole
+/// list.
 pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         tokio::time::sleep(PAUSE).await;
@@ -109,14 +113,14 @@ pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Reads a list in pages. Returns its version and its objects.
+/// Reads a list in pages. Returns the resourceVersion and the objects of the list.
 async fn read_in_pages(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>)> {
     let mut items = Vec::new();
     let mut path = format!("{}?limit={PAGE_SIZE}", OPERATION.path(None));
     loop {
         let chosen = endpoints.any_undisturbed()?;
         let page = match read(&chosen.endpoint.caller.0, &path).await {
-            // This replica does not have the version of the first page, so the list cannot
+            // This replica does not have the resourceVersion of the first page, so the list cannot
             // continue.
             Err(failure) if !items.is_empty() && is_unknown(&failure) => {
                 report.count(&format!(

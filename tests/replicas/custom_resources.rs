@@ -1,5 +1,6 @@
-//! Checks persistence mode, in which the leader also writes each operation as a custom resource.
-//! The custom resources must equal the operations, and each must be created and deleted only once.
+//! Checks the custom resources in persistence mode. In this mode, the leader (the replica that
+//! detects operations) also writes each operation as a custom resource. The custom resources must
+//! equal the operations. Each custom resource must be created and deleted only once.
 
 use crate::cluster::Replicas;
 use crate::harness::{Kind, OPERATION, eventually, so, text};
@@ -16,9 +17,9 @@ pub const RECORD: Kind = Kind {
 /// The UID, the creation timestamp and the phase of each operation.
 type Operations = BTreeSet<[String; 3]>;
 
-/// Waits until the custom resources equal the operations. This can take 65 s: a killed leader may
-/// have sent a write that arrives late, and the new leader compares the custom resources again only
-/// then.
+/// Waits until the custom resources equal the operations. A killed leader may have sent a write
+/// that arrives late. The new leader corrects such a write when it compares the custom resources
+/// again, after 65 s.
 pub async fn wait_until_equal(replicas: &Replicas<'_>) {
     eventually("the custom resources equal the operations", async || {
         let live = list(
@@ -51,7 +52,7 @@ async fn list(
     Ok(items.iter().map(fields).collect())
 }
 
-/// Fails if, according to the audit log, a custom resource was created or deleted more than once.
+/// Fails if the audit log shows that a custom resource was created or deleted more than once.
 pub fn assert_written_once(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");

@@ -1,5 +1,6 @@
-//! The disturbances of replicas in the tests under load, such as a SIGKILL of the leader, and which
-//! failures of clients each disturbance may cause.
+//! The disturbances of replicas in the tests under load, such as a SIGKILL of the leader (the
+//! replica that detects operations). Each disturbance also defines which requests of clients may
+//! fail.
 
 use crate::cluster::{Replicas, garble};
 use crate::harness::relay::Link;
@@ -13,7 +14,7 @@ pub const CALM: Duration = Duration::from_secs(3);
 /// tests (3 s), so another replica becomes the leader in this time.
 const TWICE_THE_LEASE: Duration = Duration::from_secs(6);
 
-/// Which replica is disturbed.
+/// The role of the replica that is disturbed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     Leader,
@@ -35,7 +36,7 @@ pub enum Disturbance {
     /// All replicas are replaced by new ones, one after the other.
     Update,
     DeleteLease,
-    /// Another client overwrites all annotations of the Lease.
+    /// Another client overwrites all annotations of the Lease with invalid values.
     GarbleLease,
     /// Another client writes a nonexistent holder into the Lease.
     StealLease,
@@ -50,7 +51,7 @@ use Role::{Follower, Leader};
 /// The disturbances of the test in persistence mode.
 pub const IN_PERSISTENCE_MODE: [Disturbance; 3] = [Kill(Leader), Pause(Leader), Update];
 
-/// The disturbances with which every plan begins. In CI, these are all.
+/// The disturbances with which every plan begins. By default, a plan has only these disturbances.
 const FIRST: [Disturbance; 6] = [
     Terminate(Leader),
     Kill(Leader),
@@ -89,8 +90,9 @@ pub fn named(names: &str) -> Vec<Disturbance> {
     names.split(';').map(find).collect()
 }
 
-/// Returns a plan of `count` disturbances. It begins with [`FIRST`]. Then all disturbances follow
-/// in random order, repeatedly until there are enough. The seed determines the order.
+/// Returns a plan of `count` disturbances. The plan begins with [`FIRST`]. Then all disturbances
+/// follow in random order, again and again until the plan is long enough. The seed determines the
+/// order.
 pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = FIRST.to_vec();
@@ -112,9 +114,9 @@ impl Disturbance {
             // Requests that the killed replica was answering fail, but a second attempt must
             // succeed.
             Kill(_) => retried,
-            // With `Pause` and `Cut`, the kube-apiserver may be connected to the disturbed replica,
-            // and notices only after up to 45 s. With `RestartApiServer`, the kube-apiserver itself
-            // is stopped.
+            // During `Pause` and `Cut`, the kube-apiserver may be connected to the disturbed
+            // replica. The kube-apiserver notices the disturbance only after up to 45 s. During
+            // `RestartApiServer`, the kube-apiserver itself is stopped.
             Pause(_) | Cut(..) | RestartApiServer => true,
         }
     }
@@ -174,8 +176,8 @@ impl Disturbance {
 }
 
 impl Replicas<'_> {
-    /// Selects a replica with this role, and marks it as disturbed, so that clients may see
-    /// failures there. Returns its index.
+    /// Selects a replica with the role `role`, and marks the replica as disturbed. Clients may then
+    /// see failures at this replica. Returns the index of the replica.
     async fn begin_disturbance(&self, role: Role) -> usize {
         let leader = self.leader().await;
         let others = (0..self.all.len()).filter(|it| *it != leader);

@@ -1,5 +1,6 @@
-//! The load on the replicas. It changes VirtualMachines 20 times a second and computes which
-//! operations they must have. It also creates and deletes namespaces.
+//! The load on the replicas of the server. The load changes VirtualMachines 20 times a second, and
+//! computes the operations that the server must detect on them. The load also creates and deletes
+//! namespaces.
 
 use crate::cluster::Replicas;
 use crate::harness::{
@@ -24,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 const NAMESPACES: [&str; 3] = ["load-0", "load-1", "load-2"];
 
-/// Number of VirtualMachines in each namespace that are created, changed and deleted.
+/// Number of VirtualMachines in each namespace that the load creates, changes and deletes.
 const MACHINES: usize = 30;
 
 /// Number of steady VirtualMachines in each namespace. They migrate during the whole test, so their
@@ -34,8 +35,8 @@ const STEADY: usize = 5;
 /// The status of a steady VirtualMachine.
 const MIGRATING: &str = "Migrating";
 
-/// The values of a VirtualMachine's status. For each of the first three, a rule detects an
-/// operation of the same name.
+/// The values of a VirtualMachine's status. For each of the first three values, a rule detects an
+/// operation with this name. The last two values mean that there is no operation.
 const STATUSES: [&str; 5] = [MIGRATING, "Starting", "Stopping", "Running", "Stopped"];
 
 /// The namespace and the name of a VirtualMachine.
@@ -48,8 +49,8 @@ pub type Key = (String, String, String);
 struct Machine {
     /// None if the VirtualMachine does not exist.
     status: Option<&'static str>,
-    /// Counts the changes of the status. It is incremented before and after each change, so it is
-    /// odd while a change is in progress.
+    /// Counts the changes of the status. The load increments the version before and after each
+    /// change, so the version is odd during a change.
     version: u64,
 }
 
@@ -188,7 +189,7 @@ impl Load {
     }
 
     /// Fails if a client has received the end of an operation of a steady VirtualMachine. `ended`
-    /// has the UIDs of the operations whose end the client has received.
+    /// has the UIDs of all operations that the client has seen ending.
     pub fn assert_steady_never_ended(&self, ended: &BTreeSet<String>) {
         for (key, [_, uid, _]) in &self.steady {
             assert!(!ended.contains(uid), "a client received the end of {key:?}");
@@ -256,7 +257,8 @@ async fn run(
     }
 }
 
-/// Creates, changes or deletes a VirtualMachine so that it has this status. None deletes it.
+/// Creates or changes a VirtualMachine so that it has the status `status`. If `status` is None,
+/// deletes the VirtualMachine.
 async fn set_status(
     admin: &Caller,
     machines: &Machines,
@@ -302,8 +304,8 @@ async fn set_status(
     machine.version += 1;
 }
 
-/// Repeats a request until the status code is one of `good`. The kube-apiserver may be stopped
-/// meanwhile.
+/// Repeats a request until the status code is one of `good`. Requests can fail, because the test
+/// also stops the kube-apiserver.
 async fn retry_until(
     admin: &Caller,
     method: Method,
@@ -334,7 +336,8 @@ async fn retry_until(
 }
 
 /// Repeatedly creates a namespace with an operation in it, and deletes the namespace. Kubernetes
-/// cannot delete a namespace while an aggregated API fails, so this checks that the API works.
+/// cannot delete a namespace while an aggregated API fails. So each deletion checks that the API of
+/// the replicas works.
 pub async fn namespaces(admin: Caller, report: Arc<Report>, worker: usize) {
     for number in 0.. {
         let name = format!("passing-{worker}-{number}");

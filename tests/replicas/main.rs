@@ -1,15 +1,20 @@
-//! Tests with several replicas of the server: disturbances under load, and upgrades.
+//! Tests with several replicas (processes) of the server: disturbances under load, and upgrades.
 //!
-//! In the tests under load, three replicas run behind one address, on a control plane of their own.
-//! VirtualMachines change 20 times a second, so operations start and end all the time. Some clients
-//! read the operations through the kube-apiserver, and other clients connect to the replicas. The
-//! test disturbs the replicas repeatedly, for example with a SIGKILL of the leader. At the end,
-//! each client must have exactly the operations that the VirtualMachines have.
+//! In the tests under load, three replicas run behind one address, and each test has a control
+//! plane of its own. VirtualMachines change 20 times a second, so operations start and end all the
+//! time. Some clients read the operations through the kube-apiserver, and other clients connect to
+//! the replicas directly. The test disturbs the replicas repeatedly, for example with a SIGKILL of
+//! the leader (the replica that detects operations). At the end, each client must have exactly the
+//! operations that the VirtualMachines have.
 //!
-//! `IFO_DISTURBANCES=30` sets the number of disturbances (`make soak`). `IFO_PLAN` selects them, as
-//! in `IFO_PLAN='Kill(Leader);Update'`. `IFO_SEED` repeats the random choices of an earlier run.
-//! `IFO_E2E_DIR` names a folder in which all files of the run are kept. The tests are skipped if no
-//! control plane can be started, as those in `tests/e2e` are.
+//! These environment variables change the tests:
+//!
+//! - `IFO_DISTURBANCES=30` sets the number of disturbances (`make soak`).
+//! - `IFO_PLAN='Kill(Leader);Update'` selects the disturbances.
+//! - `IFO_SEED` repeats the random choices of an earlier run.
+//! - `IFO_E2E_DIR` names a folder in which all files of the run are kept.
+//!
+//! If no control plane can be started, the tests are skipped, like the tests in `tests/e2e`.
 
 // Each test has many steps, so some tests are long. Comments contain names that look like code.
 #![allow(clippy::doc_markdown, clippy::too_many_lines)]
@@ -32,6 +37,7 @@ mod cluster;
 mod comparison;
 mod custom_resources;
 mod disturbance;
+mod durations;
 mod load;
 mod moving_watches;
 mod operation_identity;
@@ -116,7 +122,8 @@ fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_lead
     });
 }
 
-/// Returns the seed of all random choices, and prints it. A failed test shows what it printed.
+/// Returns the seed of all random choices, and prints the seed. The test harness shows the printed
+/// text if the test fails.
 fn seed() -> u64 {
     let seed = number("IFO_SEED").unwrap_or_else(|| fastrand::u64(..));
     eprintln!("IFO_SEED={seed}");
@@ -183,8 +190,9 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     for belief in beliefs {
         load.assert_steady_never_ended(&belief.deleted);
         for complaint in belief.violations {
-            // A killed leader can have sent changes that no other replica has received. The new
-            // leader does not have these changes, so a client receives older versions of objects.
+            // A killed leader can have sent changes to clients that no other replica has received.
+            // The new leader does not have these changes, so such a client then receives older
+            // versions of objects.
             let is_about_version = complaint.contains(" after it ");
             assert!(
                 may_lose_changes && is_about_version,

@@ -1,5 +1,7 @@
-//! Clients that list once and then watch, each watch at another replica. A watch continues from the
-//! version at which the previous watch ended. The events of all replicas must be the same.
+//! Watches that move between replicas (processes of the server). Roaming clients list the
+//! operations, and then start one watch after the other, each at a random replica. Each watch
+//! continues from the resourceVersion at which the previous watch ended. All replicas must send the
+//! same events.
 
 use crate::balancer::{Endpoint, Endpoints};
 use crate::comparison::difference;
@@ -24,8 +26,8 @@ pub const WATCHES: &str = "watches that were compared";
 /// Number of roaming clients.
 const COUNT: usize = 3;
 
-/// Time without an event after which a watch counts as broken. The `timeoutSeconds` of the watches
-/// is shorter, so a watch that works ends before this time.
+/// Time without an event after which a watch counts as broken. The watches have a shorter
+/// `timeoutSeconds`, so a working watch ends before this time.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Pause after a failed list or watch.
@@ -62,13 +64,13 @@ pub struct Events(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// For each version, the first event that a client received with this version, and the number
-    /// of the replica that sent the event.
+    /// For each resourceVersion, the first event that a client received with this resourceVersion,
+    /// and the number of the replica that sent the event.
     lines: BTreeMap<u64, (usize, String)>,
     watches: Vec<Watch>,
 }
 
-/// The versions of the events of one watch.
+/// The resourceVersions of the events of one watch.
 struct Watch {
     replica: usize,
     from: u64,
@@ -90,7 +92,8 @@ impl Events {
         seen.watches.len() - 1
     }
 
-    /// Records an event, and compares it with the first event of the same version.
+    /// Records an event, and compares the event with the first event that had the same
+    /// resourceVersion.
     fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
         let mut seen = self.seen();
         let replica = seen.watches[watch].replica;
@@ -107,9 +110,10 @@ impl Events {
         }
     }
 
-    /// Compares each pair of watches, from the start of the later watch to the last version that
-    /// both watches received. In this range, both watches must have received the same versions.
-    /// After this range, one watch may have received changes that only a killed leader had.
+    /// Compares each pair of watches. The compared range begins at the start of the later watch,
+    /// and ends at the last resourceVersion that both watches received. In this range, both watches
+    /// must have received the same resourceVersions. After this range, one watch may have received
+    /// changes that only a killed leader had.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {
@@ -170,9 +174,10 @@ struct Roaming {
 /// How a watch ended.
 enum End {
     /// The watch reached its timeout, or the connection broke. The next watch continues from this
-    /// version.
+    /// resourceVersion.
     At(u64),
-    /// The replica does not have the requested version, so the client must list again.
+    /// The replica does not have the requested resourceVersion any more, so the client must list
+    /// again.
     Gone,
 }
 
@@ -223,7 +228,7 @@ impl Roaming {
         }
     }
 
-    /// Reads one watch to its end. `at` is set to the version of each event.
+    /// Reads one watch to its end. After each event, `at` is the resourceVersion of this event.
     async fn follow(&self, endpoint: &Endpoint, at: &mut u64) -> Result<(), String> {
         let seconds = fastrand::u32(1..8);
         let path = format!(
@@ -260,7 +265,7 @@ impl Roaming {
         }
     }
 
-    /// Applies an event to the objects of the client. Returns the version of the event.
+    /// Applies an event to the objects of the client. Returns the resourceVersion of the event.
     fn apply(&self, watch: usize, before: u64, event: &Value, line: &str) -> u64 {
         self.report.count("events of watches");
         let object = &event["object"];

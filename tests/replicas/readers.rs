@@ -1,4 +1,5 @@
-//! Clients that list the operations continuously, and report failed reads and outdated lists.
+//! Readers are clients that list the operations continuously. They report failed reads, and lists
+//! that are older than the list before.
 
 use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{Answer, Caller, OPERATION, text};
@@ -18,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Time limit for an answer. The kube-apiserver has the same limit.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Sends a GET request. If the answer is not 200, the error is a short description.
+/// Sends a GET request. If the status code is not 200, returns a short description of the failure.
 pub async fn read(caller: &Caller, path: &str) -> Result<Answer, String> {
     match tokio::time::timeout(TIMEOUT, caller.try_get(path)).await {
         Ok(Ok(answer)) if answer.code == 200 => Ok(answer),
@@ -38,15 +39,17 @@ pub fn version(list: &Answer) -> u64 {
     version.parse().expect("a resourceVersion must be a number")
 }
 
-/// The phase and the version of the last list that a client has received.
+/// The resourceVersion of the last list that a client has received, and the phase in which this
+/// list began.
 #[derive(Default)]
 struct Versions {
     last: Option<(Phase, u64)>,
 }
 
 impl Versions {
-    /// Checks that a list is not older than the previous list of this client, even if another
-    /// replica answered. During a disturbance, a replica may answer from an older state.
+    /// Checks that a list is not older than the previous list of this client, even if different
+    /// replicas answered. The check is skipped after a disturbance, because a disturbed replica may
+    /// answer from an older state.
     fn next(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before
@@ -80,7 +83,7 @@ pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     }
 }
 
-/// Lists directly at replicas that are not disturbed. No read may fail.
+/// Lists directly at replicas that are ready and not disturbed. No such read may fail.
 pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     let mut versions = Versions::default();
     loop {
@@ -96,13 +99,13 @@ pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Returns the answer of a read. A failed read is reported as a violation, unless the replica was
-/// disturbed in the meantime or is not ready.
+/// Returns the answer of a read. A failed read is a violation in only one case: the replica was not
+/// disturbed in the meantime, and is still ready.
 pub fn unless_disturbed<T>(chosen: &Chosen, report: &Report, read: Result<T, String>) -> Option<T> {
     match read {
         Ok(answer) => return Some(answer),
         Err(_) if !chosen.is_undisturbed() => {}
-        // The replica is not ready, so a Service would already send clients to other replicas.
+        // The replica is not ready any more, so a Service would send clients to other replicas.
         Err(failure) if !chosen.endpoint.is_ready() => {
             report.count(&format!(
                 "reads at a replica that became unready: {failure}"

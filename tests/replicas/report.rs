@@ -1,6 +1,6 @@
-//! The report of a test under load: what the clients have counted, which reads have failed, and
-//! which guarantees were violated. Failures and violations name the disturbance during which they
-//! happened.
+//! The report of a test under load: what the clients have counted (such as lists), which reads have
+//! failed, and which guarantees were violated. Each failure and each violation names the
+//! disturbance of the replicas (such as a SIGKILL of one replica) during which it happened.
 
 use crate::cluster::Replicas;
 use crate::disturbance::Disturbance;
@@ -24,7 +24,7 @@ struct State {
 }
 
 impl State {
-    /// Returns this phase and all later phases.
+    /// Returns the phase `phase` and all later phases.
     fn since(&self, phase: Phase) -> &[Option<Disturbance>] {
         &self.phases[phase.0.saturating_sub(1)..]
     }
@@ -44,7 +44,7 @@ impl Report {
         self.state().phases.push(Some(disturbance));
     }
 
-    /// Records that the replicas have recovered.
+    /// Records that the replicas have recovered from the disturbance.
     pub fn end(&self) {
         self.state().phases.push(None);
     }
@@ -54,7 +54,7 @@ impl Report {
         Phase(self.state().phases.len())
     }
 
-    /// Returns true if neither this phase nor a later one is a disturbance.
+    /// Returns true if there has been no disturbance since the phase `phase` began.
     pub fn is_calm_since(&self, phase: Phase) -> bool {
         self.state().since(phase).iter().all(Option::is_none)
     }
@@ -78,7 +78,7 @@ impl Report {
 
     /// Records that a read through the kube-apiserver has failed. The read began in the phase
     /// `begun`. `retried` is the result of a second attempt. The failure is a violation if no
-    /// disturbance since then allows it.
+    /// disturbance since `begun` allows such a failure.
     pub fn read_failed(&self, begun: Phase, failure: &str, retried: &Result<(), String>) {
         let mut state = self.state();
         let phases = state.since(begun);

@@ -1,7 +1,10 @@
-//! Tests of the upgrade from release 0.1.0 and of the downgrade to it, with the steps of
-//! docs/upgrade.md. Release 0.1.0 runs as one process and has no Lease. The operations must
-//! survive, and clients must be able to read them all the time. No controllers run in the tests, so
-//! the tests start and stop the Pods themselves, and write the EndpointSlices of the Service.
+//! Tests of the upgrade from release 0.1.0 and of the downgrade to release 0.1.0, with the steps of
+//! docs/upgrade.md. Release 0.1.0 runs as one process and uses no Lease. The operations must
+//! survive the upgrade and the downgrade. During the upgrade, clients must always be able to read
+//! the operations.
+//!
+//! No controllers run in these tests. So the tests start and stop the replicas (processes) of the
+//! server themselves, and write the EndpointSlices of the Service.
 
 use crate::balancer::{Endpoint, Endpoints};
 use crate::cluster::{LEASE, Replica, Replicas};
@@ -39,8 +42,8 @@ const RECONNECTS: &str = "while the kube-apiserver connects to a new server";
 /// Pause between two reads or observations.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Environment variables of the servers. With this one, a custom resource is deleted when its
-/// operation has ended.
+/// Environment variables of the servers. With `RETAIN_COMPLETED_IFOS=false`, a custom resource is
+/// deleted when its operation has ended.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "false")];
 
 /// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
@@ -114,10 +117,10 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
             machines.wait_until_same(&BTreeSet::new()).await;
             custom_resources::wait_until_equal(&replicas).await;
         } else {
-            // Without persistence mode, release 0.1.0 starts with no operations. It takes the start
-            // time of an operation from the `managedFields` of the VirtualMachine. If the
-            // VirtualMachine was changed since the start, this time is wrong, so such an operation
-            // gets another identity.
+            // Without persistence mode, release 0.1.0 starts with no operations, and detects them
+            // again. The start time of an operation then comes from the `managedFields` of the
+            // VirtualMachine. If the VirtualMachine was changed after the start of the operation,
+            // this time is wrong, and the operation gets another identity.
             machines.wait_until_same(&machines.changed).await;
         }
         let all: Vec<String> = machines.operations.keys().cloned().collect();
@@ -130,8 +133,8 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
     });
 }
 
-/// Updates from the old server to two new replicas, as the Deployment does it: a new replica starts
-/// before the old server stops.
+/// Updates from the old server to two new replicas. As in a rolling update of the Deployment, the
+/// new replicas start before the old server stops.
 async fn upgrade(
     replicas: &mut Replicas<'_>,
     slices: &Slices,
@@ -164,7 +167,8 @@ async fn upgrade(
     slices.put(&old.replica, true).await;
     replicas.endpoints.remove(old.replica.endpoint.number);
     old.replica.server.signal("TERM").await;
-    // The old server serves clients for 5 s after SIGTERM. It must still detect these operations.
+    // The old server serves clients for 5 s after SIGTERM, and must still detect these operations
+    // in this time.
     machines.create_without_waiting("late", 5).await;
     let caller = old.replica.endpoint.caller.0.clone();
     let mut step = 0;
@@ -194,8 +198,8 @@ async fn upgrade(
 }
 
 impl Replicas<'_> {
-    /// Makes the kube-apiserver connect to a new server. In a real update, this can happen while
-    /// both releases are ready.
+    /// Makes the kube-apiserver connect to a new server while both releases are ready. In a real
+    /// update, the kube-apiserver can do this at any time.
     async fn connect_to_new(&self, old: Arc<Endpoint>) {
         self.endpoints.remove(old.number);
         old.close_connections();
@@ -211,7 +215,8 @@ async fn downgrade(
     previous: Image,
     folders: &[&str],
 ) {
-    // The release 0.1.0 uses the strategy Recreate: all replicas stop before the old server starts.
+    // The Deployment of release 0.1.0 has the strategy Recreate: all replicas stop before the old
+    // server starts.
     while let Some(replica) = replicas.all.first() {
         slices.delete(replica).await;
         replicas.remove_oldest().await;
@@ -226,7 +231,8 @@ async fn downgrade(
     replicas.wait_until_served().await;
 }
 
-/// The server of release 0.1.0 during the update, and what is needed to observe the leader.
+/// The server of release 0.1.0 during the update. The test observes that no new replica leads while
+/// this server runs.
 struct OldServer {
     replica: Replica,
     admin: Caller,
@@ -236,8 +242,8 @@ struct OldServer {
 }
 
 impl OldServer {
-    /// Returns true if this server is still running. Fails if it is running and a new replica is
-    /// the leader.
+    /// Returns true if this server is still running. Fails if a new replica is the leader although
+    /// this server is running.
     async fn is_running_alone(&mut self) -> bool {
         let lease = self.admin.get(LEASE).await;
         let holder = text(&lease.body, "/spec/holderIdentity").to_owned();
@@ -249,8 +255,8 @@ impl OldServer {
                 leaders.push(endpoint.number);
             }
         }
-        // This check must be the last one. If the server is running now, it was also running when
-        // the leader was observed.
+        // This check comes after the search for a leader. If the server is running now, it was also
+        // running during the search.
         let is_running = self.replica.server.is_running();
         if is_running {
             assert_eq!(holder, "", "the Lease must have no holder: {}", lease.text);
@@ -260,7 +266,8 @@ impl OldServer {
         is_running
     }
 
-    /// Does the work, and checks repeatedly that this server is running and no new replica leads.
+    /// Does `work`. In the meantime, checks repeatedly that this server is running and that no new
+    /// replica leads.
     async fn observe_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -302,10 +309,11 @@ async fn count_leaders(replicas: &Replicas<'_>) -> usize {
 /// The VirtualMachines of the test and their operations.
 struct Machines {
     admin: Caller,
-    /// The operations that have been listed and that have not ended since.
+    /// The recorded operations: those that were listed and have not ended since then.
     operations: Identities,
-    /// The names of VirtualMachines that were changed after their operations had started. A server
-    /// that starts without these operations would take the time of the change as their start time.
+    /// The names of VirtualMachines that were changed after the start of their operations. A server
+    /// that starts without these operations takes the time of the change as the start time of an
+    /// operation.
     changed: BTreeSet<String>,
 }
 
@@ -330,7 +338,8 @@ impl Machines {
         }
     }
 
-    /// Records these operations. Operations that were recorded before must be the same.
+    /// Records the operations `listed`. Fails if an operation was recorded before with another
+    /// name, UID or creation timestamp.
     fn record(&mut self, listed: Identities) {
         for (name, identity) in listed {
             let known = self
@@ -381,8 +390,9 @@ impl Machines {
         }
     }
 
-    /// Changes a label of every second VirtualMachine until the newest time in its `managedFields`
-    /// is later than the start of its operation. The status stays the same.
+    /// Changes a label of every second VirtualMachine with the prefix `prefix`. The change is
+    /// repeated until the newest time in the `managedFields` is later than the start of the
+    /// operation. The status stays the same.
     async fn change_every_other(&mut self, prefix: &str) {
         let mut machines = self.operations.clone();
         machines.retain(|name, _| name.starts_with(prefix));
@@ -448,7 +458,7 @@ impl Machines {
     }
 }
 
-/// Lists the operations in flight. Fails if a VirtualMachine has two.
+/// Lists the operations in flight. Fails if a VirtualMachine has two operations in flight.
 async fn identities(caller: &Caller) -> Result<Identities, String> {
     let list = readers::read(caller, &OPERATION.path(Some(NAMESPACE))).await?;
     let mut found = Identities::new();
@@ -495,9 +505,9 @@ impl Observations {
     }
 }
 
-/// Fails if both releases wrote at the same time. According to the audit log, all writes of release
-/// 0.1.0 must come first, then all writes of the new release, and then those of release 0.1.0
-/// again. Only writes of rule sets and of custom resources count.
+/// Fails if both releases wrote at the same time. The audit log must have this order: writes of
+/// release 0.1.0, then writes of the new release, and then writes of release 0.1.0 again. Only
+/// writes of rule sets and of custom resources count.
 fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
@@ -569,7 +579,8 @@ impl Reads {
         self.task.abort();
         let state = locked(&self.state);
         let mut failures = state.failures.keys();
-        // When the test closes the connections of the kube-apiserver, the requests on them fail.
+        // In this step, the test closes the connections of the kube-apiserver, so the requests on
+        // these connections fail.
         let are_allowed = failures.all(|(begun, ended, _)| [*begun, *ended].contains(&RECONNECTS));
         let is_good = state.wrong.is_empty() && are_allowed;
         assert!(is_good, "{state:#?}\n{}", replicas.logs());
@@ -585,15 +596,17 @@ fn locked(state: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the EndpointSlices of the Service. Each Pod has an EndpointSlice of its own, because all
-/// Pods have the same address here, and an EndpointSlice has one port for all its addresses.
+/// Writes the EndpointSlices of the Service. In this test, all Pods have the same address and
+/// different ports. An EndpointSlice has one port for all its addresses, so each Pod has an
+/// EndpointSlice of its own.
 struct Slices {
     admin: Caller,
     ip: IpAddr,
 }
 
 impl Slices {
-    /// Writes the EndpointSlice of a Pod. The Pod is ready unless it is `terminating`.
+    /// Writes the EndpointSlice of a Pod. If `terminating` is true, the Pod is terminating and not
+    /// ready. Otherwise the Pod is ready.
     async fn put(&self, replica: &Replica, terminating: bool) {
         let name = Self::name(replica);
         let slice = json!({
@@ -648,11 +661,11 @@ fn build_previous_release(test: &str) -> Option<PathBuf> {
     Some(PathBuf::from(folder.trim()))
 }
 
-/// Returns an address of this machine that is not a loopback address. The kube-apiserver refuses
-/// loopback addresses in EndpointSlices. Returns None if there is no such address.
+/// The kube-apiserver refuses loopback addresses in EndpointSlices. So this function returns
+/// another address of this machine. Returns None if the machine has only loopback addresses.
 fn address_of_this_machine(test: &str) -> Option<IpAddr> {
-    // Connecting a UDP socket sends nothing. It only selects the local address from which packets
-    // would be sent. The other address is reserved for documentation.
+    // Connecting a UDP socket sends no packet. The kernel only selects the local address from which
+    // packets would be sent. The remote address is reserved for documentation.
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a UDP port is free");
     let connected = socket.connect("198.51.100.1:9");
     let address = connected.and_then(|()| socket.local_addr());
@@ -666,15 +679,15 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
     address
 }
 
-/// Prints that a test is skipped. `eprintln` is not used, because the test harness hides its output
-/// if the test passes.
+/// Prints that a test is skipped. This function does not use `eprintln`, because the test harness
+/// hides the output of `eprintln` if the test passes.
 fn print_skipped(test: &str, why: &str) {
-    // If the write fails, only the message is missing.
+    // If this write fails, only the message is missing.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
-/// Returns the folders of manifests that are installed from a release in `root`. `deploy` is
-/// installed in place of the folder `deploy`.
+/// Returns the folders of manifests that are installed from a release in `root`. The parameter
+/// `deploy` is the folder that is installed in place of the folder `deploy`.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

@@ -1,5 +1,5 @@
-//! Reads the rule sets that this repository ships in the folder `rules/`, and checks that the
-//! kustomizations in this folder list them.
+//! Reads the catalogue: the rule sets that this repository ships in the folder `rules/`. Checks
+//! that the kustomizations in this folder list the rule sets.
 
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use serde_json::Value;
@@ -15,12 +15,13 @@ const WITHOUT_RULE_SET: [&str; 2] = ["kustomization.yaml", "clusterrole.yaml"];
 
 /// A shipped rule set.
 pub struct Shipped {
-    /// Path of its file below `rules/`, such as `kubevirt/virtualmachines.yaml`.
+    /// Path of the rule set's file below `rules/`, such as `kubevirt/virtualmachines.yaml`.
     pub file: String,
-    /// Its `metadata.name`.
+    /// The `metadata.name` of the rule set.
     pub name: String,
     pub spec: OperationRuleSetSpec,
-    /// True if it is not installed by default. Its first comment says so.
+    /// True if the rule set is not installed by default. Then its first comment contains
+    /// [`OPT_IN`].
     pub opt_in: bool,
 }
 
@@ -32,7 +33,7 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Splits a YAML file into its documents. Each document is text with its comments.
+/// Splits a YAML file into its documents. A document is returned as text, with its comments.
 pub fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {

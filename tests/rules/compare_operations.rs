@@ -1,5 +1,5 @@
-//! Compiles a rule set, evaluates it on a fixture, and compares the result with the result that the
-//! fixture expects.
+//! Compares operations: compiles a rule set, evaluates it on a fixture, and compares the detected
+//! operations with those that the fixture expects.
 
 use crate::fixtures::Fixture;
 use ifo_api::Gvr;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Compiles a rule set. Returns a rule book (the compiled rule sets of one target) that contains
-/// only this rule set, or the errors.
+/// only this rule set. Returns the errors if the rule set does not compile.
 pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String> {
     let rule_set = compile(name, spec).map_err(|invalid| {
         let invalid: Vec<String> = invalid.iter().map(ToString::to_string).collect();
@@ -29,8 +29,9 @@ pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String>
     Ok(RuleBook::new(1, target, "Any".into(), true, sets))
 }
 
-/// Compares the results on a fixture with the expected results, and returns the first difference as
-/// an error. If `only` is an operation, only the results for this operation are compared.
+/// Evaluates the rules on a fixture, and compares the results with the expected results. Returns
+/// the first difference as an error. If `only` is an operation, compares only the results for this
+/// operation.
 pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(), String> {
     let json = fixture.object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
@@ -117,6 +118,10 @@ fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Resu
             "progress" => json!(says.progress),
             "started" => json!(says.started.map(|time| time.to_string())),
             "instance" => json!(says.instance.as_deref()),
+            "work" => json!(says.work.as_deref()),
+            "nodes" => json!(says.nodes.iter().map(|it| &**it).collect::<Vec<_>>()),
+            "expectedSeconds" => json!(says.expected.map(|it| it.as_secs())),
+            "size" => json!(says.size),
             other => return Err(format!("expect-status: {name}: unknown field {other}")),
         };
         if value != *expected {
@@ -124,4 +129,18 @@ fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Resu
         }
     }
     Ok(())
+}
+
+pub fn zz(book: &RuleBook, fixture: &Fixture) -> Value {
+    let json = fixture.object.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).unwrap();
+    let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+    let evaluation = evaluate(book, &doc, now, &()).unwrap();
+    let mut all = Map::new();
+    for (name, says) in values_by_name(&evaluation) {
+        all.insert(name, json!({"work": says.work.as_deref(), "expectedSeconds": says.expected.map(|it| it.as_secs()), "size": says.size, "nodes": says.nodes.iter().map(|it| &**it).collect::<Vec<_>>()}));
+    }
+    let failures: Vec<String> = evaluation.failures.iter().map(|f| format!("{}: {}", f.field, f.error)).collect();
+    if !failures.is_empty() { all.insert("failures".into(), json!(failures)); }
+    Value::Object(all)
 }

@@ -1,5 +1,6 @@
-//! Checks that the fixtures are complete: for each operation and each detail of it, such as the
-//! message, a fixture must exist that expects it.
+//! Checks the coverage of the fixtures. For each operation of a shipped rule, a fixture must expect
+//! this operation. For each detail of an operation, such as the message, a fixture must expect this
+//! detail.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::operation_name;
@@ -11,13 +12,16 @@ use std::collections::BTreeSet;
 /// expression for it.
 type Field = (&'static str, fn(&Rule) -> Option<&String>);
 
-const FIELDS: [Field; 6] = [
+const FIELDS: [Field; 9] = [
     ("message", |rule| rule.message.as_ref()),
     ("reason", |rule| rule.reason.as_ref()),
     ("state", |rule| rule.state.as_ref()),
     ("progress", |rule| rule.progress.as_ref()),
     ("started", |rule| rule.started_at.as_ref()),
     ("instance", |rule| rule.instance.as_ref()),
+    ("work", |rule| rule.work.as_ref()),
+    ("expectedSeconds", |rule| rule.expected_duration.as_ref()),
+    ("size", |rule| rule.size.as_ref()),
 ];
 
 /// Describes the fixtures that are missing for one rule. If several rules have the same expression
@@ -81,6 +85,25 @@ fn every_operation_and_detail_has_a_fixture() {
             for missing in missing(rule, &shipped.spec.rules, &fixtures) {
                 wrong.push(format!("{} {}: {missing}", shipped.file, rule.operation));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nodes_of_every_rule_set_have_a_fixture() {
+    let mut wrong = Vec::new();
+    for shipped in Shipped::all().iter().filter(|it| it.spec.nodes.is_some()) {
+        let fixtures = fixtures::of_rule_set(shipped);
+        let names_nodes = |fixture: &Fixture| {
+            let mut status = fixture.status.values();
+            status.any(|says| {
+                let nodes = says.get("nodes").and_then(|it| it.as_array());
+                nodes.is_some_and(|nodes| !nodes.is_empty())
+            })
+        };
+        if !fixtures.iter().any(names_nodes) {
+            wrong.push(format!("{}: no expect-status names the nodes", shipped.file));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -5,8 +5,8 @@
 //!   a rule with `forEach`, an operation is written as `Operation/itemKey`. The annotation is empty
 //!   if no operation is expected.
 //! - `ifo.kubevirt.io/expect-continued`: the operations for which only `continueWhile` is true,
-//!   separated by commas. The object does not start them, but they continue if they are in flight.
-//!   The annotation is absent if there are none.
+//!   separated by commas. Such an operation does not start on this object, but continues if it is
+//!   in flight. The annotation is absent if there are no such operations.
 //! - `ifo.kubevirt.io/expect-status`: YAML with the expected details of each operation. Only the
 //!   fields in the YAML are compared. Null means that the rule yields no value for the field.
 //! - `ifo.kubevirt.io/expect-outcome`: YAML with the expected outcome of each operation that is not
@@ -88,8 +88,8 @@ impl Fixture {
     }
 }
 
-/// Removes the annotations of the expected results. If no annotation is left, it removes the field,
-/// too, because most objects in a cluster have no annotations.
+/// Removes the annotations with the expected results. If no annotation is left, also removes the
+/// field `annotations`, because most objects in a cluster do not have this field.
 fn remove_expectations(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;

@@ -1,7 +1,7 @@
-//! Tests of the rules with incomplete objects. Controllers write such objects rarely or for a short
-//! time: counters are zero or missing, and conditions are unknown or missing. The tests derive
-//! these objects from the fixtures. No evaluation may fail, for example because of a division by
-//! zero.
+//! Tests of the shipped rules with incomplete objects: counters are zero or missing, and conditions
+//! are unknown or missing. Controllers write such objects rarely or only for a short time, so the
+//! tests derive them from the fixtures. No evaluation may fail, for example because of a division
+//! by zero.
 
 use crate::catalogue::Shipped;
 use crate::{compare_operations, fixtures};
@@ -35,7 +35,7 @@ fn pointers(object: &Value, pointer: &str, wanted: &dyn Fn(&Value) -> bool) -> V
     below.flat_map(|it| pointers(object, &it, wanted)).collect()
 }
 
-/// True for a number, and for a quantity such as `10Gi`.
+/// Returns true for a number, and for a quantity such as `10Gi`.
 fn is_counter(value: &Value) -> bool {
     let is_quantity = |text: &str| {
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -61,8 +61,8 @@ fn zero(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Removes a member of a JSON object. Elements of arrays are not removed, because then other
-/// pointers would be invalid.
+/// Removes a member of a JSON object. Does not remove elements of arrays, because the pointers to
+/// later elements would then be wrong.
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
     let key = key.replace("~1", "/").replace("~0", "~");
@@ -97,7 +97,7 @@ fn counters(object: &Value) -> Vec<Variant> {
 }
 
 /// Returns variants of the object in which conditions are missing or unknown. A variant changes
-/// either one condition or all of them.
+/// either one condition or all conditions.
 fn conditions(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "/status", &is_conditions) {
@@ -159,7 +159,7 @@ fn no_rule_fails_on_zeros_or_missing_fields() {
         for fixture in fixtures::of_rule_set(&shipped) {
             for (what, object) in variants(&fixture.object) {
                 for failure in failures(&book, &object) {
-                    // Each failure is listed once for each rule set, with one example.
+                    // If several objects cause the same failure, only the first object is listed.
                     if known.insert(failure.clone()) {
                         wrong.push(format!("{} with {what}: {failure}", fixture.place));
                     }

@@ -1,8 +1,8 @@
-//! Makes small changes to a CEL expression for mutation testing: for example, `==` becomes `!=`.
-//! Each changed expression is a mutant.
+//! Creates mutants of a CEL expression for mutation testing. A mutant is the expression with one
+//! small change: for example, `==` becomes `!=`.
 //!
-//! The expression is split into tokens, but it is not parsed. Where an operand begins and ends is
-//! derived from brackets and from the precedence of operators.
+//! The expression is split into tokens, but it is not parsed. Brackets and the precedence of
+//! operators decide where an operand begins and ends.
 
 /// A changed expression.
 pub struct Mutant {
@@ -23,7 +23,8 @@ struct Token<'s> {
     kind: Kind,
     text: &'s str,
     start: usize,
-    /// Number of brackets that are open at the token. A bracket counts itself, too.
+    /// Number of brackets that are open at the token. If the token is a bracket, this bracket is
+    /// included.
     depth: usize,
 }
 
@@ -119,7 +120,7 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
                 let neutral = if sign == "&&" { "true" } else { "false" };
                 let (start, end) = operands(&tokens, index, sign);
                 // In a chain such as `a && b && c`, the left operand is replaced only at the first
-                // operator. At the next operator, it would be the whole chain.
+                // operator. At the second operator, the left operand would be `a && b`.
                 let row = tokens[..index]
                     .iter()
                     .rev()

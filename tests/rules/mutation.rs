@@ -1,6 +1,6 @@
-//! Mutation tests of the shipped rule sets: when an expression of a rule is changed, at least one
-//! fixture must fail. The changed expressions are those in `FIELDS`, and the variables that they
-//! use.
+//! Mutation tests of the shipped rule sets: if an expression of a rule is changed, the test of at
+//! least one fixture must fail. The test changes the expressions in the fields [`FIELDS`], and in
+//! the variables that these expressions use.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::{book, judge};
@@ -10,8 +10,9 @@ use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Mutants that no fixture can detect, because they are equivalent to the unchanged expression.
-/// Each has the file, a part of the name of the expression, a part of the change, and the reason.
+/// Mutants that no fixture can detect, because they have the same results as the unchanged
+/// expression. Each entry is the file, a part of the name of the expression, a part of the change,
+/// and the reason.
 const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
 
 /// An expression in a rule set that is mutated.
@@ -19,8 +20,9 @@ struct Site {
     /// Name of the expression, such as `Migrating.expression` or `variables.available`.
     name: String,
     source: String,
-    /// Returns the spec of the rule set with this expression replaced by another one. If the
-    /// expression belongs to a rule, the spec contains this rule only, to make the test faster.
+    /// Returns the spec of the rule set in which this expression is replaced by another expression.
+    /// If the expression belongs to a rule, the spec contains only this rule, to make the test
+    /// faster.
     replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
     /// The operation of the rule that contains the expression. None for an expression of a
     /// variable.
@@ -28,13 +30,16 @@ struct Site {
 }
 
 /// The fields of a rule whose expressions are mutated.
-const FIELDS: [&str; 6] = [
+const FIELDS: [&str; 9] = [
     "expression",
     "continueWhile",
     "state",
     "outcome",
     "message",
     "progress",
+    "work",
+    "expectedDuration",
+    "size",
 ];
 
 fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
@@ -45,11 +50,14 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
         "outcome" => rule.outcome.as_mut(),
         "message" => rule.message.as_mut(),
         "progress" => rule.progress.as_mut(),
+        "work" => rule.work.as_mut(),
+        "expectedDuration" => rule.expected_duration.as_mut(),
+        "size" => rule.size.as_mut(),
         other => panic!("unknown field {other}"),
     }
 }
 
-/// Returns the expressions of all rules, and those of the variables that these rules use.
+/// Returns the expressions of all rules, and the expressions of the variables that these rules use.
 fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     let mut sites = Vec::new();
     let mut sources = String::new();
@@ -74,7 +82,22 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
             });
         }
     }
-    // The last variable comes first, because a variable can be used only by later variables.
+    if let Some(source) = &spec.nodes {
+        sources.push_str(source);
+        sources.push('\n');
+        let whole = spec.clone();
+        sites.push(Site {
+            name: "nodes".to_owned(),
+            source: source.clone(),
+            replaced: Box::new(move |text| OperationRuleSetSpec {
+                nodes: Some(text),
+                ..whole.clone()
+            }),
+            only: None,
+        });
+    }
+    // The variables are visited from the last to the first. When a variable is visited, all its
+    // possible users are already in `sources`: the rules, the nodes and the later variables.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
         if !uses(&sources, &variable.name) {
             continue;

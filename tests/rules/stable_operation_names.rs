@@ -1,11 +1,12 @@
-//! Checks that shipped rule sets keep the names of operations that dashboards and scripts of users
-//! rely on.
+//! Checks that the names of operations are stable: shipped rule sets must keep the names that
+//! dashboards and scripts of users rely on.
 
 use crate::catalogue::Shipped;
 use std::collections::BTreeSet;
 
-/// One line for each rule set: its name, the resource that it watches, and its operations. If the
-/// name is `-`, the operations may be in any rule set of this resource.
+/// The stable names. Each line is for one rule set: the name of the rule set, the resource that it
+/// watches, and its operations. If the name is `-`, any rule sets of this resource may detect these
+/// operations.
 const PROMISED: &str = "
 vm-lifecycle-rules kubevirt.io/v1/virtualmachines Migrating Starting Stopping Provisioning Terminating WaitingForReceiver
 vmi-rules kubevirt.io/v1/virtualmachineinstances Pending Scheduling Scheduled WaitingForSync Provisioning VCPUChange MemoryChange LiveMigrating Stopping DiskHotplug
@@ -70,7 +71,7 @@ fn target(shipped: &Shipped) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// True if the resource matches the pattern. In a pattern, `*` stands for any version.
+/// Returns true if the resource matches the pattern. In a pattern, `*` stands for any version.
 fn matches(pattern: &str, target: &str) -> bool {
     match pattern.split_once('*') {
         Some((group, resource)) => target.starts_with(group) && target.ends_with(resource),

@@ -23,10 +23,36 @@ impl Key {
         }
     }
 
+    /// Creates the key of the record of an operation. Records and operations are in one index, and
+    /// a record has the name of its operation. So the namespace of the key has a prefix with a
+    /// slash, which no namespace of Kubernetes can contain.
+    pub fn of_record(namespace: &str, name: impl Into<Arc<str>>) -> Self {
+        Self::new([RECORD_PREFIX, namespace].concat(), name)
+    }
+
+    /// Returns true if this is the key of a record.
+    pub fn is_record(&self) -> bool {
+        is_record_namespace(&self.namespace)
+    }
+
+    /// Returns the namespace of the object, which the key of a record contains after a prefix.
+    pub fn object_namespace(&self) -> &str {
+        let namespace = &*self.namespace;
+        namespace.strip_prefix(RECORD_PREFIX).unwrap_or(namespace)
+    }
+
     /// Returns the bytes of `namespace/name`, by which keys are sorted.
     fn path(&self) -> impl Iterator<Item = u8> {
         prefix(&self.namespace).chain(self.name.bytes())
     }
+}
+
+/// Prefix of the namespace in the key of a record.
+const RECORD_PREFIX: &str = "records/";
+
+/// Returns true if the keys of records have this namespace.
+pub fn is_record_namespace(namespace: &str) -> bool {
+    namespace.starts_with(RECORD_PREFIX)
 }
 
 /// Returns the bytes of `namespace/`, or nothing if `namespace` is empty.

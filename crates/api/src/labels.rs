@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 pub const PREFIX: &str = "ifo.kubevirt.io/";
 
 /// Label keys that the server sets, without [`PREFIX`].
-pub const SERVER_SUFFIXES: [&str; 12] = [
+pub const SERVER_SUFFIXES: [&str; 15] = [
     "component",
+    "node",
+    "node-2",
     "operation",
     "owner-group",
     "owner-kind",
@@ -16,6 +18,7 @@ pub const SERVER_SUFFIXES: [&str; 12] = [
     "owner-uid",
     "owner-version",
     "ruleset",
+    "state",
     "subject-kind",
     "subject-name",
     "subject-namespace",

@@ -1,6 +1,6 @@
-//! The types of this project's API groups: `OperationRuleSet` and `InFlightOperation`, with the
-//! names, labels and schemas that belong to them. The server, the plugin and the engine use this
-//! crate.
+//! The types of this project's API groups: `OperationRuleSet`, `InFlightOperation` and
+//! `OperationRecord`, with the names, labels and schemas that belong to them. The server, the plugin
+//! and the engine use this crate.
 
 pub mod completeness;
 pub mod duration;
@@ -8,10 +8,11 @@ mod key;
 pub mod labels;
 pub mod live;
 pub mod persisted;
+pub mod record;
 pub mod ruleset;
 pub mod schema;
 
-pub use key::{Key, compare_namespaces};
+pub use key::{Key, compare_namespaces, is_record_namespace};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

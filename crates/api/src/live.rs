@@ -45,6 +45,10 @@ pub struct Spec {
     /// one subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
+    /// Key of the piece of work that the operation belongs to, if the rule yields one. Operations
+    /// with the same key are one piece of work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<String>,
 }
 
 /// A reference to one object of the cluster, with that object's owners.
@@ -138,6 +142,40 @@ pub enum StartTimeSource {
     Restored,
 }
 
+/// The usual duration of an operation. The time for which an operation is `Blocked`, `Failing` or
+/// `Settling` does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Expected {
+    /// Duration in seconds: the median of earlier runs, or the `expectedDuration` of the rule.
+    #[schemars(extend("format" = "int64"))]
+    pub typical_seconds: u64,
+    /// The duration in seconds that 95 of 100 earlier runs did not exceed. Absent if the source is
+    /// the rule.
+    #[serde(
+        rename = "p95Seconds",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(extend("format" = "int64"))]
+    pub p95_seconds: Option<u64>,
+    /// Number of earlier runs. Absent if the source is the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "int64"))]
+    pub runs: Option<u64>,
+    /// `Rule` or `History`.
+    pub source: ExpectedSource,
+}
+
+/// The source of the usual duration of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ExpectedSource {
+    /// The `expectedDuration` of the rule.
+    Rule,
+    /// Earlier successful runs.
+    History,
+}
+
 /// The part of an operation that changes, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationStatus")]
@@ -159,6 +197,28 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
+    /// Names of the nodes that the operation touches, if the rule set yields them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// Time since which the operation has had this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_since: Option<Time>,
+    /// Time at which the progress rose last. Absent if the progress is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_progress: Option<Time>,
+    /// The usual duration of this operation, if the rule gives it or at least five earlier runs
+    /// are known. It is updated with other changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+    /// Time at which the operation will probably complete, from the recent rate of its progress,
+    /// or from the duration of earlier runs. It is updated with other changes, so clients must
+    /// ignore a time that is past.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_completion: Option<Time>,
+    /// Duration of a completed operation in seconds, from its start to its last detection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "int64"))]
+    pub duration_seconds: Option<u64>,
     /// Source of the start time (metadata.creationTimestamp).
     pub start_time_source: StartTimeSource,
     /// Time at which the operation was last known to be detected. It is updated at the start, with
@@ -178,7 +238,8 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
     /// `Progressing`, `Detected` and `Completed`. Their observedGeneration is the generation of the
-    /// subject.
+    /// subject. `Overdue` is present if the usual duration is known, and `Stalled` if the rule gives
+    /// `stalledAfter` and the progress is known. Both are suspicions: their message has the reason.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// A field that no release has. A test builds a server with this field, to check that releases

@@ -7,7 +7,7 @@
 //! stored in an annotation and in the status. The custom resource is cluster-scoped, and the
 //! kube-apiserver sets its UID and creationTimestamp.
 
-use crate::live::{Phase, StartTimeSource, State, SubjectReference};
+use crate::live::{Expected, Phase, StartTimeSource, State, SubjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -95,6 +95,9 @@ pub struct InFlightOperationSpec {
     /// one subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
+    /// Key of the piece of work that the operation belongs to, if the rule yields one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<String>,
 }
 
 /// The state of the operation at the last write, and its result.
@@ -120,7 +123,8 @@ pub struct InFlightOperationStatus {
     /// metadata.generation of the subject as of the last write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
-    /// `Progressing`, `Detected` and `Completed`, as in the live object.
+    /// `Progressing`, `Detected` and `Completed`, and `Overdue` and `Stalled` where they apply, as in the
+    /// live object.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The state of the operation, or its result.
@@ -136,6 +140,25 @@ pub struct InFlightOperationStatus {
     // Kubernetes knows no smaller integer format than `int32`, and warns about unknown formats.
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
+    /// Names of the nodes that the operation touches, if the rule set yields them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// Time since which the operation has had this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_since: Option<Time>,
+    /// Time at which the progress rose last, as of the last write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_progress: Option<Time>,
+    /// The usual duration of this operation, as of the last write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+    /// Time at which the operation will probably complete, as of the last write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_completion: Option<Time>,
+    /// Duration of a completed operation in seconds, from its start to its last detection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "int64"))]
+    pub duration_seconds: Option<u64>,
     /// Source of the start time.
     pub start_time_source: StartTimeSource,
     /// The run of the operation, such as the UID of a migration, if the rule yields it.

@@ -7,11 +7,11 @@
 //! rules of the schema below the cost limit of the kube-apiserver.
 
 mod constraints;
-
+use crate::duration;
 use constraints::{
     DNS_1035_LABEL, DNS_LABEL, DURATION, FEEDS_BACK, GROUP, IDENTIFIER, KEY_IS_FREE,
     KEY_IS_QUALIFIED, KEY_NEEDS_LIST, KEYS_ARE_FREE, KEYS_ARE_QUALIFIED, MAX_KEY, NOT_FREE,
-    NOT_QUALIFIED, OPERATION_OR_ALL, OPTIONAL_VALUE, VALUE,
+    NOT_QUALIFIED, OPERATION_OR_ALL, OPTIONAL_VALUE, STALL_NEEDS_PROGRESS, VALUE,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
@@ -176,6 +176,12 @@ pub struct OperationRuleSetSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key"])
     )]
     pub label_expressions: Vec<LabelExpression>,
+    /// CEL expression on `object` that yields the names of the nodes that the operations of this
+    /// rule set touch, a list of strings. An empty string in the list is ignored, and at most 16
+    /// nodes are shown. If the expression fails, the operations show no nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub nodes: Option<String>,
 }
 
 /// The resource that a rule set watches, as discovery names it.
@@ -215,7 +221,8 @@ impl Target {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": KEY_NEEDS_LIST, "message": "itemKey is of the elements of forEach, which is missing", "fieldPath": ".itemKey"}
+    {"rule": KEY_NEEDS_LIST, "message": "itemKey is of the elements of forEach, which is missing", "fieldPath": ".itemKey"},
+    {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"}
 ]))]
 pub struct Rule {
     /// Name of the operation, such as `Migrating`. It is the value of the label
@@ -307,6 +314,29 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub state_after: Option<String>,
+    /// Time after which the operation counts as overdue: a duration such as `30m`, or a CEL
+    /// expression that yields a duration. Without it, the durations of earlier runs decide. The
+    /// time for which the operation is `Blocked`, `Failing` or `Settling` does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub expected_duration: Option<String>,
+    /// Time for which `progress` must not have risen before the operation counts as stalled: a
+    /// duration of at most 24 hours. The time for which the operation is `Blocked`, `Failing` or
+    /// `Settling` does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
+    pub stalled_after: Option<String>,
+    /// CEL expression that yields the amount of work, such as the size of a disk: a number or a
+    /// quantity above 0. The durations of runs are then compared for each unit of this amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub size: Option<String>,
+    /// CEL expression that yields the key of the piece of work that this operation belongs to, a
+    /// string such as the UID of a migration. Operations with the same key, on any subject, are
+    /// one piece of work, and `kubectl ifo` shows one line for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub work: Option<String>,
 }
 
 impl Rule {
@@ -323,11 +353,17 @@ impl Rule {
             ("startedAt", &self.started_at),
             ("instance", &self.instance),
             ("outcome", &self.outcome),
+            ("size", &self.size),
+            ("work", &self.work),
         ];
         let given = optional
             .into_iter()
             .filter_map(|(field, source)| Some((field, source.as_deref()?)));
-        std::iter::once(("expression", &*self.expression)).chain(given)
+        let expected = self.expected_duration.as_deref();
+        let expected = expected.filter(|text| duration::parse(text).is_none());
+        std::iter::once(("expression", &*self.expression))
+            .chain(given)
+            .chain(expected.map(|source| ("expectedDuration", source)))
     }
 }
 

@@ -10,7 +10,7 @@ use ifo_cel::{
 };
 use jiff::Timestamp;
 
-/// Six expressions such as in the rules for a `VirtualMachine`.
+/// Six expressions as in the rules for a `VirtualMachine`.
 const RULES: [&str; 6] = [
     "has(object.status.printableStatus) && object.status.printableStatus == 'Starting'",
     "has(object.status.printableStatus) && object.status.printableStatus in ['Stopping', 'Terminating']",

@@ -1,7 +1,7 @@
 //! Stops an expression whose cost grows with the square of the length of a list.
 //!
-//! A user can write such an expression by mistake or on purpose. It is short and its types are
-//! correct, so it compiles. On a long list, the evaluation exceeds the budget.
+//! A user can write such an expression by mistake or on purpose. The expression is short and its
+//! types are correct, so it compiles. On a long list, the evaluation exceeds the budget.
 
 use std::error::Error;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use ifo_cel::{
 };
 use jiff::Timestamp;
 
-/// An expression whose nested loops visit every pair of elements. This takes about a hundred steps
-/// for ten elements, and a million steps for a thousand elements.
+/// An expression whose nested loops visit every pair of elements. An evaluation takes about a
+/// hundred steps for ten elements, and a million steps for a thousand elements.
 const PAIRS: &str = "object.list.all(a, object.list.all(b, a == b || a != b))";
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -72,8 +72,8 @@ fn paths() -> Result<Vec<String>, Box<dyn Error>> {
     Ok(paths)
 }
 
-/// Returns a Pod as an API server sends it. Environment variables and managed fields are most of
-/// it.
+/// Returns a Pod as an API server sends it. Most of its JSON are environment variables and managed
+/// fields.
 fn pod() -> Value {
     let environment: Vec<_> = (0..100)
         .map(|index| json!({"name": format!("VARIABLE_{index}"), "value": "x".repeat(40)}))

@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
+use std::time::Duration;
 
 use super::failure::FixedText;
 use super::value::{Fault, V, charge, steps};
@@ -83,6 +84,49 @@ pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> 
         .and_then(super::time::Instant::timestamp)
         .map(Some)
         .ok_or_else(|| EvaluationFault::Error(FixedText::of("not a time in RFC 3339")))
+}
+
+/// Converts a duration. A negative duration becomes zero.
+pub(super) fn duration(value: &V<'_>) -> Result<Duration, EvaluationFault> {
+    match value {
+        V::Duration(nanoseconds) => {
+            let nanoseconds = u64::try_from(*nanoseconds).unwrap_or_default();
+            Ok(Duration::from_nanos(nanoseconds))
+        }
+        other => Err(unexpected(ResultKind::Duration, other)),
+    }
+}
+
+/// Converts a number or a quantity. The result is finite.
+pub(super) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
+    #[allow(clippy::cast_precision_loss)] // Amounts are compared approximately.
+    let number = match value {
+        V::Int(number) => *number as f64,
+        V::Uint(number) => *number as f64,
+        V::Double(number) => *number,
+        V::Quantity(quantity) => quantity.approximate(),
+        other => return Err(unexpected(ResultKind::Amount, other)),
+    };
+    if number.is_finite() {
+        return Ok(number);
+    }
+    let infinite = FixedText::of("the amount is not a finite number");
+    Err(EvaluationFault::Error(infinite))
+}
+
+/// Converts a list of strings. Each element costs one step.
+pub(super) fn strings(value: &V<'_>, budget: &mut Budget) -> Result<Vec<String>, EvaluationFault> {
+    if !value.is_list() {
+        return Err(unexpected(ResultKind::Strings, value));
+    }
+    charge(budget, steps(value.len(), 1))?;
+    let elements = (0..value.len()).filter_map(|index| value.element(index));
+    elements
+        .map(|element| match element {
+            V::Str(text) => Ok(text.to_string()),
+            other => Err(unexpected(ResultKind::String, &other)),
+        })
+        .collect()
 }
 
 /// Converts a string or an integer to text.

@@ -1,6 +1,6 @@
-//! The type checker: the static types, the overloads of each function and operator, and cel-go's
-//! errors for wrong arguments. The type `dyn` matches every type. `object` has the type `dyn`,
-//! because there is no schema.
+//! The type checker: the static types, the overloads (accepted argument types) of each function and
+//! operator, and cel-go's errors for wrong arguments. The type `dyn` matches every type. `object`
+//! has the type `dyn`, because there is no schema.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub(super) enum Ty {
     /// The type of an expression for which an error was reported. It matches every type, so that
     /// one mistake is reported only once.
     Error,
-    /// An unknown type, such as that of the elements of `[]`. It matches every type.
+    /// An unknown type, such as the type of the elements of `[]`. It matches every type.
     Free,
     Dyn,
     Null,
@@ -82,7 +82,7 @@ impl Ty {
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
             (a, b) if a.is_dynamic() || b.is_dynamic() => true,
-            // Types that are messages in protobuf also accept null.
+            // cel-go treats values of these types like protobuf messages, so they can also be null.
             (Self::Null, Self::Duration | Self::Timestamp | Self::Quantity)
             | (Self::Duration | Self::Timestamp | Self::Quantity, Self::Null)
             | (Self::Type(_), Self::Type(_)) => true,
@@ -206,8 +206,8 @@ static NEGATE: [Overload; 2] = [f(&[Double], Double), f(&[Int], Int)];
 static NOT: [Overload; 1] = [f(&[Bool], Bool)];
 static EQUAL: [Overload; 1] = [f(&[A, A], Bool)];
 static CONDITION: [Overload; 1] = [f(&[Bool, A, A], A)];
-// cel-go's standard environment has no overloads for two different numeric types. So `1 < 1.5` is
-// an error. Values of the type `dyn` can be compared.
+// cel-go's standard environment has no overloads for two different numeric types. So `1 < 1.5` does
+// not compile. But `dyn(1) < 1.5` compiles, because `dyn` matches every type.
 static ORDER: [Overload; 8] = [
     f(&[Bool, Bool], Bool),
     f(&[Int, Int], Bool),
@@ -301,7 +301,8 @@ static ADD_QUANTITY: [Overload; 2] = [
 static COMPARE: [Overload; 1] = [m(&[Quantity, Quantity], Int)];
 static IS_BEYOND: [Overload; 1] = [m(&[Quantity, Quantity], Bool)];
 
-/// Returns the overloads of a function or operator. The parser uses these names.
+/// Returns the overloads of a function or operator. The parser returns operators under names such
+/// as `_+_`.
 fn overloads(name: &str) -> &'static [Overload] {
     match name {
         "_+_" => &ADD,
@@ -434,7 +435,8 @@ impl Bound {
     }
 }
 
-/// Sets a type parameter to `ty`. Returns false if it has another type that does not fit.
+/// Sets a type parameter to `ty`. Returns false if the type parameter already has a type that does
+/// not fit `ty`.
 fn bind(bound: &mut Option<Ty>, ty: &Ty) -> bool {
     match bound {
         None => {

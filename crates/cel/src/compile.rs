@@ -1,8 +1,8 @@
-//! Compiles the text of an expression to an op tree.
+//! Compiles the text of an expression to an op tree, the form that is evaluated.
 //!
-//! The compiler runs on a separate thread. The parser recurses for each operator in a chain of
-//! operators, and a stack overflow would end the process. So the stack of that thread is large
-//! enough for every expression of up to [`MAX_SOURCE`] bytes.
+//! The compiler runs on a separate thread with a large stack. The parser recurses for each operator
+//! in a chain of operators, and a stack overflow would end the process. The stack is large enough
+//! for every expression of up to [`MAX_SOURCE`] bytes.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -12,25 +12,27 @@ use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
 use super::check::Ty;
 use super::op::Op;
-use super::project::NeededPart;
+use super::projection::NeededPart;
 use super::to_ops::{NodeError, lower};
 use super::{CompileError, Environment, Projection, ResultKind};
 
-/// Largest size of an expression in bytes. [`STACK_BYTES`] depends on this limit.
+/// Maximum size of an expression in bytes. A longer expression does not compile. [`STACK_BYTES`]
+/// depends on this limit.
 pub(super) const MAX_SOURCE: usize = 4096;
 
-/// Largest nesting depth of an expression. cel-go has the same limit. The evaluation recurses once
-/// for each level.
+/// Maximum nesting depth of an expression. A deeper expression does not compile. cel-go has the
+/// same limit. The depth is limited because the evaluation recurses once for each level.
 pub(super) const MAX_DEPTH: usize = 250;
 
 /// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] bytes, such as
-/// `!!…!!a`, can have 2,048 levels. The parser visits all of them before the expression is refused
-/// because of [`MAX_DEPTH`]. In a debug build, it needs up to 25 KB of stack for each level. Unused
-/// pages of the stack need no memory.
+/// `!!…!!a`, can have 2,048 levels. The parser visits all of these levels before the expression is
+/// refused because of [`MAX_DEPTH`]. In a debug build, the parser needs up to 25 KB of stack for
+/// each level. Unused pages of the stack need no memory.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
-/// The lock that allows only one compilation at a time, which limits the memory. Each compilation
-/// has a new thread, because expressions change rarely and the end of the thread frees the stack.
+/// The lock that allows only one compilation at a time, so that only one large stack is in memory.
+/// Each compilation has a new thread, whose stack is freed at its end. Expressions change rarely,
+/// so the cost of a new thread does not matter.
 static COMPILE_LOCK: Mutex<()> = Mutex::new(());
 
 /// The result of a compilation.
@@ -39,7 +41,8 @@ pub(super) struct Compiled {
     pub source: String,
     pub op: Op,
     pub ty: Ty,
-    /// Steps of one evaluation, without the iterations of comprehensions.
+    /// Number of budget steps that one evaluation takes. The iterations of comprehensions such as
+    /// `exists` are counted in addition.
     pub weight: u64,
     /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
@@ -70,7 +73,8 @@ pub(super) fn with_stack<T: Send>(
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, work);
         match compiling {
-            // A panic of the parser becomes this error. No such panic is known.
+            // If the parser panics, the result is this error. No expression is known for which the
+            // parser panics.
             Ok(compiling) => compiling
                 .join()
                 .unwrap_or_else(|_| Err(error("the compiler failed".to_owned()))),
@@ -102,7 +106,7 @@ pub(super) fn compile_on_this_thread(
             message,
         });
     }
-    // Only errors of the first list that has any are reported.
+    // If several lists have errors, only the errors of the first of these lists are reported.
     let errors = [lowered.misused, lowered.mistyped, lowered.misformatted]
         .into_iter()
         .find(|errors| !errors.is_empty())
@@ -140,7 +144,7 @@ pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError
         )));
     }
     // The syntax of optional fields (`a.?b`) is off, as in cel-go's standard environment. The
-    // parser does not expand macros. The module `lower` receives them as calls.
+    // parser does not expand macros, so the function `lower` receives macros as calls.
     let parser = Env::default()
         .with_optional_support(false)
         .parser()
@@ -174,16 +178,16 @@ pub(super) fn located(error: NodeError, info: &SourceInfo) -> CompileError {
 }
 
 fn first_syntax_error(errors: &ParseErrors) -> CompileError {
-    // After a syntax error, the parser also reports each incomplete node of the tree. Such a report
-    // can be in the list before the syntax error.
+    // After a syntax error, the parser also reports each incomplete node of the tree. These reports
+    // can be in the list before the syntax error itself.
     let is_syntax = |error: &&ParseError| error.msg.starts_with("Syntax error");
     let mut all = errors.errors.iter();
     let Some(first) = all.clone().find(is_syntax).or_else(|| all.next()) else {
         return error("syntax error".to_owned());
     };
     let message = match &first.source {
-        // The parser uses this message for an expression that is nested too deeply. The useful text
-        // is in the source of its error.
+        // The parser returns this message if the expression is nested too deeply. The useful text
+        // is in the source of the error.
         Some(cause) if first.msg == "UNKNOWN" => cause.to_string(),
         _ => first.msg.clone(),
     };

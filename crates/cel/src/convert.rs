@@ -7,8 +7,9 @@ use super::op::{Arith, Function};
 use super::time::{Instant, ParseTimeError, format_duration, parse_duration};
 use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
 
-/// Number of bytes that are copied in one step. So a step never allocates more memory than the step
-/// that creates one element of a list, and the budget also limits the memory.
+/// Number of bytes that are copied in one step of the budget. A step that creates one element of a
+/// list allocates at least as much memory. So the budget of steps also limits the memory of an
+/// evaluation.
 pub(super) const COPY_BYTES_PER_STEP: usize = 64;
 
 type ConversionOutcome<'e> = Result<V<'e>, Fault<'e>>;
@@ -69,7 +70,7 @@ fn to_double(value: V<'_>) -> ConversionOutcome<'_> {
         V::Int(int) => Ok(V::Double(*int as f64)),
         V::Uint(uint) => Ok(V::Double(*uint as f64)),
         V::Str(text) => match text.parse::<f64>() {
-            // In Go, a number that is too large is an error. In Rust, it is infinity.
+            // If a number is too large, Go returns an error, but Rust returns infinity.
             Ok(double) if double.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 Err(unconvertible(&value, "double"))
             }
@@ -112,7 +113,7 @@ fn to_uint(value: V<'_>) -> ConversionOutcome<'_> {
         V::Uint(_) => Ok(value),
         V::Int(int) => u64::try_from(*int).map(V::Uint).map_err(|_| overflow()),
         V::Double(double) => truncate_uint(*double).map(V::Uint).ok_or_else(overflow),
-        // Go accepts no `+` here, but Rust does.
+        // Rust accepts a `+` before an unsigned integer, but Go does not.
         V::Str(text) if text.starts_with('+') => Err(unconvertible(&value, "uint")),
         V::Str(text) => text
             .parse()
@@ -166,14 +167,15 @@ pub(super) fn format_double(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    // Go uses an exponent if it is less than -4, or not less than the precision. In the shortest
-    // format, the precision for this decision is 6.
+    // Go formats a number without an exponent if the exponent is at least -4 and less than the
+    // precision. In the shortest format, Go uses the precision 6 for this decision.
     if (-4..6).contains(&exponent) {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    // If two shortest texts are equally near to the value, Go returns the one whose last digit is
-    // even. Rust does so only if it rounds to a given number of digits.
+    // If two shortest texts are equally near to the value, Go returns the text whose last digit is
+    // even. Rust returns this text only if it rounds to a given number of digits. So the value is
+    // formatted again with the known number of digits.
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     let rounded = format!("{value:.*e}", digits.saturating_sub(1));
     let mantissa = match rounded.split_once('e') {

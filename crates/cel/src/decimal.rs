@@ -1,14 +1,14 @@
-//! Decimal numbers with a limited number of digits, for quantities that do not fit 64 bits. Sums
-//! and comparisons are exact.
+//! Decimal numbers with at most 1,024 digits, for quantities that do not fit 64 bits. Sums and
+//! comparisons are exact.
 
 use std::cmp::Ordering;
 
-/// Largest number of digits of a quantity. The largest quantity that Kubernetes supports has 19
-/// digits.
+/// Maximum number of digits of a quantity. A quantity with more digits is an error. The largest
+/// quantity that Kubernetes supports has 19 digits.
 pub(super) const MAX_DIGITS: usize = 1024;
 
-/// Exponent of the smallest fraction of a quantity, 10^-9. Smaller fractions are rounded away from
-/// zero.
+/// Exponent of the smallest fraction of a quantity, 10^-9. A quantity with smaller fractions is
+/// rounded away from zero.
 pub(super) const NANO: i64 = -9;
 
 /// The error for a number with more than [`MAX_DIGITS`] digits.
@@ -18,8 +18,8 @@ pub(super) struct TooLarge;
 #[derive(Clone, Debug)]
 pub(super) struct Decimal {
     pub negative: bool,
-    /// Digits from 0 to 9 without leading zeros, the most significant one first. Zero has no
-    /// digits.
+    /// Digits from 0 to 9, the most significant digit first, without leading zeros. The number zero
+    /// has no digits.
     pub digits: Vec<u8>,
     pub exponent: i64,
 }
@@ -44,8 +44,8 @@ impl Decimal {
         }
     }
 
-    /// Returns the exponent of the smallest power of ten that is larger than the absolute value.
-    /// The number must not be zero.
+    /// Returns the exponent of the smallest power of ten that is larger than the absolute value: 3
+    /// for the number 250. The number must not be zero.
     fn top(&self) -> i64 {
         self.exponent
             .saturating_add(i64::try_from(self.digits.len()).unwrap_or(i64::MAX))
@@ -65,7 +65,7 @@ impl Decimal {
     }
 
     /// Rounds the number away from zero to a multiple of 10^-9. As in Kubernetes, the exponent is
-    /// then -9, unless the number is zero.
+    /// -9 afterwards. The number zero is not changed.
     pub(super) fn round(&mut self) -> Result<(), TooLarge> {
         if self.digits.is_empty() {
             return Ok(());
@@ -112,8 +112,8 @@ impl Decimal {
             (false, true) => return Ordering::Greater,
             (false, false) => {}
         }
-        // If the first digits have the same power of ten, the digits are compared. Zeros are added
-        // to the shorter number.
+        // If the first digits of both numbers have the same power of ten, the numbers are compared
+        // digit by digit. Zeros are added to the shorter number.
         let len = self.digits.len().max(other.digits.len());
         let padded = |number: &Self| {
             let zeros = std::iter::repeat_n(0, len - number.digits.len());
@@ -170,7 +170,7 @@ impl Decimal {
         Ok(a)
     }
 
-    /// Returns the number without its power of ten, as the nearest double.
+    /// Returns the digits with the sign, without the power of ten, as the nearest double.
     pub(super) fn mantissa(&self) -> f64 {
         let text: String = self.digits.iter().map(|d| char::from(b'0' + d)).collect();
         let value: f64 = text.parse().unwrap_or_default();

@@ -1,9 +1,10 @@
-//! The names that expressions can use, and the programs of the variables among them. The compiler
-//! and the evaluation look up variables here. A variable can use the variables that were declared
-//! before it.
+//! The environment of an expression: the names that the expression can use in addition to `object`
+//! and `now`. Each variable has a program, which computes its value. The compiler and the
+//! evaluation look up variables here. A variable can use the variables that were declared before
+//! it.
 
 use super::op::Op;
-use super::project::NeededPart;
+use super::projection::NeededPart;
 use super::{Program, Projection};
 
 /// Reserved words of CEL, which cannot be identifiers.
@@ -35,15 +36,14 @@ const RESERVED: [&str; 21] = [
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Box<str>, Program)>,
-    /// True if expressions can use `item`, which is an element of a list. Another expression has
-    /// returned that list.
+    /// True if expressions can use `item`. The value of `item` is one element of a list that
+    /// another expression returned.
     pub item: bool,
 }
 
 impl PartialEq for Environment {
-    /// Returns true if programs that were compiled with one environment have the same results with
-    /// the other environment. Programs refer to variables by index, so the names make no
-    /// difference.
+    /// Returns true if a program that was compiled with `self` has the same result with `other`.
+    /// The names of variables are not compared, because programs refer to variables by index.
     fn eq(&self, other: &Self) -> bool {
         self.item == other.item
             && self.variables.len() == other.variables.len()
@@ -60,7 +60,8 @@ pub enum DeclareError {
     /// Another variable already has the name.
     #[error("variable {0:?} is declared twice")]
     Twice(String),
-    /// The expression reads `item`, so it has no single value for an object.
+    /// The expression reads `item`. A variable must have one value for each object, but `item` has
+    /// several values.
     #[error("variable {0:?} reads 'item'")]
     Item(String),
 }

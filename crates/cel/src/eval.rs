@@ -1,4 +1,4 @@
-//! Evaluates an op tree.
+//! Evaluates an op tree, which is the compiled form of an expression.
 //!
 //! An error ends the evaluation, with one exception: `&&` and `||` ignore an error of one operand
 //! if the other operand decides the result. An exhausted budget is never ignored.
@@ -13,14 +13,15 @@ use super::strings;
 use super::time::duration_part;
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
 
-/// Number of bytes that are compared or searched in one step.
+/// Number of bytes that are compared or searched in one step of the budget.
 pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
 
-/// Number of bytes that are matched with a regular expression in one step. Matching is slower than
-/// searching for a text.
+/// Number of bytes that are matched with a regular expression in one step of the budget. The number
+/// is smaller, because matching is slower than searching for a text.
 const MATCH_BYTES_PER_STEP: usize = 64;
 
-/// Number of steps for compiling a regular expression, which takes at most about one millisecond.
+/// Number of budget steps for compiling a regular expression. A compilation takes at most about one
+/// millisecond.
 const PATTERN_COMPILE_STEPS: u64 = 5_000;
 
 /// The state of one evaluation. `'e` is the lifetime of the op tree.
@@ -40,8 +41,9 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    // Most arms call a function that is not inlined. So this recursive function has a small stack
-    // frame, and the deepest tree can be evaluated on a stack of 2 MiB.
+    // This function is recursive, and the deepest tree must be evaluated on a stack of 2 MiB. So
+    // most arms call a function that is not inlined, which keeps the stack frame of this function
+    // small.
     pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),
@@ -82,7 +84,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn item(&self) -> Outcome<'e> {
-        // The item is missing only if the caller set none for a program that uses `item`.
+        // The error is possible only if the caller evaluates a program that uses `item` without
+        // setting `item`.
         self.scope
             .item
             .as_ref()
@@ -131,7 +134,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     fn path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
         let mut value = self.eval(base)?;
         if let V::Node(mut node) = value {
-            // Usually all fields of the path are in the document. Then only the last node is
+            // This is a fast path: if all fields are in the document, only the last node is
             // converted to a value.
             for field in fields {
                 match node.get(field) {
@@ -237,8 +240,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    /// Evaluates `&&` if `decides` is false, or `||` if it is true. The first term that equals
-    /// `decides` is the result. Errors of other terms are ignored then.
+    /// Evaluates `&&` if `decides` is false, or `||` if `decides` is true. If a term equals
+    /// `decides`, this value is the result, and errors of other terms are ignored.
     #[inline(never)]
     fn logic(&mut self, terms: &'e [Op], decides: bool) -> Outcome<'e> {
         let mut failed = None;
@@ -412,8 +415,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
                     self.scope.budget,
                     if compiled { PATTERN_COMPILE_STEPS } else { 1 },
                 )?;
-                // cel-go's error contains the pattern. A computed pattern can be a value of the
-                // object, so this error does not contain it.
+                // cel-go's error contains the pattern. This error does not contain the pattern,
+                // because a computed pattern can be a value of the object.
                 let pattern = pattern.ok_or(Fault::error("error parsing regexp"))?;
                 self.match_pattern(&pattern, text)?
             }
@@ -440,7 +443,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     /// Charges the steps of one iteration, and sets the variable of a comprehension to the element
-    /// or key at `index` of `range`. `depth` is the number of comprehensions around it.
+    /// or key at `index` of `range`. `depth` is the number of comprehensions around this
+    /// comprehension.
     fn bind(
         &mut self,
         fold: &Comprehension,
@@ -454,8 +458,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         Ok(())
     }
 
-    /// Evaluates `all` if `decides` is false, or `exists` if it is true. The first iteration whose
-    /// result equals `decides` decides the result. Errors of other iterations are ignored then.
+    /// Evaluates `all` if `decides` is false, or `exists` if `decides` is true. If an iteration
+    /// returns `decides`, this value is the result, and errors of other iterations are ignored.
     #[inline(never)]
     fn quantify(&mut self, fold: &'e Comprehension, range: &V<'e>, decides: bool) -> Outcome<'e> {
         let depth = self.vars.len();
@@ -513,7 +517,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 }
 
-/// Returns a field of a map. If `value` is a scalar, the error is a missing field, as in cel-go.
+/// Returns a field of a map. If `value` is neither a map nor a list, the error is a missing field,
+/// as in cel-go.
 fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
     match value.field(field) {
         Some(value) => Ok(value),

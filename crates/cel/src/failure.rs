@@ -10,8 +10,7 @@ use super::op::Const;
 /// The reason why an evaluation has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationFault {
-    /// A field, key or index does not exist. Most callers treat this error like the
-    /// result false.
+    /// A field, key or index does not exist. Most callers treat this error like the result `false`.
     #[error("no such key{0}")]
     Missing(MissingKey),
     /// Another error, such as a wrong type, an overflow or a failed conversion.
@@ -78,12 +77,13 @@ impl FixedText {
         Self(Words::Several(words.into()))
     }
 
-    /// Wraps a text of the compiled expression, which contains no value of the object.
+    /// Wraps a text of the compiled expression. The caller must not pass a value of the object.
     pub(super) fn of_source(text: &str) -> Self {
         Self(Words::Source(text.into()))
     }
 
-    /// Adds `prefix` before fixed words. A text of the expression stays unchanged.
+    /// Adds `prefix` before fixed words. If the text comes from the expression, the text stays
+    /// unchanged.
     pub(super) fn with_prefix(self, prefix: &'static str) -> Self {
         match self.0 {
             Words::One(word) => Self::joined(&[prefix, word]),

@@ -1,8 +1,8 @@
 //! The function `format`, which replaces clauses such as `%s` and `%.2f` in a string by the values
 //! of a list.
 //!
-//! The output equals the output of the cel-go version in Kubernetes. It has the locale `en_US`: a
-//! `,` separates thousands, and an exponent is formatted as in `1.5×10⁰³`.
+//! The output equals the output of the cel-go version in Kubernetes, with the locale `en_US`. A `,`
+//! separates thousands, and an exponent is formatted as in `1.5×10⁰³`.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -14,8 +14,8 @@ use super::convert::{COPY_BYTES_PER_STEP, to_string};
 use super::format_clause::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
 use super::value::{Fault, V, charge, steps};
 
-/// Largest number of decimals of `%f`, and largest width of `%e`. cel-go has no such limit, but
-/// longer texts are not useful.
+/// Maximum number of decimals of `%f`, and maximum width of `%e`. A larger number is an error.
+/// cel-go has no such limit, but longer texts are not useful.
 const MAX_PRECISION: usize = 60;
 
 /// The error for a larger precision.
@@ -56,8 +56,8 @@ struct Output<'b> {
 }
 
 impl Output<'_> {
-    /// Appends text and charges the steps for its bytes. The bytes are counted over the whole
-    /// output, so that many short texts cost as much as a long one.
+    /// Appends text and charges the steps for its bytes. The steps are computed from the length of
+    /// the whole output, so that many short texts cost as much as one long text.
     fn push<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
         let before = steps(self.text.len(), COPY_BYTES_PER_STEP);
         let after = steps(self.text.len() + text.len(), COPY_BYTES_PER_STEP);
@@ -259,8 +259,8 @@ impl Output<'_> {
     }
 }
 
-/// Returns true if Go treats `char` as printable: if it is a letter, mark, number, punctuation
-/// character or symbol.
+/// Returns true if Go treats `char` as printable. Letters, marks, numbers, punctuation characters
+/// and symbols are printable.
 fn is_printable(char: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is valid")
@@ -283,8 +283,8 @@ fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
     Ok(precision)
 }
 
-/// Returns the number that `%f` and `%e` format. They also accept the names of infinities and NaN,
-/// because CEL has no literals for these numbers.
+/// Returns the number that `%f` and `%e` format. Both clauses also accept the names of infinities
+/// and NaN as strings, because CEL has no literals for these numbers.
 fn double(value: &V<'_>) -> Option<f64> {
     match value {
         V::Double(number) => Some(*number),

@@ -29,7 +29,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns the first error, with the node of the value that causes it, if there is one.
+    /// Returns the first error, or None if there is no error. If a value causes the error, its node
+    /// is also returned.
     fn format_error(&self, text: &str, args: &[IdedExpr]) -> Option<(Option<u64>, String)> {
         let mut parts = FormatParts::of(text, args.len(), false);
         while let Some(part) = parts.next() {
@@ -53,8 +54,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Returns the first node that the clause does not accept, with its type: the argument itself,
-    /// or an element in it if it is a list or map literal.
+    /// Returns the first node that the clause does not accept, with its type. The node can be the
+    /// argument itself, or an element of an argument that is a list or map literal.
     fn find_refused(&self, clause: Clause, node: &IdedExpr) -> Option<(u64, Ty)> {
         let ty = self.types.get(&node.id)?;
         if !clause.takes(ty) {

@@ -8,12 +8,12 @@ use super::check::Ty;
 /// The beginning of an error about a value that cannot be formatted.
 pub(super) const FORMATTING: &str = "error during formatting: ";
 
-/// The text before the type of the value in such an error.
+/// The text before the type of the value in an error about a value that cannot be formatted.
 pub(super) const GIVEN: &str = ", was given ";
 
-/// An error in a format string. Its `Display` text quotes the format string. Only the compiler may
-/// use this text. During an evaluation, the format string can be a value of the object, which an
-/// error must not contain.
+/// An error in a format string. Its `Display` text quotes the format string, so only the compiler
+/// may use the `Display` text. During an evaluation, the format string can be a value of the
+/// object, and errors must not contain such values.
 #[derive(Debug)]
 pub(super) enum FormatError {
     /// There is no value with this index.
@@ -79,9 +79,9 @@ pub(super) struct FormatParts<'t> {
     args: usize,
     /// Number of clauses so far.
     pub seen: usize,
-    /// True during an evaluation, and false during compilation. If an incomplete clause has no
-    /// value, the evaluation reports the missing value, and the compiler reports the incomplete
-    /// clause. cel-go does the same.
+    /// True during an evaluation, and false during compilation. The value matters if a clause is
+    /// incomplete and also has no value. Then the evaluation reports the missing value, and the
+    /// compiler reports the incomplete clause, as in cel-go.
     evaluating: bool,
 }
 
@@ -194,7 +194,7 @@ impl Clause {
         [FORMATTING, self.type_error_text(), GIVEN, found].concat()
     }
 
-    /// Returns the part of the error that names the types which the clause can format.
+    /// Returns the part of the error text that lists the types that the clause can format.
     pub(super) fn type_error_text(self) -> &'static str {
         match self {
             Self::String => {

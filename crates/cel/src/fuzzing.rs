@@ -155,8 +155,11 @@ fn check_guarantees(source: &str, names: &Names) {
         ResultKind::String,
         ResultKind::Progress,
         ResultKind::Time,
+        ResultKind::Duration,
+        ResultKind::Amount,
         ResultKind::Key,
         ResultKind::List,
+        ResultKind::Strings,
     ] {
         // The source compiles, so the only possible error is the type of the result.
         match compile(source, kind, environment) {
@@ -227,7 +230,13 @@ fn evaluate_as(program: &Program, kind: ResultKind, names: &Names) {
                 assert!(progress.is_none_or(|percent| percent <= 100));
             }
             ResultKind::Time => drop(program.time(scope)),
+            ResultKind::Duration => drop(program.duration(scope)),
+            ResultKind::Amount => {
+                let amount = program.amount(scope).unwrap_or_default();
+                assert!(amount.is_finite());
+            }
             ResultKind::Key => drop(program.key(scope)),
+            ResultKind::Strings => drop(program.strings(scope)),
             ResultKind::List | ResultKind::Any => {}
         },
     );

@@ -31,7 +31,7 @@ mod check;
 mod compile;
 mod convert;
 mod decimal;
-mod doc;
+mod json_document;
 mod environment;
 mod eval;
 mod failure;
@@ -40,12 +40,12 @@ mod format_check;
 mod format_clause;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod json;
-mod kind;
+mod json_fault;
+mod result_kind;
 mod named_fields;
 mod op;
 mod pattern;
-mod project;
+mod projection;
 mod quantity;
 mod re2;
 mod scope;
@@ -63,26 +63,27 @@ mod tests;
 struct Readme;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 pub use self::answer::TypedValue;
-pub use self::doc::{Doc, DocError, Node};
+pub use self::json_document::{Doc, DocError, Node};
 pub use self::environment::{DeclareError, Environment};
 pub use self::failure::{EvaluationFault, FixedText, MissingKey};
-pub use self::json::JsonFault;
-pub use self::kind::ResultKind;
+pub use self::json_fault::JsonFault;
+pub use self::result_kind::ResultKind;
 pub use self::named_fields::{
     NameOrigins, NamedField, NamedFields, PathStep, ValueOrigins, fields,
 };
-pub use self::project::Projection;
+pub use self::projection::Projection;
 pub use self::scope::{EvaluationScope, ListElement};
 
 use self::answer::unexpected;
 use self::compile::Compiled;
 use self::eval::Context;
 use self::op::{Const, Op};
-use self::project::NeededPart;
+use self::projection::NeededPart;
 use self::value::{V, charge, steps};
 
 /// A compiled expression. A clone shares the expression and is cheap.
@@ -198,6 +199,32 @@ impl Program {
         scope: &mut EvaluationScope<'_>,
     ) -> Result<Option<Timestamp>, EvaluationFault> {
         answer::time(&self.run(scope)?)
+    }
+
+    /// Evaluates a [`ResultKind::Duration`] program. A negative duration becomes zero.
+    ///
+    /// # Errors
+    /// The errors of [`Self::test`].
+    pub fn duration(&self, scope: &mut EvaluationScope<'_>) -> Result<Duration, EvaluationFault> {
+        answer::duration(&self.run(scope)?)
+    }
+
+    /// Evaluates a [`ResultKind::Amount`] program. The result is finite. A quantity is converted as
+    /// by its function `asApproximateFloat`.
+    ///
+    /// # Errors
+    /// The errors of [`Self::test`], and in addition a double that is not finite.
+    pub fn amount(&self, scope: &mut EvaluationScope<'_>) -> Result<f64, EvaluationFault> {
+        answer::amount(&self.run(scope)?)
+    }
+
+    /// Evaluates a [`ResultKind::Strings`] program. Each element costs one step.
+    ///
+    /// # Errors
+    /// The errors of [`Self::test`], and in addition an element that is not a string.
+    pub fn strings(&self, scope: &mut EvaluationScope<'_>) -> Result<Vec<String>, EvaluationFault> {
+        let list = self.run(scope)?;
+        answer::strings(&list, scope.budget)
     }
 
     /// Evaluates a [`ResultKind::Key`] program. An integer is formatted as text.

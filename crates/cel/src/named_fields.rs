@@ -1,9 +1,9 @@
-//! Lists the field selections in the text of an expression, with line and column. Callers use the
-//! list to check the fields against a schema. Fields of computed values, such as the result of a
-//! function, are not in the list.
+//! Lists the fields that the text of an expression names, such as `object.spec`, with line and
+//! column. Callers use the list to check the fields against a schema. Fields of computed values,
+//! such as the result of a function, are not in the list.
 //!
-//! A [`super::Projection`] is something else: the union of all fields that an evaluation can read,
-//! for decoding.
+//! In contrast, a [`super::Projection`] is the union of all fields that an evaluation can read. A
+//! projection is used for decoding, and has no positions.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
@@ -17,8 +17,8 @@ use super::to_ops::NodeError;
 pub enum PathStep {
     /// The field or key with this name.
     Field(String),
-    /// An element of a list or a member of a map whose index is not a string literal, such as
-    /// `list[0]` or `map[key]`.
+    /// An element of a list or a member of a map, such as `list[0]` or `map[key]`. The index is not
+    /// a string literal.
     Index,
     /// The value that a comprehension visits: an element of a list, or a key of a map.
     Each,
@@ -35,7 +35,7 @@ pub struct NamedField {
     pub column: usize,
 }
 
-/// The paths in the object from which the value of an expression can come. A conditional has the
+/// The paths in `object` from which the value of an expression can come. A conditional has the
 /// paths of both branches. A computed value has no path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueOrigins(Vec<OriginPlace>);
@@ -49,8 +49,8 @@ enum OriginPlace {
     ListOf(ValueOrigins),
 }
 
-/// Largest number of origins of one value. Further origins are ignored. Without this limit, nested
-/// conditionals could have very many origins.
+/// Maximum number of origins of one value. Further origins are ignored. Without this limit, a value
+/// of nested conditionals could have very many origins.
 const MAX_ORIGINS: usize = 16;
 
 impl ValueOrigins {
@@ -58,8 +58,8 @@ impl ValueOrigins {
         Self(vec![OriginPlace::At(Vec::new())])
     }
 
-    /// Returns the origins of the elements, if this value is a list, or of the keys, if it is a
-    /// map.
+    /// Returns the origins of the elements if this value is a list. Returns the origins of the keys
+    /// if this value is a map.
     #[must_use]
     pub fn elements(&self) -> Self {
         let mut elements = Self::default();
@@ -238,8 +238,9 @@ impl FieldReader<'_> {
         origin
     }
 
-    /// Returns the line and column of `name` in the text. The parser only reports the position of
-    /// the dot before it, or of the beginning of the operand.
+    /// Returns the line and column of `name` in the text. The function searches for `name`, because
+    /// the parser only reports the position of the dot before `name` or of the beginning of the
+    /// operand.
     fn position_of(&self, node: u64, name: &str) -> (usize, usize) {
         let start = self.info.offset_for(node).map(|(start, _)| start);
         let start = start.and_then(|start| usize::try_from(start).ok());

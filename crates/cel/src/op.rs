@@ -1,6 +1,6 @@
-//! The op tree, which is the compiled form of an expression. The compiler creates it, and the
-//! module `eval` evaluates it. It is immutable, can be shared between threads, and has at most
-//! [`super::compile::MAX_DEPTH`] levels.
+//! The op tree, which is the compiled form of an expression. The compiler creates the op tree, and
+//! the module `eval` evaluates it. An op tree is immutable, can be shared between threads, and has
+//! at most [`super::compile::MAX_DEPTH`] levels.
 
 use super::failure::FixedText;
 use super::pattern::Pattern;
@@ -15,11 +15,11 @@ pub(super) enum Op {
     Item,
     /// A variable of the environment, by its index.
     Variable(usize),
-    /// The variable of a comprehension. The number counts the comprehensions around that
-    /// comprehension.
+    /// The variable of a comprehension. The number is the number of comprehensions around this
+    /// comprehension: 0 for the outermost one.
     Var(usize),
-    /// A chain of field selections, such as `a.b.c`. It is one op, so that the evaluation does not
-    /// recurse for each field.
+    /// A chain of field selections, such as `a.b.c`. The whole chain is one op, so that the
+    /// evaluation does not recurse for each field.
     Path(Box<Op>, Vec<Box<str>>),
     Has(Box<Op>, Box<str>),
     Index(Box<(Op, Op)>),
@@ -30,7 +30,7 @@ pub(super) enum Op {
     And(Vec<Op>),
     Or(Vec<Op>),
     Cond(Box<(Op, Op, Op)>),
-    /// `==`, or `!=` if the flag is false.
+    /// `==` if the flag is true, or `!=` if the flag is false.
     Equal(Box<(Op, Op)>, bool),
     Order(Box<(Op, Op)>, Order),
     Arith(Box<(Op, Op)>, Arith),
@@ -57,8 +57,8 @@ pub(super) enum Const {
 }
 
 impl PartialEq for Const {
-    /// Returns true if no expression can distinguish the two constants. So `0.0` and `-0.0` differ,
-    /// because `1.0 / 0.0` and `1.0 / -0.0` differ.
+    /// Returns true if the two constants have the same effect in every expression. `0.0` and `-0.0`
+    /// are different, because `1.0 / 0.0` and `1.0 / -0.0` are different.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -241,7 +241,7 @@ impl Function {
     }
 
     /// Returns the name of a function of the extension libraries, for error texts. The result is
-    /// empty for other functions, because their errors do not contain the name.
+    /// empty for other functions, because their errors do not contain the function's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::CharAt => "charAt",

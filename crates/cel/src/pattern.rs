@@ -1,5 +1,6 @@
 //! The regular expressions of the function `matches`. Syntax, meaning and errors equal those of RE2
-//! in Go. The size of a compiled pattern is limited, and a complex pattern costs more steps.
+//! in Go. The size of a compiled pattern is limited, and a search with a complex pattern takes more
+//! steps of the budget.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,33 +9,36 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::re2::translate;
 
-/// Largest size of a compiled pattern in bytes. RE2's default limit has the same order of
-/// magnitude.
+/// Maximum size of a compiled pattern in bytes (1 MiB). A larger pattern is refused. RE2's default
+/// limit has the same order of magnitude.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// Largest size in bytes of the automaton states that the `regex` crate caches for each pattern and
-/// thread.
+/// Maximum size of the automaton states in bytes (256 KiB). The `regex` crate caches these states
+/// for each pattern and thread.
 const MAX_STATE_CACHE: usize = 1 << 18;
 
-/// Largest number of patterns in the cache of [`cached_pattern`]. Patterns that are string literals
-/// are not in the cache, because they are compiled together with the expression.
+/// Maximum number of patterns in the cache of [`cached_pattern`]. Only computed patterns are in the
+/// cache. A pattern that is a string literal is compiled together with the expression.
 const MAX_CACHED_PATTERNS: usize = 16;
 
-/// Number of automaton states by which the weight of a pattern grows by 1. In the worst case, a
-/// search cannot use its cached states, and visits all states of the pattern for each byte of text.
+/// Each group of this many automaton states increases the weight of a pattern by 1. The weight is
+/// needed for the worst case. In this case, a search cannot use cached states, and visits all
+/// states of the pattern for each byte of text.
 const STATES_PER_WEIGHT: u64 = 16;
 
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     regex: Regex,
-    /// The factor by which a search can cost more than a search for a pattern with few states.
+    /// The number of steps of a search is multiplied by this factor. A pattern with few states has
+    /// the weight 1.
     weight: u64,
 }
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        // All patterns are compiled with the same options, so the texts decide.
+        // All patterns are compiled with the same options, so two patterns with the same text are
+        // equal.
         self.regex.as_str() == other.regex.as_str() && self.weight == other.weight
     }
 }
@@ -44,7 +48,7 @@ impl Pattern {
         let (translated, states) =
             translate(source).map_err(|fault| format!("error parsing regexp: {fault}"))?;
         // The pattern is compiled for bytes. For `str`, the `regex` crate refuses RE2's `\B`,
-        // because it can match between two bytes of one character.
+        // because `\B` can match between two bytes of one character.
         RegexBuilder::new(&translated)
             .size_limit(MAX_COMPILED)
             .dfa_size_limit(MAX_STATE_CACHE)
@@ -65,7 +69,8 @@ impl Pattern {
     }
 }
 
-/// The source of a pattern, and the compiled pattern unless the source is invalid.
+/// The source of a pattern, and the compiled pattern. The compiled pattern is None if the source is
+/// invalid.
 type CachedPattern = (Box<str>, Option<Pattern>);
 
 /// Returns the compiled pattern for `source`, or None if `source` is invalid. The second value is

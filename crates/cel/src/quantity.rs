@@ -236,7 +236,7 @@ impl Quantity {
 
     /// Returns the nearest double, or the double before or after it. The digits and the power of
     /// ten are rounded separately, and the product is rounded again.
-    fn approximate(&self) -> f64 {
+    pub(super) fn approximate(&self) -> f64 {
         let (base, exponent) = match self {
             #[allow(clippy::cast_precision_loss)] // The result is approximate.
             Self::Small { value, exponent } => (*value as f64, *exponent),

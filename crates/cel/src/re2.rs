@@ -1,12 +1,14 @@
 //! Translates regular expressions from the syntax of RE2 to the syntax of the `regex` crate.
 //!
-//! Some constructs of RE2 have another meaning in the crate. For example, `\d` matches the digits
-//! of every script, and `&&` in a class is an operator. So a pattern is parsed like in Go. The
-//! result uses only constructs that have the same meaning in RE2 and in the crate.
+//! Some constructs of RE2 have another meaning in the `regex` crate. For example, `\d` in the crate
+//! matches the digits of every script, and `&&` in a class is an operator. So this module parses a
+//! pattern like Go does. The translated pattern uses only constructs that have the same meaning in
+//! RE2 and in the crate.
 
 use std::fmt::Write;
 
-/// Largest repetition count, as in Go. The counts of nested repetitions are multiplied.
+/// Maximum repetition count, as in Go. The counts of nested repetitions are multiplied:
+/// `(a{10}){20}` has the count 200. A pattern with a larger count is an error.
 const MAX_REPEAT: u64 = 1000;
 
 /// Translates a pattern and estimates its number of states, or returns Go's error.
@@ -30,7 +32,7 @@ struct Translator<'p> {
     rest: &'p str,
     /// The translated text.
     out: String,
-    /// The open groups. The first one is the whole pattern.
+    /// The open groups. The first group is the whole pattern.
     groups: Vec<Group>,
 }
 
@@ -48,7 +50,7 @@ struct Group {
 /// A character, a class or a group, with the repetition operator after it.
 #[derive(Clone, Copy)]
 struct Atom {
-    /// The largest repetition count in the atom, multiplied by its own.
+    /// The largest repetition count inside the atom, multiplied by the atom's own repetition count.
     repeats: u64,
     /// The estimated number of automaton states.
     states: u64,
@@ -103,7 +105,7 @@ impl Translator<'_> {
         self.groups.last_mut()
     }
 
-    /// Adds the last atom to its group. A repetition operator can no longer apply to it.
+    /// Adds the last atom to its group. After that, no repetition operator can apply to this atom.
     fn finish_atom(&mut self) {
         if let Some(group) = self.group()
             && let Some(atom) = group.atom.take()
@@ -328,7 +330,7 @@ impl Translator<'_> {
             'v' => ('\u{b}', 2),
             '0'..='7' => {
                 let (value, len) = octal(&whole[1..], 3);
-                // A single digit other than zero is a backreference, which RE2 does not support.
+                // A single digit from 1 to 7 is a backreference, which RE2 does not support.
                 match value.and_then(char::from_u32) {
                     Some(value) if c == '0' || len > 1 => (value, 1 + len),
                     _ => return Err(invalid(2)),
@@ -449,7 +451,7 @@ fn class_states(class: &str) -> u64 {
     }
 }
 
-/// Writes `c`, escaped if it could have a special meaning.
+/// Writes `c`. If `c` could have a special meaning, it is escaped.
 fn push_literal(out: &mut String, c: char) {
     if c.is_ascii_alphanumeric() || !c.is_ascii() {
         out.push(c);

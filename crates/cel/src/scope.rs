@@ -48,16 +48,16 @@ impl<'a> EvaluationScope<'a> {
         }
     }
 
-    /// Sets the variables. A program can be evaluated if it was compiled with `environment`, or
-    /// before the last variables were declared in it. The previous variables and their results are
-    /// dropped.
+    /// Sets the variables. The previous variables and their results are dropped. A program can be
+    /// evaluated if it was compiled with `environment`. Variables may have been declared in
+    /// `environment` after this compilation.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.results.clear();
     }
 
-    /// Sets the value of `item` and returns the previous one. Programs that use `item` need a
-    /// value.
+    /// Sets the value of `item`, and returns the previous value. A program that uses `item` returns
+    /// an error if `item` has no value.
     pub fn set_item(&mut self, item: Option<ListElement<'a>>) -> Option<ListElement<'a>> {
         std::mem::replace(&mut self.item, item)
     }

@@ -1,7 +1,8 @@
-//! The string functions of cel-go's extension library, in the version that Kubernetes uses.
+//! The string functions of cel-go's extension library, such as `replace`, in the version that
+//! Kubernetes uses.
 //!
-//! The cost of a call depends on the number of bytes that it reads and creates. Indexes count code
-//! points.
+//! The number of budget steps of a call depends on the number of bytes that the call reads and
+//! creates. Indexes count code points.
 
 use memchr::memmem;
 
@@ -28,7 +29,7 @@ pub(super) fn call<'e>(
             [V::Str(separator)] => separator,
             _ => return Err(no_overload(function, args)),
         };
-        // cel-go chooses the overload by the first element.
+        // As in cel-go, the type of the first element decides whether the overload matches.
         let first = list.element(0);
         if !list.is_list() || first.is_some_and(|first| !matches!(first, V::Str(_))) {
             return Err(no_overload(function, args));
@@ -96,8 +97,8 @@ fn out_of_range<'e>() -> Fault<'e> {
     Fault::error("index out of range")
 }
 
-/// Returns the bytes of `text` from `start` to `end`. They are copied only if `text` is neither
-/// borrowed nor returned as a whole.
+/// Returns the bytes of `text` from `start` to `end`. If `text` is borrowed or returned as a whole,
+/// no bytes are copied.
 fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> StringOutcome<'e> {
     match text {
         Text::Ref(text) => Ok(V::Str(Text::Ref(text.get(start..end).unwrap_or_default()))),
@@ -177,7 +178,8 @@ fn replace<'e>(
     if times == 0 || old == new {
         return Ok(V::Str(text.clone()));
     }
-    // The steps are charged before the text is created, because it can be much longer than `text`.
+    // The steps are charged before the result is created, because the result can be much longer
+    // than `text`.
     let len = times.saturating_mul(new.len()).saturating_add(text.len());
     charge(
         budget,
@@ -201,7 +203,7 @@ fn split<'e>(
             .count()
             + 1
     };
-    // Each part is a value, which costs one step.
+    // Each part becomes a value, and each new value takes one step of the budget.
     charge(budget, steps(parts, 1))?;
     let mut items = Vec::with_capacity(parts.min(limit));
     let mut start = 0;
@@ -255,8 +257,8 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome
         };
         let separator = if index > 0 { separator } else { "" };
         let before = out.len();
-        // The bytes are counted over the whole text, so that many short parts cost as much as a
-        // long one.
+        // The steps are computed from the length of the whole result, so that many short parts cost
+        // as much as one long part.
         let made = before + separator.len() + part.len();
         charge(
             budget,

@@ -20,8 +20,9 @@ fn compile_any(source: &str) -> Result<Compiled, CompileError> {
     compile::compile(source, ResultKind::Any, &Environment::default())
 }
 
-/// Compiles each of `sources`. The results can have any type. All of them are compiled on one
-/// thread with a large stack, because one thread for each would take more than twice as long.
+/// Compiles each of `sources`. The results can have any type. All sources are compiled on one
+/// thread with a large stack. With one thread for each source, the tests would take more than twice
+/// as long.
 fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
@@ -106,8 +107,9 @@ fn go_json(text: &str) -> String {
         .replace('>', "\\u003e")
 }
 
-/// An expression of the golden file that is not tested. There it is an error, because the file was
-/// recorded without the string library. The tests in `functions.rs` compare this library.
+/// An expression of the golden file that is not tested. In the golden file, this expression is an
+/// error, because the file was recorded without the string library. The tests in `functions.rs`
+/// test this library.
 const SKIPPED_EXPRESSION: &str = "['a'].join(',')";
 
 /// The golden file, which contains recorded results of cel-go.

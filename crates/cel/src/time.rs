@@ -16,8 +16,10 @@ const MIN_SECOND: i64 = -62_135_596_800;
 /// The latest timestamp of CEL, 9999-12-31T23:59:59Z, in seconds since 1970.
 const MAX_SECOND: i64 = 253_402_300_799;
 
-/// A timestamp of CEL. jiff's type is not used for two reasons: its range ends one day earlier than
-/// CEL's, and a timestamp must keep the UTC offset of the text from which it was parsed.
+/// A timestamp of CEL. jiff's type `Timestamp` is not used for two reasons:
+///
+/// - Its range ends one day earlier than the range of CEL's timestamps.
+/// - A timestamp must keep the UTC offset of the text from which it was parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instant {
     /// Seconds since 1970.
@@ -49,7 +51,7 @@ impl Ord for Instant {
 
 impl From<Timestamp> for Instant {
     fn from(time: Timestamp) -> Self {
-        // Before 1970, both parts of jiff's time are negative.
+        // Before 1970, the seconds and the nanoseconds of jiff's time are negative.
         let nanosecond = i64::from(time.subsec_nanosecond());
         Self {
             second: time.as_second() + nanosecond.div_euclid(BILLION),
@@ -90,16 +92,16 @@ impl Instant {
         })
     }
 
-    /// Returns the nanoseconds from `other` to this timestamp. Returns None if they do not fit
-    /// `i64`, which has nanoseconds for 292 years.
+    /// Returns the nanoseconds from `other` to this timestamp. Returns None if the difference is
+    /// more than about 292 years, because it does not fit `i64`.
     pub(super) fn since(self, other: Self) -> Option<i64> {
         (self.second - other.second)
             .checked_mul(BILLION)?
             .checked_add(i64::from(self.nanosecond) - i64::from(other.nanosecond))
     }
 
-    /// Parses RFC 3339 like Go's `time.Parse`: `T` and `Z` must be capital letters, and there are
-    /// no leap seconds, but the hour can have a single digit.
+    /// Parses RFC 3339 like Go's `time.Parse`. `T` and `Z` must be capital letters, and leap
+    /// seconds are refused. The hour can have a single digit.
     pub(super) fn parse(text: &str) -> Result<Self, ParseTimeError> {
         let mut input = Rest(text.as_bytes());
         let read = |input: &mut Rest| {
@@ -274,7 +276,8 @@ impl Rest<'_> {
 
 /// Returns the number of days from 1970-01-01 to a date of the proleptic Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    // In this computation, a year begins in March, so that a leap day is its last day.
+    // In this computation, each year begins in March, so that a leap day is the last day of the
+    // year.
     let year = if month <= 2 { year - 1 } else { year };
     let month = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
@@ -283,7 +286,8 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 
 /// Returns the year, month and day of the date that is `days` after 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // The year begins in March here. It is estimated, and then corrected by at most one.
+    // In this computation, each year begins in March. The year is estimated, and then corrected by
+    // at most one.
     let shifted = days + 719_468;
     let mut year = shifted.div_euclid(146_097) * 400 + shifted.rem_euclid(146_097) * 400 / 146_097;
     let start =
@@ -353,7 +357,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
             let whole: u64 = whole.parse().ok()?;
             total += i128::from(whole) * unit;
         }
-        // Further digits have no effect, because an hour has less than 10^18 nanoseconds.
+        // Digits after the 18th have no effect, because an hour has less than 10^18 nanoseconds.
         let mut part: i128 = 0;
         let mut divisor: i128 = 1;
         for digit in fraction.bytes().take(18) {

@@ -1,5 +1,6 @@
-//! Converts the syntax tree of the parser to the op tree. It also resolves names and checks types.
-//! Macros such as `has` and `exists` are plain calls in the syntax tree.
+//! Converts the parser's syntax tree to the op tree, which is the form that is evaluated. The
+//! conversion also resolves names and checks types. Macros such as `has` and `exists` are plain
+//! calls in the syntax tree.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, MapExpr, SelectExpr, operators};
@@ -12,8 +13,8 @@ use super::failure::FixedText;
 use super::op::{Arith, Comprehension, ComprehensionKind, Const, Function, Op, Order};
 use super::pattern::Pattern;
 
-/// Number of ops that are evaluated in one step. With this number, a step takes at most about
-/// 300 ns.
+/// Number of ops that are evaluated in one step of the budget. With this number, a step takes at
+/// most about 300 ns.
 const OPS_PER_STEP: u64 = 16;
 
 /// The names of the internal variable in which cel-go's comprehensions accumulate their result. An
@@ -31,16 +32,18 @@ pub(super) struct NodeError {
 pub(super) struct Lowered {
     pub op: Op,
     pub ty: Ty,
-    /// Steps of one evaluation, without the iterations of comprehensions.
+    /// Number of budget steps that one evaluation takes. The iterations of comprehensions such as
+    /// `exists` are counted in addition.
     pub weight: u64,
-    /// Errors in calls of macros. They are reported before other errors, because the types of such
-    /// calls are unknown.
+    /// Errors in calls of macros. These errors are reported before all other errors, because the
+    /// types of wrong macro calls are unknown.
     pub misused: Vec<NodeError>,
     /// Wrong types and unknown names.
     pub mistyped: Vec<NodeError>,
-    /// Errors in the arguments of `format`. They are reported if there are no other errors.
+    /// Errors in the arguments of `format`. These errors are reported only if there are no other
+    /// errors.
     pub misformatted: Vec<NodeError>,
-    /// Depth, including the depth of the variables that the expression uses.
+    /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
     /// True if the expression, or a variable that it uses, can read `now`.
     pub reads_now: bool,
@@ -152,8 +155,8 @@ impl Lowering<'_> {
             Expr::List(list) => self.list(&list.elements),
             Expr::Map(map) => self.map(map),
             Expr::Struct(message) => self.undeclared(node.id, &message.type_name),
-            // These nodes do not occur here. The parser expands no macros, and it returns an error
-            // if a node is incomplete.
+            // These nodes do not occur here. A comprehension would be an expanded macro, and the
+            // parser expands no macros. If a node was incomplete, the parser has returned an error.
             Expr::Comprehension(_) | Expr::Unspecified => {
                 self.misused(node.id, "unsupported expression")
             }
@@ -202,8 +205,8 @@ impl Lowering<'_> {
         (path(operand, &select.field), ty)
     }
 
-    /// Returns true if `node` is the name `variables`, and not a comprehension variable of that
-    /// name.
+    /// Returns true if `node` is the name `variables`. Returns false if a comprehension variable
+    /// has the name `variables`.
     fn is_variables(&self, node: &IdedExpr) -> bool {
         let Expr::Ident(name) = &node.expr else {
             return false;
@@ -238,7 +241,7 @@ impl Lowering<'_> {
         (operand, field)
     }
 
-    /// Returns the type if the selection is the type name `google.protobuf.Timestamp` or
+    /// Returns the type if `select` is the type name `google.protobuf.Timestamp` or
     /// `google.protobuf.Duration`.
     fn qualified_type(&self, select: &SelectExpr) -> Option<(&'static str, Ty)> {
         let Expr::Select(outer) = &select.operand.expr else {
@@ -447,7 +450,8 @@ impl Lowering<'_> {
         };
         self.vars.pop();
         // In cel-go, `filter`, `exists_one` and `map` with three arguments expand to a conditional.
-        // Its types are checked here, so that the errors equal cel-go's.
+        // The types of this conditional are checked here, so that the errors are the same as in
+        // cel-go.
         let (tested, result) = match kind {
             ComprehensionKind::All | ComprehensionKind::Exists => (None, Ty::Bool),
             ComprehensionKind::ExistsOne => (Some((&body_ty, Ty::Int)), Ty::Bool),
@@ -477,7 +481,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Returns the kind of comprehension if `name` with this number of arguments is one.
+/// Returns the kind of a comprehension. Returns None if no comprehension has this name and this
+/// number of arguments.
 fn comprehension_kind(name: &str, args: usize) -> Option<ComprehensionKind> {
     match (name, args) {
         (operators::ALL, 2) => Some(ComprehensionKind::All),

@@ -1,11 +1,12 @@
-//! The values that an evaluation computes. Equality and order are as in cel-go. A value is a
-//! reference into the document or the program, or it is reference-counted. So a clone is cheap.
+//! The values that an evaluation computes. Equality and order are as in cel-go. A clone of a value
+//! is cheap, because large values are references into the document or the program, or are
+//! reference-counted.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::doc::{DocItem, Node};
+use super::json_document::{DocItem, Node};
 use super::failure::{FixedText, MissingKey};
 use super::op::Const;
 use super::quantity::Quantity;
@@ -68,7 +69,7 @@ impl Deref for Bytes<'_> {
 }
 
 /// The reason why an evaluation has no result. Missing fields are common, and `||` often ignores
-/// them. So the variants `Missing…` are created without an allocation.
+/// this error. So the variants `Missing…` are created without an allocation.
 #[derive(Clone)]
 pub(super) enum Fault<'e> {
     /// A field that the expression selects by its name does not exist.
@@ -109,15 +110,16 @@ impl From<Fault<'_>> for EvaluationFault {
     }
 }
 
-/// Subtracts `steps` from the budget. If the budget has fewer steps, it becomes zero and the result
-/// is an error.
+/// Subtracts `steps` from the budget. If the budget has fewer steps left, the budget becomes zero
+/// and the result is an error.
 pub(super) fn charge<'e>(budget: &mut Budget, steps: u64) -> Result<(), Fault<'e>> {
     let left = budget.left.checked_sub(steps);
     budget.left = left.unwrap_or_default();
     left.map(|_| ()).ok_or(Fault::Budget)
 }
 
-/// Returns the number of steps for `len` units of work. One step is enough for `per_step` units.
+/// Returns the number of steps for `len` units of work, such as bytes. One step pays for `per_step`
+/// units.
 pub(super) fn steps(len: usize, per_step: usize) -> u64 {
     u64::try_from(len / per_step).unwrap_or(u64::MAX)
 }
@@ -243,8 +245,9 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the number of steps for [`Self::find`]. A map that the evaluation has created is
-    /// searched linearly.
+    /// Returns the number of steps for [`Self::find`]. The search in a map of the document takes no
+    /// steps. A map that the evaluation has created is searched linearly, so the search takes more
+    /// steps in a larger map.
     pub(super) fn find_cost(&self) -> u64 {
         match self {
             Self::Map(entries) => steps(entries.len(), 16),
@@ -293,7 +296,8 @@ fn exact_uint(value: f64) -> Option<u64> {
     (value.fract() == 0.0 && (0.0..TWO_64).contains(&value)).then_some(value as u64)
 }
 
-/// Returns the integer part of a double. As in cel-go, -2^63 is outside of the range.
+/// Returns the integer part of a double, or None if it is outside of the range of `i64`. As in
+/// cel-go, -2^63 also counts as outside of the range.
 #[allow(clippy::cast_possible_truncation)] // The value is in the range.
 pub(super) fn truncate_int(value: f64) -> Option<i64> {
     (value > -TWO_63 && value < TWO_63).then_some(value as i64)
@@ -366,7 +370,8 @@ pub(super) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ord
     }
 }
 
-/// Returns true if two values are equal. Values of different types are not equal, except numbers.
+/// Returns true if two values are equal. Two numbers of different types can be equal. Other values
+/// of different types are never equal.
 pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
     if let Some(order) = numeric_order(a, b) {
         return Ok(matches!(order, Ok(Ordering::Equal)));
@@ -389,7 +394,8 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Time(a), V::Time(b)) => a == b,
         (V::Type(a), V::Type(b)) => a == b,
         (V::Quantity(a), V::Quantity(b)) => a.cmp(b).is_eq(),
-        // cel-go returns an error if a quantity is compared with another type, except null.
+        // As in cel-go, the comparison of a quantity with another type is an error. But a quantity
+        // can be compared with null.
         (V::Quantity(_), b) if !matches!(b, V::Null) => return Err(Fault::no_overload()),
         _ if a.is_list() && b.is_list() => return equal_lists(a, b, budget),
         _ if a.is_map() && b.is_map() => return equal_maps(a, b, budget),

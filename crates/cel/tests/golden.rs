@@ -1,5 +1,5 @@
-//! Tests of the crate's public functions with recorded results of cel-go. They cover the cases of
-//! the golden file whose result is a bool, a string or an error.
+//! Tests of the crate's public functions with recorded results of cel-go. The tests use the cases
+//! of the golden file whose result is a bool, a string or an error.
 
 use ifo_cel::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, STEPS_PER_OBJECT,
@@ -22,7 +22,8 @@ fn cases() -> Vec<Case> {
     let cases = golden["cases"].as_array().unwrap();
     cases
         .iter()
-        // The golden file was recorded without the string library, so this case has an error there.
+        // This case is left out. It is an error in the golden file, because the file was recorded
+        // without the string library.
         .filter(|case| case["expr"] != "['a'].join(',')")
         .map(|case| Case {
             source: text(&case["expr"]),

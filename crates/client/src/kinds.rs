@@ -53,7 +53,8 @@ const ES_ENDINGS: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
 pub fn is_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
     let takes_es = || ES_ENDINGS.iter().any(|end| kind.ends_with(end));
-    // Examples are `endpoints` and `pods`, then `ingresses`, then `policies`.
+    // The first arm accepts `endpoints` and `pods`, the second `ingresses`, and the third
+    // `policies`.
     match resource.strip_prefix(kind.as_str()) {
         Some("" | "s") => true,
         Some("es") => takes_es(),
@@ -126,7 +127,7 @@ impl KnownKinds {
         }
     }
 
-    /// Adds the targets of rule sets, which are the resources that they watch.
+    /// Adds the targets of rule sets. A target is a resource that a rule set watches.
     #[must_use]
     pub fn with_targets<'a>(mut self, targets: impl IntoIterator<Item = &'a Gvr>) -> Self {
         for target in targets {
@@ -144,7 +145,8 @@ impl KnownKinds {
         })
     }
 
-    /// Returns the resource of a kind.
+    /// Returns the resource of a kind. If the plural is not known from a CRD or a rule set, it is
+    /// guessed.
     pub fn resource(&self, api_version: &str, kind: &str) -> Gvr {
         let (group, version) = group_and_version(api_version);
         let named = || {
@@ -160,7 +162,8 @@ impl KnownKinds {
         }
     }
 
-    /// Returns true if objects of `kind` belong to the resource `resource`. Both are in `group`.
+    /// Returns true if objects of `kind` belong to the resource `resource`. The kind and the
+    /// resource are in the API group `group`.
     pub fn is_resource(&self, group: &str, kind: &str, resource: &str) -> bool {
         match self.declared_plural(group, kind) {
             Some(plural) => plural == resource,

@@ -2,7 +2,7 @@
 //! reads lists page by page, resolves kinds to resources, reads manifests and recorded watches, and
 //! formats errors.
 
-pub mod error;
+pub mod error_text;
 pub mod kinds;
 pub mod list;
 pub mod manifest;

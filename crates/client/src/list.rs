@@ -1,6 +1,6 @@
 //! Reads Kubernetes lists page by page, with `limit` and continue tokens. Each call reads one page
-//! and returns it, so that only one page needs to be in memory. The caller decides what to do after
-//! a [`ListError`]: it can request the page again, or start the list again.
+//! and returns it, so that only one page needs to be in memory. After a [`ListError`], the caller
+//! can request the page again, or start the list again.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -30,7 +30,8 @@ pub enum ListStart<'a> {
     /// The page begins at the first object of the newest state.
     #[default]
     First,
-    /// The page begins at the first object of the state at exactly this resourceVersion.
+    /// The page begins at the first object. All pages of the list show the state at exactly this
+    /// resourceVersion.
     Exact(&'a str),
     /// The page begins after the page that returned this continue token.
     Continue(&'a str),
@@ -68,7 +69,8 @@ pub struct ListItems<T> {
 
 impl<'a, T: Deserialize<'a>> ListItems<T> {
     /// Decodes the body of a page. Returns an error if one of the objects cannot be decoded as `T`.
-    /// If `T` is `&RawValue`, the caller can decode each object separately.
+    /// With `&RawValue` as `T`, objects are not decoded, and the caller can decode each object
+    /// separately.
     pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         #[serde(bound(deserialize = "T: Deserialize<'de>"))]
@@ -174,7 +176,8 @@ impl ListPager {
         self
     }
 
-    /// Requests later pages with the usual number of objects again.
+    /// After a page that was too large, the pager requests pages with fewer objects. This method
+    /// makes the pager request later pages with the usual number of objects again.
     pub fn reset_limit(&self) {
         self.is_reduced.store(false, Ordering::Relaxed);
     }

@@ -1,15 +1,16 @@
 //! Reads the Kubernetes objects in a manifest, which is YAML or JSON with one or more documents. A
-//! `List` is replaced by its items. The whole manifest is refused if an object lacks `apiVersion`,
-//! `kind` or `metadata.name`, like in kubectl. The error contains the position of the object.
+//! `List` is replaced by its items. Like in kubectl, the whole manifest is refused if an object
+//! lacks `apiVersion`, `kind` or `metadata.name`. The error contains the position of this object.
 
 use serde_json::{Map, Value};
 
-/// Maximum number of objects in one file, including the items of lists. It is enough for the output
-/// of `kubectl get` for one kind in a large cluster.
+/// Maximum number of objects in one file, including the items of lists. A file with more objects is
+/// refused. The limit is enough for the output of `kubectl get` for one kind in a large cluster.
 const MAX_OBJECTS: usize = 100_000;
 
-/// Maximum number of YAML nodes in one file, about 200 for each object. Nodes that an alias repeats
-/// are counted each time, so that aliases cannot expand a small file into a huge document.
+/// Maximum number of YAML nodes in one file: 200 for each of [`MAX_OBJECTS`] objects. A file with
+/// more nodes is refused. A node that an alias repeats is counted each time, so that aliases cannot
+/// expand a small file into a huge document.
 const MAX_NODES: usize = 20_000_000;
 
 /// Maximum depth of a YAML document. serde_json has the same limit for JSON.
@@ -84,8 +85,8 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Appends the objects in one document to `objects`. If an error is returned, the objects before
-/// the error have been appended.
+/// Appends the objects in one document to `objects`. If an item of a list is invalid, an error is
+/// returned, but the items before it have been appended.
 pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let mut document = match document {
         // An empty document is allowed, for example between two separators.

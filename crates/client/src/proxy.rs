@@ -61,8 +61,10 @@ impl ProxiedServer {
         }
     }
 
-    /// Returns true if the server must be reached without a proxy. This is the case if an entry of
-    /// `NO_PROXY` (`list`) matches the server, or if the server is on the local host.
+    /// Returns true if the server must be reached without a proxy. The reason is one of these:
+    ///
+    /// - An entry of `NO_PROXY` (`list`) matches the server.
+    /// - The server is on the local host.
     fn is_exempt(&self, list: &str) -> bool {
         let is_local = self.host == "localhost" || self.ip.is_some_and(|ip| ip.is_loopback());
         let mut entries = list.split(',').map(|it| it.trim().to_ascii_lowercase());
@@ -77,7 +79,7 @@ impl ProxiedServer {
     /// - A domain name matches this name and all subdomains.
     /// - A domain name with a leading dot matches only the subdomains.
     ///
-    /// An address or a domain name can be followed by a port, which must then match, too.
+    /// If a port follows an address or a domain name, the port must also match.
     fn matches_entry(&self, entry: &str) -> bool {
         if entry == "*" {
             return true;
@@ -86,7 +88,8 @@ impl ProxiedServer {
             return self.ip.is_some_and(|ip| network.contains(&ip));
         }
         let name = match entry.rsplit_once(':') {
-            // The text after the last colon is a port, unless the colon belongs to an IPv6 address.
+            // The text after the last colon is a port. In an IPv6 address without brackets, the
+            // last colon belongs to the address, and there is no port.
             Some((name, port)) if !name.contains(':') || name.ends_with(']') => {
                 if port.parse() != Ok(self.port) {
                     return false;

@@ -46,8 +46,8 @@ struct RecordedLine {
     object: Value,
 }
 
-/// Maximum absolute value of `t`, in seconds. It is about a century, so that calculations with
-/// times cannot overflow.
+/// Maximum absolute value of `t`, in seconds (about a century). An event with a larger `t` is
+/// reported as an error, because calculations with its time could overflow.
 const MAX_SECONDS: f64 = 3e9;
 
 /// Reads all events. The events are sorted by time, because a text can consist of the recordings of
@@ -79,7 +79,7 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
 }
 
 /// Splits a text into JSON values. After an invalid value, the function continues at the next line
-/// that begins with `{`. A line can be incomplete, because the recording was interrupted.
+/// that begins with `{`. For example, a value is incomplete if the recording was interrupted.
 fn values(text: &str) -> Vec<Result<Value, String>> {
     let mut values = Vec::new();
     let mut rest = text;

@@ -1,7 +1,8 @@
 //! Creates the chart `ifo-rules`.
 //!
 //! Input: the shipped rule sets. Output: a template for each rule set and for each role, and the
-//! values with their schema. Each pack has a value, and each optional rule set a name.
+//! values with their schema. For each pack (folder of rule sets), the value `packs` has an entry.
+//! The value `optional` is a list of the optional rule sets that are installed.
 
 use super::{Added, RULES_CHART, Shipped, template};
 use serde_json::{Map, Value, json};
@@ -20,7 +21,8 @@ pub fn files(catalogue: &[Shipped]) -> anyhow::Result<Vec<(String, String)>> {
         for (path, text) in super::super::roles_of(folder, sets)? {
             let source = path.trim_start_matches("rules/").to_owned();
             let stem = source.trim_end_matches(".yaml");
-            // An optional rule set has its role in the same file.
+            // An optional rule set is one that its folder's kustomization does not list. Its role
+            // is in the same file as the rule set.
             let text = if path.ends_with("/clusterrole.yaml") {
                 template(&path, &text, &condition, &added)?
             } else {
@@ -68,7 +70,7 @@ fn schema(packs: &[&str], optional: &[String]) -> anyhow::Result<String> {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            // Helm sets it if the chart is a dependency of another chart.
+            // Helm sets `global` if this chart is a dependency of another chart.
             "global": {"type": "object"},
             "packs": {"type": "object", "additionalProperties": false, "properties": packs},
             "optional": {"type": "array", "uniqueItems": true, "items": {"enum": optional}},

@@ -1,6 +1,6 @@
-//! Detects deleted namespaces from a watch, and creates the messages to the tracker about them. A
-//! namespace is also reported as deleted if it was created again between the leader's takeover and
-//! the first list of the watch.
+//! Detects deleted and new namespaces in a watch, and creates the messages about them to the
+//! tracker. If a namespace was deleted and created again while it was not watched, it is also
+//! reported as deleted.
 
 use crate::restore::KnownNamespaces;
 use ifo_engine::track::Message;
@@ -11,7 +11,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use std::collections::HashMap;
 
-/// The namespaces that exist, as far as the watch has reported.
+/// The namespaces that exist according to the events of the watch so far.
 #[derive(Debug)]
 pub(super) struct SeenNamespaces {
     known: HashMap<String, NamespaceIdentity>,
@@ -19,8 +19,9 @@ pub(super) struct SeenNamespaces {
     listed: HashMap<String, NamespaceIdentity>,
 }
 
-/// Distinguishes a namespace from an earlier or later namespace with the same name. Creation times
-/// have a resolution of one second, so UIDs are compared if both are known.
+/// Distinguishes a namespace from an earlier or later namespace with the same name. If both UIDs
+/// are known, the UIDs are compared, because creation times have a resolution of one second.
+/// Otherwise the creation times are compared.
 #[derive(Debug)]
 struct NamespaceIdentity {
     uid: Option<String>,
@@ -44,7 +45,8 @@ impl NamespaceIdentity {
 }
 
 impl SeenNamespaces {
-    /// Creates the detector. The namespaces in `first` existed before the watch began.
+    /// Creates the record of existing namespaces. The namespaces in `first` existed before the
+    /// watch began.
     pub(super) fn new(first: KnownNamespaces) -> Self {
         let identity = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();
@@ -56,7 +58,7 @@ impl SeenNamespaces {
         }
     }
 
-    /// Returns the messages that follow from `event`.
+    /// Processes one event of the watch. Returns the resulting messages to the tracker.
     pub(super) fn take(&mut self, event: Event<PartialObjectMeta<Namespace>>) -> Vec<Message> {
         match event {
             Event::Init => {

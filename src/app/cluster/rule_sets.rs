@@ -1,6 +1,6 @@
 //! Watches the rule sets of a cluster for the rule-set controller.
 
-use super::definition;
+use super::rule_set_crd;
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -9,14 +9,14 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 
-/// Largest number of unknown fields that are reported for one rule set. A status message has no
-/// room for more.
+/// Maximum number of unknown fields that are reported for one rule set. A status message has no
+/// room for more, so further unknown fields are not reported.
 const MAX_UNKNOWN_FIELDS: usize = 20;
 
 /// Watches the rule sets and their CRD. A rule set that cannot be decoded is reported as
 /// [`RuleSetEvent::Unreadable`] with its name, and the other rule sets are processed as usual.
 pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
-    let definition = definition::follow(client.clone());
+    let definition = rule_set_crd::follow(client.clone());
     // Objects are read as JSON first, because decoding drops the fields that this server does not
     // know.
     let resource = ApiResource::erase::<OperationRuleSet>(&());
@@ -35,7 +35,8 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
                     vec![RuleSetEvent::Deleted(object.name_any())]
                 }
                 Err(error) => {
-                    // The watch is retried each second. Each cause is logged once.
+                    // The watch is retried again and again. The same error is logged only once in a
+                    // row.
                     let reason = watch_failure(&error);
                     if last_logged.as_ref() != Some(&reason) {
                         tracing::warn!("rule sets cannot be watched: {reason}");
@@ -50,7 +51,8 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
             stream::iter(events)
         })
         .flatten();
-    // The controller stops if this stream ends. The watch of the rule sets never ends.
+    // The controller stops if this stream ends. The stream never ends, because the watch of the
+    // rule sets never ends.
     stream::select(rule_sets, definition).boxed()
 }
 

@@ -1,4 +1,4 @@
-//! A simulated kube-apiserver that keeps its objects in memory.
+//! A simulated kube-apiserver for tests. It keeps its objects in memory.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -51,9 +51,9 @@ impl Cluster {
         Self::reviewing(|_| (500, json!({})))
     }
 
-    /// Creates a cluster whose reviews are answered by `review`. The function receives the review.
-    /// It returns the status code of the answer, and the status of the review, which is used only
-    /// if the code is 201.
+    /// Creates a cluster in which the function `review` answers all reviews. `review` returns the
+    /// status code of the answer, and the `status` of the review. The `status` is used only if the
+    /// code is 201.
     pub(crate) fn reviewing(
         review: impl Fn(&Value) -> (u16, Value) + Send + Sync + 'static,
     ) -> Self {
@@ -90,7 +90,7 @@ impl Cluster {
             "ADDED"
         };
         let event = json!({"type": kind, "object": object});
-        // An error means that no watch is open.
+        // `send` returns an error if no watch is open.
         let _ = self.events.send((collection.to_owned(), event));
     }
 

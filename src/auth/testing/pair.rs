@@ -1,4 +1,5 @@
-//! Issues valid and invalid certificates for tests.
+//! A certificate with its private key (`Pair`). The functions issue valid and invalid certificates
+//! for tests.
 
 use crate::auth::PeerCertificates;
 use openssl::asn1::Asn1Time;

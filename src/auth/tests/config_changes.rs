@@ -60,8 +60,8 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     };
     eventually("the first CA", || accepts(&first)).await;
 
-    // The watch may not be open yet. So the test repeats the change until the watch has reported
-    // it.
+    // The server's watch may not be open yet. So the test repeats the change until the server has
+    // received it.
     for turn in 0.. {
         let mut data = data(&second, &proxy_ca);
         data.insert("turn".to_owned(), turn.to_string());
@@ -90,8 +90,8 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
-    // The watch reports these versions in order. When the third CA is accepted, the invalid
-    // versions and the deletion have been processed.
+    // The watch reports all versions of the `ConfigMap` in order. So when the server accepts the
+    // third CA, it has already processed the invalid versions and the deletion.
     let (third, last) = (ca("third"), ca("last"));
     cluster.put(PATH, json!({"data": data(&third, &last)}));
     let seen = || {
@@ -134,7 +134,7 @@ fn a_bundle_with_one_invalid_certificate_is_invalid() {
     assert!(error.contains("certificate 2"), "{error}");
 }
 
-/// Collects log lines. Clones share them.
+/// Collects log lines. All clones share the same lines.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -190,8 +190,8 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
     eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
     // The watch has reported the same configuration again.
     assert_eq!(log.warnings(), 1);
-    // The watch may not be open yet. So the test repeats each change until the watch has reported
-    // it.
+    // The server's watch may not be open yet. So the test repeats each change until the server has
+    // received it.
     let mut turn = 0;
     let mut change = async |mut data: BTreeMap<String, String>, seen: &dyn Fn() -> bool| {
         while !seen() {
@@ -220,8 +220,8 @@ fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
         (&[&one], &[&proxy], &[]),
         (&[&one], &[&namesake], &[]),
         (&[&other, &one], &[&proxy, &one], &["CN=one"]),
-        // The front proxy's CA has issued `below`. So clients of `below` can send `below` as an
-        // intermediate certificate.
+        // The front proxy's CA has issued `below`. So clients with certificates of `below` can send
+        // `below` as an intermediate certificate.
         (&[&below], &[&proxy], &["CN=below"]),
         // The clients' CA has issued `above`. But `above` has issued no certificate of a client.
         (&[&one], &[&above], &[]),
@@ -234,7 +234,7 @@ fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
         data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
         assert_eq!(Trust::parse(data.clone()).unwrap().shared, expected);
         // Without the name of a user header, no client can claim to be another user. With a list of
-        // allowed names, only the front proxy can.
+        // allowed names, only the front proxy can name other users.
         data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
         assert!(Trust::parse(data.clone()).unwrap().shared.is_empty());
         let names = r#"["front-proxy"]"#.to_owned();

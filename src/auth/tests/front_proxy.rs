@@ -110,9 +110,9 @@ async fn a_user_name_that_is_not_utf_8_is_rejected() {
     assert!(answer.is_err());
 }
 
-/// Clients that are not the front proxy send its headers. Each client presents another certificate,
-/// and sends no `Authorization` header or one of three. No request may have the user in the forged
-/// headers.
+/// Clients that are not the front proxy send the headers of the front proxy. Each client has a
+/// different certificate, and sends four requests with different `Authorization` headers. The
+/// server must never accept the user in the forged headers.
 #[tokio::test]
 async fn forged_headers_authenticate_no_user() {
     let setup = Setup::new();
@@ -125,9 +125,9 @@ async fn forged_headers_authenticate_no_user() {
     let good = ("Authorization", "Bearer good");
     let bad = ("Authorization", "Bearer bad");
     let basic = ("Authorization", "Basic Z29vZA==");
-    // Each row has a client certificate and the expected user of four requests. The first request
-    // has no `Authorization` header. The others have a valid token, an invalid token, and another
-    // scheme.
+    // Each row has a client certificate and the expected users of four requests. The first request
+    // has no `Authorization` header. The second request has a valid token, the third request has an
+    // invalid token, and the fourth request has another scheme.
     let anonymous = "system:anonymous";
     let expected_if_invalid = ["401", "tess", "401", "401"];
     let rows = [
@@ -267,8 +267,8 @@ async fn an_expired_ca_authenticates_no_one() {
 #[tokio::test]
 async fn a_certificate_is_rejected_once_its_ca_is_replaced() {
     let setup = Setup::new();
-    // The test authenticates the same certificates before and after the CAs are replaced, as on an
-    // open connection.
+    // The test authenticates the same certificates before and after the CAs are replaced. This
+    // happens when clients keep their connections open.
     let (proxy, jane) = (setup.proxy(), setup.jane());
     let headers = [("X-Remote-User", "bob")];
     assert_eq!(setup.user_name(&proxy, &headers).await, "bob");

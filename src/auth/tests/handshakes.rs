@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// The facts that the server (`peer`) and the client (`alpn`, `version`) know after a handshake.
+/// The result of a handshake. `peer` has the client's certificates, as the server knows them.
+/// `alpn` and `version` have the negotiated protocols, as the client knows them.
 struct HandshakeResult {
     peer: Vec<CertificateDer<'static>>,
     alpn: Option<Vec<u8>>,

@@ -56,7 +56,7 @@ impl Setup {
         Self::changed(|_| {})
     }
 
-    /// Creates a setup and changes the data of its `ConfigMap`.
+    /// Creates a setup. `change` can change the data of its `ConfigMap` before the data is parsed.
     fn changed(change: impl FnOnce(&mut BTreeMap<String, String>)) -> Self {
         let cluster = Cluster::reviewing(|question| {
             if question["spec"]["token"] == "good" {

@@ -1,4 +1,4 @@
-//! Reads the whole state as a list in pages, for servers that do not support `WatchList`.
+//! Lists all objects of a source in pages, if the server does not support `WatchList`.
 
 use super::{IDLE_TIMEOUT, OPEN_TIMEOUT, WatchEnd, WatchTask};
 use crate::observe::{
@@ -23,8 +23,8 @@ pub(super) const FIRST_PAGE: u32 = 100;
 const MAX_PAGE: u32 = 2_500;
 
 /// Minimum number of objects in a page. After a page was not received completely, the pages get
-/// smaller. 20 of the largest objects that etcd accepts have 30 MB. Most connections transfer that
-/// within the time limit of a request.
+/// smaller. In etcd, an object has at most 1.5 MiB, so 20 objects have at most about 30 MB. Most
+/// connections transfer 30 MB within the time limit of a request.
 const MIN_PAGE: u32 = 20;
 
 /// Factor by which the number of objects in a page grows or shrinks.
@@ -37,7 +37,7 @@ struct Last {
 }
 
 impl WatchTask {
-    /// Reads the state in pages. Each page is read object by object.
+    /// Lists all objects in pages. Sends each object as soon as it has arrived.
     pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), WatchEnd> {
         let permit = self.wait_for_permit().await;
         let mut token: Option<String> = None;
@@ -82,7 +82,8 @@ impl WatchTask {
         }
     }
 
-    /// Waits until this list may run. If that takes too long, reports an interruption.
+    /// Waits until fewer lists than the maximum are running. If that takes longer than
+    /// [`OPEN_TIMEOUT`], reports an interruption and continues to wait.
     async fn wait_for_permit(&mut self) -> ListPermit {
         let budget = self.budget.clone();
         let mut permit = pin!(budget.list_permit());
@@ -95,8 +96,8 @@ impl WatchTask {
         permit.await
     }
 
-    /// Sends the objects of a page to the reader. `begun` is true if objects of an earlier page
-    /// were sent.
+    /// Sends the objects of a page to the consumer of the feed. `begun` is true if objects of an
+    /// earlier page were sent.
     async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<Last, PageFault> {
         let mut page = PageReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let mut garbage = 0_u64;

@@ -1,5 +1,5 @@
-//! The reason why a watch, or an attempt to open a watch, has ended. It decides which request
-//! follows.
+//! The reasons why a watch, or an attempt to open a watch, has ended. The reason decides which
+//! request the feed sends next.
 
 use crate::observe::GapReason;
 use crate::observe::request::Refusal;
@@ -10,11 +10,11 @@ use std::time::Duration;
 pub(super) enum WatchEnd {
     /// The server closed the watch, as it does after some minutes.
     Closed,
-    /// The server no longer has the changes since the last version. The whole state must be read
-    /// again.
+    /// The server no longer has the changes since the last version, or changes may have been
+    /// missed. All objects must be read again.
     Expired,
-    /// `WatchList` does not work. `for_good` is true if the server has refused it, so that it is
-    /// not tried again.
+    /// The `WatchList` did not yield all objects, so the feed lists them. If `for_good` is true,
+    /// the server does not support `WatchList`, and the feed never requests it again.
     NoWatchList { for_good: bool },
     /// Any other failure, with the delay that the server requests (`Retry-After`).
     Failed(GapReason, Option<Duration>),

@@ -7,7 +7,7 @@
 use super::record::{Record, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
-use crate::persist::store::Revision;
+use crate::persist::custom_resource_client::Revision;
 use crate::persist::written_summary::WrittenSummary;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
@@ -17,14 +17,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The time between the comparison that finds an orphan and the write that completes or deletes the
-/// orphan. The previous leader may have read the subject from a kube-apiserver that is ahead of the
-/// one that this leader uses. Then this leader detects the operation of the orphan a little later,
-/// and the write is dropped.
+/// orphan. If the previous leader used another kube-apiserver, that kube-apiserver may have had
+/// newer data about the subject. Then this leader detects the operation of the orphan a little
+/// later, and the write is dropped.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// The time from the first comparison, when all targets have been read, to the second one. The
-/// previous leader may have sent a creation just before it lost the Lease. The kube-apiserver ends
-/// each request after 60 s. So after 65 s, the creation has succeeded or failed.
+/// The time from the first comparison to the second comparison. The previous leader may have sent a
+/// creation just before it lost the Lease, and the first comparison can miss this custom resource.
+/// The kube-apiserver ends each request after 60 s. So after 65 s, the creation has succeeded or
+/// failed.
 pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 
 /// The fields of a listed custom resource that the comparison needs.
@@ -54,9 +55,9 @@ impl Queue {
         let second = second.filter(|at| *at > now).min();
         self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
         let listed: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // If the custom resource of a completed operation is missing, it was deleted, for example
-        // by the garbage collector together with the subject. It is not created again, so its
-        // record does not change.
+        // If the custom resource of a completed operation is missing, the garbage collector or
+        // another client has deleted it. The custom resource is not created again, so the record
+        // does not change.
         for name in self.names(|name, record| !listed.contains(name) && !record.is_history()) {
             self.change(&name, now, |record| record.stored = StoredState::Absent);
         }
@@ -81,8 +82,8 @@ impl Queue {
                 }
                 let at = match &record.stored {
                     // The custom resource has not changed since this server's last write, so the
-                    // stored state in the record is right. The summary of the listed object can
-                    // differ from it, because that summary includes labels of other clients.
+                    // stored state in the record is right. The summary in the list can differ from
+                    // the stored state, because it includes labels of other clients.
                     StoredState::Present(_, revision, _) if *revision == found.revision => return,
                     StoredState::Present(_, _, at) => *at,
                     _ => None,
@@ -92,8 +93,9 @@ impl Queue {
         }
     }
 
-    /// Returns the wanted state of an orphan that must be completed or deleted. Returns None if an
-    /// unread rule set may still detect its operation.
+    /// Returns the wanted state of an orphan that must be completed or deleted. Returns None if the
+    /// target of one of its rule sets is unread, because this rule set may still detect the
+    /// operation.
     fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
@@ -110,8 +112,8 @@ impl Queue {
         })
     }
 
-    /// Returns the names of the completed orphans that are retained. These are the newest ones, as
-    /// many as the settings allow.
+    /// Returns the names of the completed orphans that are retained: the newest orphans, as many as
+    /// the settings allow.
     fn retained_orphans(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();

@@ -3,9 +3,9 @@
 
 use super::{AtStop, JobResult, PersistSettings};
 use crate::index::IndexEntry;
-use crate::persist::failure::StoreFailure;
+use crate::persist::custom_resource_client::Revision;
 use crate::persist::rate_limit;
-use crate::persist::store::Revision;
+use crate::persist::request_failure::StoreFailure;
 use crate::persist::written_summary::WrittenSummary;
 use ifo_api::live::Phase;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ pub(super) struct Record {
     pub wanted: WantedState,
     /// The state of the custom resource in the cluster, as far as it is known.
     pub stored: StoredState,
-    /// The time at which the write became due or becomes due. None if no write is needed. Writes
-    /// are sent in the order of this time.
+    /// The time at which the write became due or becomes due. None if no write is needed. The write
+    /// with the earliest due time is sent first.
     pub due: Option<Instant>,
     /// The end of the back-off or of another delay. No job starts before this time.
     pub not_before: Option<Instant>,
     pub is_writing: bool,
-    /// True if the operation was completed long before this queue was created. If its custom
-    /// resource is missing, another client has deleted it.
+    /// True if the operation was completed long before this queue was created. If such an operation
+    /// has no custom resource, another client has deleted the custom resource.
     pub is_old: bool,
     /// True if the last attempt was refused.
     pub is_refused: bool,
@@ -37,13 +37,13 @@ pub(super) struct Record {
 /// The wanted state of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub(in crate::persist) enum WantedState {
-    /// The custom resource must have the state of the operation in the index. The time is the one
-    /// since when the operation is in this state.
+    /// The custom resource must have the state of the operation in the index. The [`Instant`] is
+    /// the time at which the operation got this state.
     Live(Arc<IndexEntry>, WrittenSummary, Instant),
     /// The custom resource must not exist.
     #[default]
     Gone,
-    /// The operation ended while no server was running. If the custom resource is Active, it must
+    /// The operation ended while no leader was running. If the custom resource is Active, it must
     /// become Completed.
     Ended,
 }
@@ -57,14 +57,15 @@ pub(in crate::persist) enum StoredState {
     /// A write was not answered or met a conflict, so the custom resource must be read before the
     /// next write.
     Unknown,
-    /// The custom resource exists with this state. The time is that of this queue's last write of
-    /// it.
+    /// The custom resource exists with this state. The [`Instant`] is the time at which this queue
+    /// last wrote the custom resource. None if this queue has not written it.
     Present(WrittenSummary, Revision, Option<Instant>),
 }
 
 impl Record {
-    /// Returns the position in [`super::Queue`]'s waiting records: 0 or 1 for records without and
-    /// with failures, and the time at which the next job may start. Returns None if the record does
+    /// Returns the position of the record in the waiting records of [`super::Queue`]. The position
+    /// is the index of the set and the time at which the next job may start. The index is 0 for a
+    /// record without failures and 1 for a record with failures. Returns None if the record does
     /// not wait.
     pub fn queue_position(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.is_writing)?;
@@ -86,11 +87,11 @@ impl Record {
             (WantedState::Ended, StoredState::Present(summary, ..)) if is_completed(summary) => {
                 None
             }
-            // The stopping server leaves the orphan to the next leader, which finds the same custom
-            // resource.
+            // While the server stops, orphans are not completed. The next leader finds the same
+            // custom resource and completes it.
             (WantedState::Ended, _) => stopping.is_none().then_some(now),
-            // Completed operations are not retained. The live operation is deleted next, and then
-            // its custom resource.
+            // If completed operations are not retained, the operation is removed from the index
+            // next. Then its custom resource is deleted, so this write is not needed.
             (WantedState::Live(_, summary, _), _) if is_completed(summary) && !settings.retain => {
                 None
             }
@@ -134,7 +135,7 @@ impl Record {
             });
     }
 
-    /// Records a failed job. The job is retried after at most `most`.
+    /// Records a failed job. `most` is the longest delay before the job is retried.
     pub fn record_failure(&mut self, failure: &StoreFailure, most: Duration, now: Instant) {
         self.is_refused = failure.is_refusal();
         if matches!(
@@ -147,7 +148,8 @@ impl Record {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Returns the phase of the operation in the index. Returns None if the index does not have it.
+    /// Returns the phase of the operation in the index. Returns None if the operation is not in the
+    /// index.
     pub fn live_phase(&self) -> Option<Phase> {
         match &self.wanted {
             WantedState::Live(_, summary, _) => Some(summary.phase),

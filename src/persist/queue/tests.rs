@@ -24,8 +24,8 @@ fn name(number: usize) -> Arc<str> {
     format!("op-{number}").into()
 }
 
-/// Returns an entry of an index: an operation that was completed at this time. The queue uses no
-/// other fields.
+/// Returns an entry of an index: an operation that was completed at this time. The entry has only
+/// the fields that the queue uses.
 fn entry(completed: &str) -> Arc<IndexEntry> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -133,8 +133,8 @@ impl QueueFixture {
         }
     }
 
-    /// Reports that all targets have been read, except those of the rule sets in `unread`. Then
-    /// runs the first comparison, and delays the next one.
+    /// Reports that the targets have been read, and that the targets of the rule sets in `unread`
+    /// could not be read. Then runs the first comparison, and delays the next comparison.
     fn settle_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
         self.queue.settle(Arc::new(unread), self.now);
@@ -373,7 +373,7 @@ async fn during_an_outage_only_one_write_at_a_time_is_tried() {
             Next::Wait(at) => fixture.now = at.unwrap(),
         }
     }
-    // The back-off is 15 to 30 s, except for the first few attempts.
+    // After the first few attempts, the back-off is 15 to 30 s.
     assert!((20..=60).contains(&attempts), "{attempts}");
     fixture.queue.compare_at = Some(fixture.now + seconds(3600));
     fixture.run_for(seconds(400));
@@ -434,8 +434,8 @@ async fn without_the_crd_writes_pause_for_the_requeue_interval_and_then_a_compar
     assert_eq!(action(&fixture.next_job().unwrap()), "create");
 }
 
-/// Runs the queue for `time`. Refuses the jobs for which `refuses` returns true, and performs the
-/// others. Returns the number of refusals.
+/// Runs the queue for `time`. Refuses the jobs for which `refuses` returns true, and performs all
+/// other jobs. Returns the number of refusals.
 fn run_with_refusals(
     fixture: &mut QueueFixture,
     time: Duration,
@@ -642,8 +642,8 @@ async fn completed_orphans_are_limited_by_age_and_number() {
     fixture.run_for(seconds(1));
     fixture.now += COMPARE_INTERVAL;
     let mut all = vec![listed(1, completed(1), Some(&time(1)))];
-    // The settings retain three operations, and `op-1` is in the index. So two of the orphans stay:
-    // the newest ones of at most a day.
+    // The settings retain three operations, and `op-1` is in the index. So the two newest orphans
+    // stay. An orphan of more than a day never stays.
     for (number, hours) in [(2, 2), (3, 3), (4, 4), (5, 30)] {
         all.push(listed(number, completed(1), Some(&time(hours))));
     }
@@ -799,8 +799,8 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
     fixture
         .queue
         .set_live(&name(6), &recent, completed(2), fixture.now);
-    // Of the operations that ended long ago, `op-1` has no custom resource, that of `op-2` is
-    // Completed, and that of `op-3` is Active.
+    // These operations ended long ago. `op-1` has no custom resource. The custom resource of `op-2`
+    // is Completed, and the custom resource of `op-3` is Active.
     fixture.settle(vec![
         listed(2, completed(2), Some("2026-01-02T03:04:05Z")),
         listed(3, active(1), None),
@@ -842,8 +842,7 @@ async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not
         fixture.run_for(seconds(60));
         let want = if retain { "end" } else { "delete" };
         assert_eq!(fixture.written, [("op-1".to_owned(), want)]);
-        // No orphan is undecided any more, so a change of the unread rule sets starts no
-        // comparison.
+        // All orphans are decided, so a change of the unread rule sets starts no comparison.
         fixture.queue.settle(Arc::default(), fixture.now);
         assert!(fixture.next_job().is_none());
     }

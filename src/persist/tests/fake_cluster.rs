@@ -1,8 +1,8 @@
 //! A fake cluster in memory that stores custom resources. The tests of persistence mode, of
 //! restoring and of complete replicas use it instead of a kube-apiserver.
 //!
-//! It implements uid, resourceVersion, managedFields and conflicts. It also processes requests
-//! whose client does not wait for the answer any more.
+//! The fake implements uid, resourceVersion, managedFields and conflicts. Like a kube-apiserver, it
+//! also processes a request if the client has stopped waiting for the answer.
 
 use super::*;
 use jiff::Timestamp;

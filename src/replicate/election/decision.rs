@@ -1,8 +1,9 @@
-//! Decides the next step of this replica in the election, such as to renew, acquire or release the
-//! Lease.
+//! The decision of the leader election: what this replica does next with the Lease, for example
+//! renew, acquire or release it.
 //!
-//! The decision depends on the Lease as it was last read or written, on the newest resourceVersion
-//! of this replica's index, and on the time. This module sends no request.
+//! The decision depends on the time, on the last known state of the Lease, and on the newest
+//! resourceVersion of this replica's index. The index has the operations in memory. This module
+//! sends no request.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaseStore, Term};
@@ -12,13 +13,15 @@ use crate::clock::BootTime;
 use crate::index::Rv;
 use std::time::Duration;
 
-/// The additional wait of a replica that lacks changes of the last leader. During this time, a
-/// replica that has all changes can take the Lease.
+/// A replica that lacks changes of the last leader waits for this additional time before it
+/// acquires the Lease. During this time, a replica that has all changes can acquire the Lease
+/// first.
 const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 
-/// The additional wait if no replica copied the last leader's index, in retry periods. If a replica
-/// copied the index earlier, it still takes the Lease first, because it reads the Lease once per
-/// retry period.
+/// The additional wait, in retry periods, if no other replica copied the leader's index when the
+/// leader last wrote the Lease. Another replica may have copied the index earlier, and may still
+/// have all changes. That replica reads the Lease once per retry period, so it acquires the Lease
+/// during this wait.
 const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
@@ -35,27 +38,28 @@ pub(super) enum ElectionDecision {
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Returns the reason why the leadership has ended, as far as this process knows. Returns None
-    /// if it has not ended.
+    /// Returns the reason why this replica must stop leading. Returns None if this replica still
+    /// leads.
     fn loss_reason(&self, leading: &OwnLeadership) -> Option<&'static str> {
         if clock::boot() >= leading.grant.borrow().until {
             return Some("the Lease could not be renewed in time");
         }
-        // If the Lease has no holder, the leadership continues, and the next renewal writes the
-        // holder again. Either a user has removed the holder, or a user has deleted the Lease and
-        // another replica has created it again.
+        // If a user removes the holder, the Lease has no holder. The same happens if a user deletes
+        // the Lease and another replica creates it again. In these cases, the leadership continues,
+        // and the next renewal writes the holder again.
         let holder = self.seen.as_ref()?.record.holder()?;
         (*holder != leading.leader.term).then_some("the Lease has another holder")
     }
 
-    /// Returns the next step, given the Lease as it was last read or written.
+    /// Returns the next step of this replica.
     pub(super) fn decide(&mut self, now: BootTime) -> ElectionDecision {
         if let Some(leading) = &self.leading {
             return self
                 .loss_reason(leading)
                 .map_or(ElectionDecision::Renew, ElectionDecision::Lose);
         }
-        // From here on, only a change that comes after this decision ends the wait.
+        // The current values of these channels are part of this decision. So only later changes
+        // must end the wait after this decision.
         self.replica.in_sync.mark_unchanged();
         self.replica.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
@@ -80,17 +84,18 @@ impl<S: LeaseStore> Election<S> {
         // A restarted container has an empty index. If another replica has a copy of the last
         // leader's index, that replica should lead, so that no change is lost.
         let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
-        // A Lease without a holder and without a final version was created after a deletion. Its
-        // last holder is the leader that the creator remembers. Another leader may still be valid.
+        // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
+        // final version. The new Lease names the last leader that this replica remembers. Since
+        // then, another replica may have acquired the deleted Lease, and may still lead.
         let is_recreated = !record.is_held && record.final_version.is_none();
         let is_own = !is_recreated
             && record
                 .last
                 .as_ref()
                 .is_some_and(|it| self.is_own_term(&it.term));
-        // A Lease that was not renewed recently may have been restored from a backup. This node's
-        // clock wrote the renewal time, because a Pod never moves to another node. So the renewal
-        // time can be compared with this clock.
+        // If the last renewal is older than the lease duration, the Lease may come from a backup.
+        // The renewal time can be compared with the clock of this node. An earlier process of this
+        // Pod wrote this time, and a Pod never moves to another node.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
             age.unsigned_abs() < self.validity(record)
@@ -137,8 +142,8 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Returns the time for which a leader can be valid after its last renewal. If the leader and
-    /// this replica have different lease durations, the longer one applies.
+    /// Returns the time after the last renewal at which the Lease expires. If the leader and this
+    /// replica have different lease durations, the longer one applies.
     pub(super) fn validity(&self, record: &LeaseRecord) -> Duration {
         record.duration.max(self.timing.lease_duration)
     }
@@ -148,10 +153,11 @@ impl<S: LeaseStore> Election<S> {
         term.as_str().starts_with(&self.prefix)
     }
 
-    /// Returns true if this replica has all changes of the leader of `term` that any replica can
-    /// have.
+    /// Returns true if this replica led in `term`, or has copied the index of the leader of `term`
+    /// completely.
     ///
-    /// A leader that did not release the Lease may have had changes that it did not send.
+    /// If that leader crashed, it may have had changes that it did not send. No other replica has
+    /// these changes either.
     fn has_all_changes_of(&self, term: &Term) -> bool {
         self.last_own_term.as_ref() == Some(term)
             || self.replica.in_sync.borrow().as_ref() == Some(term)

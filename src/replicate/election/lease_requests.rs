@@ -1,7 +1,9 @@
-//! Sends the election's requests for the Lease, and remembers the answers.
+//! Sends the requests for the Lease with which the replicas elect their leader, and remembers the
+//! answers.
 //!
-//! From the answers, this module computes the resourceVersions that other leaders may have issued.
-//! A new leader starts above them.
+//! A leader reserves resourceVersions in the Lease before it issues them. From the answers, this
+//! module computes the highest resourceVersion that any leader may have reserved. A new leader
+//! starts above this resourceVersion.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::view::ClusterContact;
@@ -16,22 +18,25 @@ use k8s_openapi::api::coordination::v1::Lease;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Each renewal reserves the resourceVersions for this time in advance. A resourceVersion is a time
-/// in microseconds. The time is longer than the renew deadline, so a valid leader never waits for a
-/// reservation.
+/// Each renewal of the Lease reserves the resourceVersions up to this time ahead of the leader's
+/// clock. A resourceVersion is a time in microseconds.
+///
+/// With the default settings, the leader stops if it cannot renew the Lease for 5 s (the renew
+/// deadline). So it stops before its clock reaches the end of the reservation.
 pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 
-/// The smallest number of resourceVersions that a renewal reserves above the newest one of the
-/// index, as a time: one million resourceVersions.
+/// After a takeover, the newest resourceVersion of the index can be ahead of the clock. Each
+/// renewal reserves at least the resourceVersions of this time above the newest resourceVersion,
+/// which are one million resourceVersions.
 ///
-/// After a takeover, the newest resourceVersion of the index can be ahead of the clock. If each
-/// leader then reserved [`RESERVED_AHEAD`] above it, several takeovers in a row would move the
-/// resourceVersions further and further ahead of the clock.
+/// The time is shorter than [`RESERVED_AHEAD`] for a reason. A new leader starts above the
+/// reservation of the last leader. So if several takeovers followed each other, a long time would
+/// move the resourceVersions further and further ahead of the clock.
 const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 
-/// A reservation that is further ahead of the wall clock than this is ignored. A wrong clock or a
-/// user's edit has caused it. Without this limit, the resourceVersions would stay ahead of the
-/// clock forever.
+/// If the clock of a node was wrong or a user has edited the Lease, a reserved resourceVersion can
+/// be far ahead of the clock. If it is further ahead than this, the election ignores it. Otherwise
+/// all later resourceVersions would stay ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
 /// The Lease as this process has last seen it.
@@ -40,12 +45,13 @@ pub(super) struct SeenLease {
     pub(super) record: LeaseRecord,
     /// The time at which this process first saw the Lease with this record.
     pub(super) since: BootTime,
-    /// True if the record had not changed for the lease duration when the Lease was last read.
+    /// True if the Lease had expired when it was last read: the record had not changed for the
+    /// lease duration.
     pub(super) has_expired: bool,
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Returns the highest resourceVersion that a renewal would reserve now.
+    /// Returns the highest resourceVersion that this leader would reserve with a renewal now.
     pub(super) fn reservation(&self, acquired: &Acquired) -> Rv {
         let wall = version(acquired.at);
         let clock = wall.0 + micros(clock::boot().since(acquired.boot));
@@ -57,15 +63,17 @@ impl<S: LeaseStore> Election<S> {
     /// Returns the highest resourceVersion that any leader can have reserved, as far as this
     /// process knows.
     ///
-    /// A leader may have renewed the Lease after this process read it. Each renewal raises the
-    /// reservation by the elapsed time. So the returned value grows with the time since the read.
+    /// After this process read the Lease, a leader may have renewed the Lease. Each renewal raises
+    /// the reservation by the elapsed time. So the returned value grows with the time since the
+    /// read.
     pub(super) fn reservation_floor(&self) -> Option<Rv> {
         let (rv, seen) = self.seen_reservation?;
         Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
     }
 
-    /// Returns the time limit of one request. Two requests fit into the renew deadline, as in
-    /// Kubernetes' own components.
+    /// Returns the time limit of one request: half of the renew deadline, as in Kubernetes' own
+    /// components. So if one request gets no answer, the leader can send another request before it
+    /// must stop leading.
     pub(super) fn request_timeout(&self) -> Duration {
         self.timing.renew_deadline / 2
     }
@@ -85,7 +93,7 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Sends a request with a time limit. Records if the kube-apiserver answers it.
+    /// Sends a request with a time limit. Records whether the kube-apiserver answers the request.
     pub(super) async fn send_within(
         &self,
         request: BoxFuture<'_, Result<Lease, LeaseError>>,
@@ -160,8 +168,8 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Records a reservation that a leader has written into the Lease. The request for the Lease
-    /// was sent at the time `sent`. `is_new` is true if the reservation differs from the last one.
+    /// Records a reserved resourceVersion from the Lease. The request for the Lease was sent at the
+    /// time `sent`. `is_new` is true if the previous answer had another reserved resourceVersion.
     pub(super) fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
         if reserved.0 > clock_version().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
             if is_new {

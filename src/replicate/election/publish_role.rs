@@ -1,4 +1,5 @@
-//! Publishes the role of this replica, and logs problems with the Lease.
+//! Publishes the role of this replica (leader, follower, or neither if there is no leader), and
+//! logs problems with the Lease.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaderView, LeaseStore};
@@ -25,7 +26,8 @@ impl<S: LeaseStore> Election<S> {
             }
             last => LeaderView::Vacant {
                 last: last.clone(),
-                // The Lease is not released yet, but this replica does not lead any more.
+                // After this replica has stopped leading, its request to release the Lease may not
+                // have succeeded yet. In this case, the final version is not in the Lease.
                 final_version: if holder == self.last_own_term.as_ref() && holder.is_some() {
                     self.own_final_version
                 } else {
@@ -51,7 +53,8 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Logs `problem` if it is new. Logs the end of the last problem if `problem` is None.
+    /// Logs `problem` if it differs from the last logged problem. If `problem` is None, logs that
+    /// the last problem is over.
     pub(super) fn report_problem(&mut self, problem: Option<String>) {
         if self.logged_problem != problem {
             if let Some(problem) = &problem {

@@ -1,5 +1,6 @@
-//! Waits between two turns of the election. The end of the pause or an earlier event ends the wait,
-//! such as a request to release the Lease.
+//! Waits between two turns of the leader election. In each turn, this replica reads or writes the
+//! Lease. The wait ends after a pause, or earlier if there is an event, such as a request to
+//! release the Lease.
 
 use super::super::LeaseStore;
 use super::{Election, WAKE_INTERVAL};
@@ -9,15 +10,17 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// The time between two checks if this replica's index has reached the final version: the last
-/// resourceVersion of a leader that has released the Lease.
+/// A leader that releases the Lease writes its last resourceVersion into the Lease: the final
+/// version. This is the time between two checks whether this replica's index has reached the final
+/// version.
 const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The event that ended the wait.
 pub(super) enum ElectionEvent {
     /// The next turn is due.
     Timer,
-    /// The Lease has probably changed, or will change soon.
+    /// This replica must read the Lease soon. For example, the stream of changes from the leader
+    /// has ended, so the Lease has probably changed or will change soon.
     Woken,
     /// This replica must release the Lease, with this final version.
     Release(Rv),
@@ -53,8 +56,8 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Waits until this replica's index has reached the final version of the last leader. Never
-    /// completes if no final version is known or the index has reached it already.
+    /// Waits until this replica's index reaches the final version of the last leader. Never
+    /// completes if no final version is known, or if the index has the final version already.
     async fn final_version_reached(&self) {
         let seen = self
             .seen

@@ -1,6 +1,5 @@
-//! A simulated client that keeps a local copy of the operations. It lists, then watches from the
-//! resourceVersion of the list, and lists again after 410. It sends each request to a random
-//! replica.
+//! A simulated client that keeps a local copy of the operations. The client lists, watches from the
+//! resourceVersion of the list, and lists again after a 410. Each request goes to a random replica.
 
 use super::Network;
 use super::invariants::{Invariants, State};
@@ -38,7 +37,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Lists and watches. The future never completes.
+    /// Lists and watches repeatedly. The future never completes.
     pub async fn run(mut self) {
         loop {
             let Some((mut rv, mut state)) = self.list().await else {

@@ -1,8 +1,9 @@
-//! The invariants that every simulation checks.
+//! The invariants that every simulation of several replicas checks.
 //!
-//! The main invariant is: all replicas and clients that have a resourceVersion have the same state
-//! at it. The first state that is observed at a resourceVersion is recorded as a fingerprint. Each
-//! later observation is compared with this fingerprint.
+//! The main invariant is: if two replicas or clients have the same resourceVersion, they have the
+//! same operations. When a replica or client first observes a resourceVersion, a fingerprint of its
+//! operations is recorded. Each later observation of this resourceVersion is compared with the
+//! fingerprint.
 
 use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::Leadership;
@@ -22,9 +23,10 @@ struct Seen {
     /// client that observed it first.
     states: BTreeMap<Rv, (u64, String)>,
     terms: Vec<Leadership>,
-    /// True if the simulation deletes the Lease or replaces it by an older one. Then a new leader
-    /// may not know which resourceVersions the last leader reserved. So the reservations of two
-    /// terms may overlap, but the issued resourceVersions may not.
+    /// True if the simulation deletes the Lease or replaces it by an older version. Then a new
+    /// leader may not know which resourceVersions the last leader reserved in the Lease. So the
+    /// reserved resourceVersions of two leaders may overlap, but the issued resourceVersions must
+    /// not.
     loses_reservations: bool,
     violations: Vec<String>,
 }
@@ -35,13 +37,13 @@ impl Invariants {
         self.lock().violations.push(what);
     }
 
-    /// Records that the simulation deletes the Lease or replaces it by an older one.
+    /// Records that the simulation deletes the Lease or replaces it by an older version.
     pub fn lose_reservations(&self) {
         self.lock().loses_reservations = true;
     }
 
-    /// Records the start of a leadership term, and checks that all recorded resourceVersions are
-    /// lower.
+    /// Records the start of a leadership term (the time for which one leader holds the Lease).
+    /// Checks that no recorded resourceVersion is above the first one of the term.
     pub fn record_term(&self, leadership: &Leadership) {
         let mut seen = self.lock();
         if let Some((last, (_, at))) = seen.states.last_key_value()
@@ -113,8 +115,8 @@ impl Invariants {
     }
 }
 
-/// The objects at one resourceVersion. For each object: a hash of its JSON and of its own
-/// resourceVersion.
+/// The objects at one resourceVersion, by key. The value is a hash of the object's JSON and of the
+/// object's own resourceVersion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State(BTreeMap<Key, u64>);
 
@@ -210,7 +212,8 @@ impl Observer {
         }
     }
 
-    /// If the replica has the resourceVersion `rv`, compares its state with the recorded one.
+    /// If the replica has the resourceVersion `rv`, compares the replica's state at `rv` with the
+    /// recorded state.
     pub fn check(&self, rv: Rv) {
         if let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Exact(rv)) {
             self.invariants

@@ -11,16 +11,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// The probabilities of failed requests, from 0 to 1.
+/// The failures of requests. Each probability is from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The request is lost. The client gets no answer.
+    /// The probability that a request is lost, so that the client gets no answer.
     pub lost_requests: f64,
-    /// The write succeeds, but its answer is lost.
+    /// The probability that a write succeeds, but its answer is lost.
     pub lost_answers: f64,
-    /// The request fails with a server error.
+    /// The probability that a request fails with a server error.
     pub errors: f64,
-    /// A write is refused as a conflict although the Lease has not changed.
+    /// The probability that a write is refused as a conflict although the Lease has not changed.
     pub conflicts: f64,
     /// The longest delay of a request, and of an answer.
     pub delay: Duration,
@@ -68,7 +68,7 @@ impl SimulatedLeases {
         }
     }
 
-    /// Sets the probabilities of failures. The delays of requests that were already sent do not
+    /// Sets the failures of later requests. The delays of requests that were already sent do not
     /// change.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
@@ -112,7 +112,7 @@ impl State {
     fn store(&mut self, mut lease: Lease) -> Lease {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
-        // The Lease is serialized and parsed, like in an answer of a real server.
+        // The Lease is serialized and parsed, as if a real kube-apiserver had sent it.
         let json = serde_json::to_string(&lease).expect("a Lease has only string keys");
         let lease: Lease =
             serde_json::from_str(&json).expect("the JSON was serialized from a Lease");
@@ -158,8 +158,8 @@ impl LeaseClient {
         self.is_cut.store(is_cut, Relaxed);
     }
 
-    /// Sends a request in a separate task. So the server processes the request even if the replica
-    /// stops waiting, is paused or is killed.
+    /// Sends a request in a separate task. So the kube-apiserver processes the request even if the
+    /// replica stops waiting, is paused or is killed.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Lease, LeaseError>> {
         let Faults { delay, .. } = self.leases.lock().faults;
         let random_delay = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
@@ -188,7 +188,7 @@ impl LeaseClient {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Processes the request in the server. Returns None if the replica gets no answer.
+    /// Processes the request in the kube-apiserver. Returns None if the replica gets no answer.
     fn process(&self, request: Request) -> Option<Result<Lease, LeaseError>> {
         let mut state = self.leases.lock();
         let faults = state.faults;

@@ -1,11 +1,11 @@
-//! Simulated clusters for the tests of the election and of replication.
+//! The simulation of a cluster for the tests of the leader election and of replication.
 //!
-//! A cluster has replicas, clients, a network and a Lease in a kube-apiserver. Each replica runs in
-//! a simulated process that has its own clocks and can be paused at every await. The network and
-//! the kube-apiserver delay and lose messages.
+//! A simulated cluster has replicas of the server, clients, a network, and a kube-apiserver with a
+//! Lease. Each replica runs in a simulated process that has its own clocks and can be paused at
+//! every await. The network and the kube-apiserver delay and lose messages.
 //!
-//! A simulation runs in one thread on tokio's paused clock. All random choices come from a seed, so
-//! the same seed gives the same run.
+//! A simulation runs in one thread on tokio's paused clock, so it needs no real time for waiting.
+//! All random choices come from a seed, so the same seed gives the same run.
 
 mod client;
 mod invariants;

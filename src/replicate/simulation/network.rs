@@ -1,5 +1,5 @@
-//! The simulated network between replicas. It delays and loses messages, and each replica can be
-//! cut off from it.
+//! The simulated network between replicas of the server. The network delays and loses messages. A
+//! test can cut off a replica from the network.
 
 use super::Process;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
@@ -20,18 +20,18 @@ use tokio_util::sync::CancellationToken;
 /// The number of objects in a page of a list.
 const PAGE_OBJECTS: usize = 3;
 
-/// The time between two checks if the receiver of a message is still paused or cut off.
+/// The time between two checks whether the receiver of a message is still paused or cut off.
 const REACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The additional delay of a lost message, which is sent again.
+/// The additional delay of a lost message. TCP sends a lost message again.
 const RETRANSMISSION: Duration = Duration::from_secs(5);
 
-/// The probabilities of network failures, from 0 to 1.
+/// The failures of the network.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkFaults {
-    /// A message is lost and sent again 5 s later.
+    /// The probability, from 0 to 1, that a message is lost and sent again 5 s later.
     pub lost: f64,
-    /// A connection is reset.
+    /// The probability, from 0 to 1, that a message resets the connection.
     pub reset: f64,
     /// The longest delay of a message.
     pub delay: Duration,
@@ -43,10 +43,11 @@ pub struct Peer {
     pub process: Process,
     pub view: View,
     pub reader: IndexReader,
-    /// True if the replica is cut off: messages from and to it do not arrive.
+    /// True if the replica is cut off from the network, so that messages from and to the replica do
+    /// not arrive.
     pub is_cut: Arc<AtomicBool>,
-    /// True if the replica answers requests of clients. Before that, it must have copied a leader's
-    /// index or read all targets as the leader.
+    /// True if the replica answers requests of clients. The replica first copies a leader's index,
+    /// or reads all targets (the resources that rule sets name) as the leader.
     pub is_ready: Arc<AtomicBool>,
 }
 
@@ -89,7 +90,7 @@ impl Network {
     /// Returns the link factory of a replica. The replica is cut off while `is_cut` is true.
     ///
     /// Each replica has its own generator of random numbers. With a common generator, a run would
-    /// not be repeatable, because tokio can wake several tasks in any order.
+    /// not be repeatable, because tokio can run the tasks of several replicas in any order.
     pub fn links(&self, is_cut: Arc<AtomicBool>, random: fastrand::Rng) -> SimulatedLinks {
         SimulatedLinks {
             network: self.clone(),
@@ -172,7 +173,8 @@ impl SimulatedLink {
 
     /// Waits until a message can reach `peer`. Returns an error if the process of `peer` has ended.
     async fn wait_until_reachable(&self, peer: &Peer) -> Result<(), LinkError> {
-        // TCP sends a lost message again until it arrives.
+        // A message to an unreachable replica is not lost, because TCP sends the message again
+        // until it arrives.
         while self.links.is_cut.load(Relaxed)
             || peer.is_cut.load(Relaxed)
             || peer.process.is_paused()
@@ -223,7 +225,7 @@ impl Link for SimulatedLink {
         async move {
             let peer = self.send_request().await?;
             let ended = Self::check_term(&peer, &self.leader.term)?;
-            let cursor = peer.reader.follow(after, ListScope::All);
+            let cursor = peer.reader.follow(after, ListScope::Everything);
             self.links.transmit().await?;
             let watch = ChangeStream {
                 cursor: cursor.map_err(|_| LinkError::Gone)?,
@@ -283,7 +285,8 @@ fn event(change: &IndexChange) -> LeaderEvent {
     }
 }
 
-/// Returns a page of the list. Returns None if its resourceVersion is no longer available.
+/// Returns a page of the list. Returns None if the requested resourceVersion is no longer
+/// available.
 fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
     let (at, after) = match start {
         PageStart::Latest => (ReadVersion::Latest, None),
@@ -297,7 +300,7 @@ fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
             )
         }
     };
-    let (rv, entries) = reader.list(&ListScope::All, at).ok()?;
+    let (rv, entries) = reader.list(&ListScope::Everything, at).ok()?;
     let mut rest = entries
         .iter()
         .filter(|entry| after.as_ref() < Some(entry.key()));

@@ -1,5 +1,5 @@
-//! A simulated process. It runs one future with the clocks of its machine, and it can be paused and
-//! killed.
+//! A simulated process, which runs one future with the clocks of a simulated machine. A test can
+//! pause and kill the process.
 
 use crate::clock::simulated::Skew;
 use std::future::Future;
@@ -15,8 +15,8 @@ pub struct Process(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     skew: Skew,
-    /// The number of polls after which the process pauses. `Some(0)` means that it is paused, and
-    /// None that no pause is planned.
+    /// The number of polls after which the process pauses. `Some(0)` means that the process is
+    /// paused. None means that no pause is planned.
     polls_left: Option<u32>,
     is_killed: bool,
     waker: Option<Waker>,
@@ -58,7 +58,7 @@ impl Process {
         self.change(|state| state.polls_left = None);
     }
 
-    /// Ends the process at once. Requests that it has sent continue.
+    /// Ends the process at once. Requests that the process has already sent still arrive.
     pub fn kill(&self) {
         self.change(|state| state.is_killed = true);
     }

@@ -1,5 +1,6 @@
-//! A simulated replica for tests. It has the real election, mirror, index, tracker and persistence,
-//! in one simulated process that can be paused and killed.
+//! A simulated replica of the server for tests. The leader election, the copy of the leader, the
+//! index, the tracker and the persistence are the real ones. They run in a simulated process that a
+//! test can pause and kill.
 
 use super::invariants::{Invariants, Observer};
 use super::network::{Network, Peer};
@@ -17,8 +18,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The bounds of the ring buffer of changes. The buffer is small, so that it drops changes that
-/// clients and followers still need.
+/// The bounds of the ring buffer with the latest changes. The buffer is small, so that it sometimes
+/// drops changes that clients and followers still need.
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 10,
     age: Duration::from_secs(30),
@@ -52,7 +53,8 @@ pub struct WholeReplica {
 }
 
 impl WholeReplica {
-    /// Starts a replica. If `pod` has run before, the replica is the next container of that Pod.
+    /// Starts a replica in the Pod `pod`. If this Pod has had a replica before, the new replica is
+    /// the next container of the Pod.
     pub fn start(
         environment: &Environment,
         (pod, container): (&str, usize),
@@ -166,7 +168,7 @@ impl WholeReplica {
         self.network.remove(&self.address);
     }
 
-    /// Resumes the replica, and restores its connections.
+    /// Resumes the process of the replica, and restores the replica's connections.
     pub fn heal(&self) {
         self.process.resume();
         self.leases.cut(false);

@@ -1,5 +1,6 @@
-//! Simulated subjects (the objects that operations are about), and a pipeline that detects
-//! operations on them with the real tracker and the real persistence.
+//! The simulated pipeline of a leader: simulated subjects (the objects that operations are about),
+//! and tasks that detect operations on these subjects. The tracker, which turns detections into
+//! operations, and the persistence are the real ones.
 
 use super::invariants::Invariants;
 use crate::clock;
@@ -8,7 +9,7 @@ use crate::persist::fake_cluster::FakeCluster;
 use crate::persist::{self, AtStop, Persist, PersistVerdict, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;
-use crate::tracking;
+use crate::tracker_task;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::{Gvr, Source};
@@ -95,7 +96,7 @@ impl Subjects {
         migrating.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the number of changes so far, as a value to wait for.
+    /// Returns a receiver for the number of changes so far.
     fn changed(&self) -> watch::Receiver<usize> {
         let state = self.0.lock().expect("no lock holder panics");
         state.changed.subscribe()
@@ -116,8 +117,8 @@ impl Subjects {
     }
 }
 
-/// The pipeline of a simulated replica. It watches the simulated subjects, and runs the real
-/// tracker and the real persistence.
+/// The pipeline of a simulated replica. The pipeline watches the simulated subjects, and runs the
+/// real tracker and the real persistence.
 pub struct SimulatedPipeline {
     pub operations: IndexReader,
     pub subjects: Subjects,
@@ -139,7 +140,7 @@ impl Pipeline for SimulatedPipeline {
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>> {
         self.invariants.record_term(leadership);
-        let (sender, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
+        let (sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let settled = watch::Sender::new(None);
         let persistence = self.persist(settled.subscribe());
         let feed = Feed {
@@ -159,6 +160,7 @@ impl Pipeline for SimulatedPipeline {
         let settings = TrackerSettings {
             debounce: DEBOUNCE,
             retain: self.retention,
+            records: 50,
             cluster_namespace: "ifo-system".into(),
         };
         let tracker = Tracker::new(settings, self.metrics.clone());
@@ -166,7 +168,7 @@ impl Pipeline for SimulatedPipeline {
         async move {
             tokio::select! {
                 biased;
-                () = tracking::run(tracker, writer, leadership, messages, metrics) => None,
+                () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
                 () = feed.run(settled) => Some("feed"),
                 () = run => Some("persistence"),
             }
@@ -217,7 +219,8 @@ impl SimulatedPipeline {
     }
 }
 
-/// Watches the subjects and detects operations during one leadership term.
+/// A feed is the watch of one target. This feed watches the subjects and detects operations during
+/// one leadership term (the time for which one leader holds the Lease).
 struct Feed {
     operations: IndexReader,
     subjects: Subjects,
@@ -298,10 +301,12 @@ impl Feed {
         known
     }
 
-    /// Reads the operations that a new leader takes over. The sources are read in the same order as
-    /// in the real server.
+    /// Reads the operations that a new leader takes over. Like the real server, reads them first
+    /// from the index and then from the custom resources.
     async fn initial_state(&mut self) -> InitialState {
-        let listed = self.operations.list(&ListScope::All, ReadVersion::Latest);
+        let listed = self
+            .operations
+            .list(&ListScope::Everything, ReadVersion::Latest);
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
         let deleted = self.operations.deleted();
         self.random_delay(100).await;

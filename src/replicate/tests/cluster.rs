@@ -1,5 +1,6 @@
-//! A simulated cluster for tests of the election. Each replica has a real election, a writer that
-//! only issues resourceVersions, and a task that copies only the leader's newest resourceVersion.
+//! A simulated cluster for tests of the leader election. Each replica runs the real election. It
+//! has no operations: as the leader, a replica only issues resourceVersions. As a follower, a
+//! replica only copies the leader's newest resourceVersion.
 
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
@@ -29,7 +30,8 @@ pub struct Cluster {
 /// What the simulation has recorded about all replicas.
 #[derive(Default)]
 pub struct Observations {
-    /// The issued resourceVersions, each with the leadership term that issued it.
+    /// The issued resourceVersions. The value is the term (the time for which one leader holds the
+    /// Lease) in which the resourceVersion was issued.
     issued: BTreeMap<u64, Term>,
     /// All leaderships, each with the process that led.
     terms: Vec<(Process, Leadership)>,
@@ -75,7 +77,7 @@ impl Cluster {
         }
     }
 
-    /// Creates a cluster of `replicas` replicas, whose clocks agree.
+    /// Creates a cluster of `replicas` replicas. Their clocks agree.
     pub fn of(replicas: usize) -> Self {
         let mut cluster = Self::new(1);
         for pod in 0..replicas {
@@ -84,7 +86,8 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the clocks of a new machine. Its wall clock differs by at most `wall`.
+    /// Returns the clocks of a new machine. Its wall clock differs from the right time by at most
+    /// `wall`.
     pub fn skew(&mut self, wall: Duration) -> Skew {
         let wall = i64::try_from(wall.as_millis()).expect("the skew fits into 64 bits");
         Skew {
@@ -93,7 +96,8 @@ impl Cluster {
         }
     }
 
-    /// Starts a replica. If `pod` has run before, the replica is the next container of that Pod.
+    /// Starts a replica in the Pod `pod`. If this Pod has had a replica before, the new replica is
+    /// the next container of the Pod.
     pub fn start(&mut self, pod: &str, skew: Skew) -> &SimulatedReplica {
         let replica = SimulatedReplica::start(self, pod, skew);
         self.replicas.push(replica);
@@ -154,8 +158,8 @@ impl Cluster {
         self.leaders()[0]
     }
 
-    /// Waits until all replicas know the leader and have its newest resourceVersion. Returns the
-    /// leader's index.
+    /// Waits until all replicas know the leader and have the leader's newest resourceVersion.
+    /// Returns the leader's index.
     pub async fn wait_until_settled(&mut self, within: Duration) -> usize {
         let found = self.wait_until(within, |it| {
             let leaders = it.leaders();
@@ -297,7 +301,7 @@ impl SimulatedReplica {
     }
 
     /// Simulates SIGTERM: stops the writer, and makes the election release the Lease. Returns the
-    /// final version.
+    /// last resourceVersion of this replica.
     pub fn terminate(&mut self) -> Rv {
         self.stop.send_replace(true);
         let version = Rv(self.head.load(Relaxed));

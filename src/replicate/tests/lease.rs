@@ -108,8 +108,8 @@ fn election_periods_are_validated_as_in_kubernetes() {
     assert_eq!(refused(seconds(8), seconds(5), seconds(0)).0, retry);
 }
 
-/// Returns a Lease store whose kube-apiserver answers each request with this status code and
-/// reason.
+/// Returns a Lease store whose kube-apiserver answers each request with the status code `code` and
+/// the reason `reason`.
 fn answering(code: u16, reason: &'static str) -> ClusterLeases {
     let answer = move |request: Request<Body>| async move {
         let path = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases";
@@ -139,12 +139,12 @@ fn answering(code: u16, reason: &'static str) -> ClusterLeases {
     ClusterLeases::new(client, "ifo-system", "ifo-apiserver")
 }
 
-/// The request for the owner of a new Lease.
+/// The path of the request for the owner of a new Lease.
 const OWNER_PATH: &str =
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-registration";
 
-/// Creates a Lease through a kube-apiserver that answers the request for the owner with this status
-/// code. Returns the owners of the Lease that was sent.
+/// Creates a Lease through a kube-apiserver that answers the request for the owner with the status
+/// code `code`. Returns the owners of the Lease that was sent.
 async fn owners_of_a_new_lease(code: u16) -> Value {
     let answer = move |request: Request<Body>| async move {
         let is_owner = request.uri().path() == OWNER_PATH;

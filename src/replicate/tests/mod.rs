@@ -1,5 +1,6 @@
-//! Tests of the election and of followers, in simulated clusters. Most of them inject failures,
-//! such as a paused process or a lost message.
+//! Tests of the leader election, and of followers, which copy the leader's operations. The tests
+//! run in simulated clusters. Most tests inject failures, such as a paused process or a lost
+//! message.
 
 mod cluster;
 mod lease;

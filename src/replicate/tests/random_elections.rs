@@ -1,4 +1,5 @@
-//! Tests of the election with random failures. The seed of a run determines all its random choices.
+//! Tests of the leader election with random failures. The seed of a run determines all random
+//! choices of the run.
 
 use super::cluster::{Cluster, SimulatedReplica};
 use crate::replicate::simulation::Faults;
@@ -8,10 +9,12 @@ use std::time::Duration;
 /// other seeds.
 const SEEDS: std::ops::Range<u64> = 0..60;
 
-/// The time after the last failure within which a replica must lead again. The Lease of a leader
-/// that is cut off expires after 8 s. A replica that lacks changes waits for up to 10 s more. A
-/// read without an answer takes 2.5 s. A replica that was paused may need each of these times
-/// again.
+/// The time after the last failure within which a replica must lead again. These times can follow
+/// each other:
+///
+/// - The Lease of a leader that is cut off expires after 8 s.
+/// - A replica that lacks changes of this leader waits for up to 10 s more.
+/// - Each read of the Lease without an answer takes 2.5 s.
 const RECOVERY_TIME: Duration = Duration::from_secs(25);
 
 fn seeds() -> std::ops::Range<u64> {
@@ -23,7 +26,8 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// Runs a schedule on a new runtime, so that no state of one run remains in the next run.
+/// Runs the failures of one seed on a new runtime, so that no state of one run remains in the next
+/// run.
 fn run(seed: u64) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -59,7 +63,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(first, run(8).0);
 }
 
-/// Runs random failures of three replicas. Returns the trace of the run, and the violations of
+/// Injects random failures into three replicas. Returns the trace of the run, and the violations of
 /// invariants.
 async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut cluster = Cluster::new(seed);
@@ -157,7 +161,8 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
         cluster.issued()
     ));
     let violations = cluster.violations();
-    // Without this, the tasks would continue after the simulated clock is dropped.
+    // If the replicas were not killed here, their tasks would continue after the simulated clock is
+    // dropped.
     while !cluster.replicas.is_empty() {
         cluster.kill(0);
     }

@@ -1,5 +1,5 @@
 //! Tests of complete replicas and clients with random failures. The seed of a run determines all
-//! its random choices.
+//! random choices of the run.
 
 use crate::clock::simulated::{Skew, begin};
 use crate::index::{ListScope, ReadVersion};
@@ -22,15 +22,16 @@ use tokio::time::{Instant, sleep};
 const SEEDS: std::ops::Range<u64> = 0..100;
 
 /// The time after the last failure within which all replicas and clients must have the same state.
-/// A replica leads again after at most 25 s. It then lists the subjects, and ends old operations
-/// after the debounce period. In persistence mode, its second comparison with the custom resources
-/// comes 65 s later.
+///
+/// A replica leads again after at most 25 s. The new leader then lists the subjects, and ends old
+/// operations after the debounce period. In persistence mode, the new leader compares the custom
+/// resources with its operations for the second time 65 s later.
 const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
 
-/// The time after a restore of the Lease from a backup in which two replicas can lead. The restore
-/// undoes a renewal, so another replica can find that the Lease has expired. The first leader does
-/// not know this, and leads until the renew deadline. The test checks that the two leaders never
-/// issue the same resourceVersion.
+/// If the Lease is restored from a backup, two replicas can lead for this time. The restore undoes
+/// a renewal, so another replica can find that the Lease has expired. The first leader does not
+/// know about the restore, and leads until the renew deadline. The two leaders must never issue the
+/// same resourceVersion.
 const TWO_LEADERS_PERIOD: Duration = Duration::from_secs(5);
 
 /// The time between two checks of all indexes.
@@ -45,7 +46,8 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// Runs a schedule on a new runtime, so that no state of one run remains in the next run.
+/// Runs the failures of one seed on a new runtime, so that no state of one run remains in the next
+/// run.
 fn run(seed: u64) -> Outcome {
     // The persistence uses random delays from this generator.
     fastrand::seed(seed);
@@ -121,7 +123,7 @@ struct SimulatedCluster {
     containers: usize,
     /// The largest difference between the wall clock of a machine and the real time.
     skew: Duration,
-    /// True if the run deletes the Lease and restores older versions of it.
+    /// True if the run deletes the Lease and restores older versions of the Lease.
     restores: bool,
     backup: Option<Lease>,
     /// The time of the last restore of the Lease.
@@ -150,8 +152,9 @@ impl SimulatedCluster {
         };
         let hour = Duration::from_hours(1);
         let skew = if random.bool() { hour } else { Duration::ZERO };
-        // If the Lease loses a reservation, a new leader can only use its clock. So the clocks must
-        // agree in such a run.
+        // If the Lease is restored or deleted, a new leader may not know the reserved
+        // resourceVersions of the last leader. The new leader then starts above its own clock. So
+        // the clocks must agree in such a run.
         let restores = skew.is_zero() && random.bool();
         if restores {
             environment.invariants.lose_reservations();
@@ -260,7 +263,7 @@ impl SimulatedCluster {
                 replica.process.pause_after(self.random.u32(0..200));
                 let time = Duration::from_millis(self.random.u64(1..20_000));
                 self.run_for(time).await;
-                // No other failure happens during this pause.
+                // Other failures can happen while a replica is paused, but not during this pause.
                 self.replicas[index].process.resume();
                 "was paused, and continues"
             }
@@ -289,8 +292,8 @@ impl SimulatedCluster {
         self.add_to_trace(&format!("{pod} {what}"));
     }
 
-    /// Compares all replicas, all clients and the custom resources with the subjects. Returns the
-    /// first difference.
+    /// Compares the operations of all replicas, of all clients and of the custom resources with the
+    /// subjects. Returns the first difference.
     fn difference(&self) -> Option<String> {
         let Some(leader) = self.leader() else {
             return Some("no replica leads".to_owned());
@@ -420,7 +423,8 @@ async fn schedule(seed: u64) -> Outcome {
         cluster.environment.invariants.violation(violation);
     }
     cluster.add_to_trace("the end");
-    // Without this, the tasks would continue after the simulated clock is dropped.
+    // If the replicas were not killed here, their tasks would continue after the simulated clock is
+    // dropped.
     for task in tasks {
         task.abort();
     }

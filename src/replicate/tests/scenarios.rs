@@ -1,5 +1,5 @@
-//! Tests of the election in single situations, such as a crash of the leader or an edit of the
-//! Lease.
+//! Tests of the leader election in single scenarios, such as a crash of the leader or an edit of
+//! the Lease.
 
 use super::cluster::Cluster;
 use crate::clock::simulated::Skew;
@@ -166,7 +166,8 @@ async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
     let before = leadership(&cluster, old);
     let version = cluster.replicas[old].terminate();
     for replica in &cluster.replicas {
-        // The stream from the leader ends, so each election reads the Lease at once.
+        // Simulates that the stream of changes from the leader ends, so that each replica reads the
+        // Lease soon.
         replica.wake.notify_one();
     }
     cluster
@@ -186,7 +187,7 @@ async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
     assert!(metrics.contains("ifo_failovers_total 1\n"), "{metrics}");
     assert_eq!(cluster.terms(), 2);
 
-    // The replica that has released the Lease only reads it, and never leads again.
+    // The replica that has released the Lease only reads the Lease, and never leads again.
     assert!(matches!(
         &*cluster.replicas[old].standing.borrow(),
         LeaderView::Following(_)
@@ -334,7 +335,7 @@ async fn leadership_ends_during_a_pause_of_the_virtual_machine() {
     let before = leadership(&cluster, leader);
     let reserved = process.within(|| before.reserved());
     assert!(reserved > before.start);
-    // Between here and the checks, no timer fires and no task runs.
+    // Between this pause and the checks, no timer fires and no task runs.
     process.pause_machine_for(seconds(5));
     assert!(!process.within(|| before.is_valid()));
     assert_eq!(process.within(|| before.reserved()), Rv(0));
@@ -519,7 +520,7 @@ async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
     let leader = cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     for replica in 0..3 {
-        // Either the leader creates the Lease, or another replica that notices the deletion first.
+        // The first replica that notices the deletion creates the Lease again.
         cluster.leases.delete();
         if replica != leader {
             cluster.replicas[replica].wake.notify_one();

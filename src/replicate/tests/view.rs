@@ -1,5 +1,6 @@
-//! Tests of a follower: its copy of the leader's index, its reads, and its reports about how
-//! current the copy is. The leader is scripted.
+//! Tests of the view and the mirror of a follower, a replica that copies the leader's index. They
+//! test the copy, the answers to reads, and the reports about how current the copy is. A scripted
+//! leader answers the follower.
 
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::leader_link::{
@@ -25,7 +26,7 @@ const BOUNDS: Bounds = Bounds {
 struct FakeLeader {
     term: Term,
     reader: IndexReader,
-    /// The number of state queries that it has received.
+    /// The number of state queries that the leader has received.
     queries: AtomicUsize,
     latency: Mutex<Duration>,
     /// The last time at which the kube-apiserver answered the leader. None means that the
@@ -217,7 +218,7 @@ impl LeaderAndFollower {
     }
 
     /// Returns the JSON of all objects at the resourceVersion `rv`. Returns None if `reader` does
-    /// not have it.
+    /// not have this resourceVersion.
     fn listed(reader: &IndexReader, rv: u64) -> Option<Vec<Vec<u8>>> {
         use crate::index::{ListScope, ReadVersion};
         let (_, entries) = reader
@@ -249,8 +250,9 @@ async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader(
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_with_a_version_unknown_to_the_leader_copies_the_whole_state() {
-    // The follower's newest resourceVersion is one that the leader does not have. This happens if
-    // the follower has led before and its last changes were lost.
+    // If a leader is cut off from the network, another replica can take over without the last
+    // changes of the old leader. When the old leader becomes a follower, the new leader does not
+    // know the newest resourceVersion of this follower.
     let pair = LeaderAndFollower::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
     in_sync.wait_for(Option::is_some).await.unwrap();

@@ -1,5 +1,6 @@
-//! Tests conditional writes of the status. The tests choose the resourceVersion of the rule set in
-//! the simulated cluster, and the time at which the controller receives each event.
+//! Tests writes of a status that name a resourceVersion. The cluster refuses such a write if the
+//! rule set has another resourceVersion. The tests choose the resourceVersion in the simulated
+//! cluster, and the time at which the controller receives each event.
 
 use super::*;
 
@@ -172,7 +173,8 @@ async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
 async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
     let (world, status, version) = ready().await;
     world.edit(version + 1, &edited_elsewhere(&status));
-    // Another client is faster, and the controller has not received its event yet.
+    // Another client has changed the rule set, and the controller has not received the event of
+    // this change.
     world.store(version + 2);
     moment().await;
     assert_eq!(

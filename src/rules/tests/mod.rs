@@ -27,8 +27,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 const REQUEUE: Duration = Duration::from_mins(1);
 
-/// Longer than the time for which the controller collects changes, and shorter than its other
-/// intervals.
+/// This time is longer than the 0.5 s for which the controller collects changes, and shorter than
+/// the other intervals of the controller.
 const A_MOMENT: Duration = Duration::from_millis(700);
 
 /// A simulated discovery.
@@ -37,7 +37,7 @@ struct FakeDiscovery {
     /// The results of look-ups, by resource. `None` means that the look-up never ends.
     answers: Mutex<HashMap<String, Option<Resolution>>>,
     looked_up: Mutex<Vec<String>>,
-    /// The duration of a look-up. Its result is that at the beginning of the look-up.
+    /// The duration of a look-up. A look-up returns the result that was set when it began.
     takes: Mutex<Duration>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<()>>>,
 }
@@ -319,7 +319,7 @@ fn in_namespaces(mut object: OperationRuleSet, namespaces: &[&str]) -> Operation
     object
 }
 
-/// Returns a condition as `status/reason`, such as `True/Watching`.
+/// Formats a condition as `status/reason`, such as `True/Watching`.
 fn condition(status: &OperationRuleSetStatus, type_: &str) -> Option<String> {
     let found = find(status, type_)?;
     Some(format!("{}/{}", found.status, found.reason))

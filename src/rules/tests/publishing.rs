@@ -99,13 +99,79 @@ async fn unusable_rule_set_does_not_affect_others_of_its_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_set_that_becomes_invalid_is_removed_from_the_rule_book() {
+async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
     let a = rule_set("a", "cars", "true");
     let mut world = started(&[a.clone(), rule_set("b", "cars", "true")]).await;
-    world.published();
-    world.apply(&edited(a, "1 +"));
+    world.catch_up().await;
+    let invalid = edited(a, "1 +");
+    world.apply(&invalid);
     moment().await;
-    assert_eq!(summary(&world.published()[0]), ("cars", Some(vec!["b"])));
+    assert!(
+        world.published().is_empty(),
+        "the rule book must keep the last valid rules"
+    );
+    let status = world.status("a");
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("False/InvalidRule")
+    );
+    let text = message(&status, "InvalidRule");
+    assert!(
+        text.contains("the last valid version of the rules stays in use"),
+        "{text}"
+    );
+
+    // Another rule set of the target changes. The new rule book contains the last valid rules, too.
+    world.apply(&rule_set("c", "cars", "true"));
+    moment().await;
+    let published = world.catch_up().await;
+    assert_eq!(summary(&published[0]), ("cars", Some(vec!["a", "b", "c"])));
+
+    let repaired = edited(invalid.clone(), "true");
+    world.apply(&repaired);
+    moment().await;
+    assert!(
+        world.published().is_empty(),
+        "the feeds must not list again for rules that are already in use"
+    );
+    assert_eq!(
+        condition(&world.status("a"), "Ready").as_deref(),
+        Some("True/Watching")
+    );
+
+    // The last valid rules watch another target, so they are not used.
+    let mut moved = edited(repaired, "1 +");
+    moved.spec.target.resource = "boats".into();
+    world.apply(&moved);
+    moment().await;
+    assert_eq!(
+        summary(&world.published()[0]),
+        ("cars", Some(vec!["b", "c"]))
+    );
+    let text = message(&world.status("a"), "InvalidRule");
+    assert!(!text.contains("stays in use"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
+    let invalid = rule_set("a", "cars", "1 +");
+    let mut world = started(&[invalid.clone(), rule_set("b", "cars", "true")]).await;
+    world.catch_up().await;
+    let bookless = world
+        .caught_up
+        .borrow()
+        .clone()
+        .expect("all feeds have reported");
+    assert_eq!(bookless.undecided, BTreeSet::from(["a".to_owned()]));
+    world.apply(&edited(invalid, "true"));
+    moment().await;
+    world.catch_up().await;
+    let bookless = world
+        .caught_up
+        .borrow()
+        .clone()
+        .expect("all feeds have reported");
+    assert_eq!(bookless.undecided, BTreeSet::new());
 }
 
 #[tokio::test(start_paused = true)]

@@ -73,7 +73,8 @@ async fn failed_write_is_retried_with_back_off() {
     moment().await;
     world.published();
     world.writes();
-    // Discovery reports changes all the time. They must not cause further attempts.
+    // Discovery reports changes all the time. These reports must not cause further attempts to
+    // write the status.
     for _ in 0..600 {
         world.changes.send(()).unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -19,7 +19,7 @@ struct OpenRequests {
     had_request: bool,
     /// Number of requests whose answers have not been sent.
     in_flight: usize,
-    /// The time at which the last request ended. Before the first request, the time at which the
+    /// The time at which the last request ended. If no request has ended yet, the time at which the
     /// connection was opened.
     last_end: Instant,
 }
@@ -63,7 +63,7 @@ impl RequestInFlight {
         Self(Arc::clone(connection))
     }
 
-    /// Returns the answer with a body that keeps the request in flight until the body is dropped.
+    /// Wraps the body of the answer. The request counts as in flight until the new body is dropped.
     pub fn until_sent(self, answer: Response) -> http::Response<CountedBody> {
         answer.map(|body| CountedBody {
             body,
@@ -80,7 +80,7 @@ impl Drop for RequestInFlight {
     }
 }
 
-/// The body of an answer. It keeps the request in flight until it is dropped.
+/// The body of an answer. The request counts as in flight until this body is dropped.
 pub struct CountedBody {
     body: Body,
     _in_flight: RequestInFlight,

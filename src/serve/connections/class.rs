@@ -3,16 +3,17 @@
 
 use crate::auth::{ANONYMOUS_USER, CertificateHolder, User};
 
-/// The class of a connection. A connection only changes to a class with a higher
+/// The class of a connection. The class can change, but only to a class with a higher
 /// [precedence](ConnectionClass::precedence).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionClass {
-    /// A connection without requests, or with requests for health only. Its user is not known yet.
-    /// Connections of probes stay in this class.
+    /// A connection without requests so far, or only with requests for `/livez`, `/readyz` or
+    /// `/healthz`. Its user is not known yet. Connections of probes stay in this class.
     Newcomer,
     /// A connection with requests of this user.
     User(Owner),
-    /// A connection whose client has the certificate of the front proxy, such as a kube-apiserver.
+    /// A connection whose client has a certificate of the front proxy, such as a kube-apiserver.
+    /// Also a connection of another replica.
     FrontProxy,
 }
 
@@ -27,7 +28,7 @@ pub enum Owner {
     Administrator(String),
 }
 
-/// The kind of a class, without the user. Slots are reserved for kinds.
+/// The kind of a class: the class without the name of the user. Slots are reserved for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassKind {
     /// The kind of [`ConnectionClass::Newcomer`].
@@ -40,17 +41,18 @@ pub enum ClassKind {
 
 impl ClassKind {
     /// All kinds of classes. To add a class, add a variant here and in [`ConnectionClass`], extend
-    /// [`ClassKind::reserve`], and detect the class in `middleware/entry.rs`.
+    /// [`ClassKind::reserve`], and detect the class in `middleware/admit_request.rs`.
     pub const ALL: [Self; 3] = [Self::Newcomer, Self::User, Self::FrontProxy];
 
-    /// Returns how many of the `slots` are reserved for this class. The rest is for users.
+    /// Returns how many of the `slots` are reserved for this kind. Users have no reserved slots.
+    /// They share the slots that are not reserved.
     pub fn reserve(self, slots: usize) -> usize {
         match self {
-            // 64 of 256 by default. A newcomer from an address without other newcomers is evicted
-            // only if newcomers arrive from 64 other addresses before its first request.
+            // 64 of 256 by default. So an attacker needs newcomers from at least 63 addresses to
+            // evict the only newcomer of another address before its first request.
             Self::Newcomer => (slots / 4).max(1),
-            // 32 of 256 by default: six for each of five kube-apiservers. A kube-apiserver normally
-            // has one or two connections.
+            // 32 of 256 by default. This is enough for five kube-apiservers with six connections
+            // each. A kube-apiserver normally has one or two connections.
             Self::FrontProxy => (slots / 8).max(1),
             Self::User => 0,
         }
@@ -93,9 +95,9 @@ impl ConnectionClass {
         }
     }
 
-    /// Returns the precedence of the class. If the requests of one connection have several classes,
-    /// the class with the highest precedence counts. If the requests have several users, the first
-    /// user counts.
+    /// Returns the precedence of the class. If the requests of one connection belong to several
+    /// classes, the connection gets the class with the highest precedence. If the requests have
+    /// several authenticated users, the first user counts.
     pub fn precedence(&self) -> u8 {
         match self {
             Self::Newcomer => 0,

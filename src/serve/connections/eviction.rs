@@ -1,11 +1,11 @@
 //! Chooses the connection to evict when a connection needs a slot. Input: a record of each open
 //! connection, and the record of the connection that needs a slot. Output: whether a slot is
-//! available, and the connection that must be evicted (closed) first.
+//! available, and whether another connection must be evicted (closed) first.
 //!
-//! Some slots are reserved for a class of connections. For each class, this module takes the number
-//! of used slots or the number of reserved slots, whichever is larger. The sum of these numbers
-//! never exceeds the number of all slots. So a class cannot use the slots that are reserved for
-//! another class.
+//! Some slots are reserved for a class of connections. A class cannot use slots that are reserved
+//! for another class. To ensure this, the module takes one number for each class: its used slots or
+//! its reserved slots, whichever is larger. The sum of these numbers never exceeds the number of
+//! all slots.
 
 use super::class::{ClassKind, ConnectionClass, Owner};
 use std::cmp::Reverse;
@@ -103,9 +103,9 @@ fn has_same_user_and_address(one: &ConnectionRecord, other: &ConnectionRecord) -
     one.network == other.network && one.class == other.class
 }
 
-/// Returns the newcomer to evict for another newcomer. It belongs to the address with most
-/// newcomers. Among these newcomers, it is the oldest idle one. If no newcomer is idle, it is the
-/// oldest one.
+/// Returns the newcomer to evict for another newcomer. The function considers only the newcomers of
+/// the address with most newcomers. It returns the oldest idle newcomer. If no newcomer is idle, it
+/// returns the oldest newcomer.
 fn choose_newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     let newcomers = || {
         others
@@ -116,9 +116,10 @@ fn choose_newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     newcomers().min_by_key(|it| (Reverse(networks[&it.network]), !it.idle))
 }
 
-/// Returns the connection to evict for `entering`, which is a connection of the user `owner`. A
-/// connection of a user with a lower [rank] may always be evicted. A connection of a user with the
-/// same rank may be evicted in two cases:
+/// Returns the connection to evict for `entering`, which is a connection of the user `owner`.
+/// Connections of users with a lower [rank] may always be evicted. Connections of users with a
+/// higher rank may not be evicted. If both users have the same rank, a connection may be evicted in
+/// two cases:
 ///
 /// - Its [`Load`] is greater than the load that `entering` would have.
 /// - The two loads are equal, and the connection is idle.
@@ -166,13 +167,17 @@ fn rank(owner: &Owner) -> u8 {
     }
 }
 
-/// The load of a connection. The second number is the number of connections of the same user. The
-/// third number is the number of connections from the same address. The first number is the larger
-/// one of these two, and is compared first. So the load is high if one user connects from many
-/// addresses, and also if many users connect from one address.
+/// The load of a connection consists of three numbers, which are compared in this order:
+///
+/// 1. the larger one of the two numbers below
+/// 2. the number of connections of the same user
+/// 3. the number of users' connections from the same address
+///
+/// So the load is high if one user connects from many addresses, and also if many users connect
+/// from one address.
 type Load = (usize, usize, usize);
 
-/// The numbers of connections of each user and of each address.
+/// The number of connections of each user, and the number of users' connections from each address.
 struct Loads<'a> {
     owners: HashMap<&'a Owner, usize>,
     networks: HashMap<IpAddr, usize>,

@@ -6,8 +6,8 @@ use super::*;
 use proptest::prelude::*;
 
 /// Number of slots in most tests. Of these, 4 are reserved for newcomers (connections without a
-/// request so far) and 2 for the front proxy.
-/// All users together can use 10 slots, and one user can use 5 slots from one address.
+/// request so far) and 2 for the front proxy. All users together can use the other 10 slots. One
+/// user can use 5 slots from one address.
 const SLOTS: usize = 16;
 
 fn address(last: u8) -> IpAddr {
@@ -74,7 +74,7 @@ async fn a_new_connection_evicts_a_newcomer_of_the_address_with_most_newcomers()
     let open = crowd.iter().filter(|slot| !is_evicted(slot)).count();
     assert_eq!(open, SLOTS - 2 - 1);
     assert!(crowd[..57].iter().all(is_evicted) && !is_evicted(&lone));
-    // A connection whose request has been answered is evicted before older connections without an
+    // A newcomer whose request has been answered is evicted before older newcomers without an
     // answer.
     drop(RequestInFlight::of(&crowd[65].connection));
     let _next = connect(&all, 3).await;
@@ -88,9 +88,8 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
     for number in 0..10 {
         users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
-    // Each connection has its own user and its own address. The new user would also have one
-    // connection, so no other connection has a higher load. So none may be evicted for the new
-    // user.
+    // Each connection has its own user and its own address, so its load is 1. The connection of the
+    // new user would also have the load 1. So no connection may be evicted for the new user.
     let (refused, _flight, admitted) = open_with_request(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
     drop(refused);
@@ -161,7 +160,8 @@ async fn a_user_at_the_limit_of_its_address_evicts_its_own_idle_connections() {
 
 #[tokio::test]
 async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
-    // The attacker is one user at many addresses, many users at one address, or a mixture of these.
+    // The attacker is one user at many addresses, many users at one address, or some users at some
+    // addresses.
     let one_user: Vec<_> = (0..8).map(|it| (it, "eve".to_owned())).collect();
     let one_address: Vec<_> = (0..8).map(|it| (100, it.to_string())).collect();
     let both: Vec<_> = (0..8).map(|it| (it % 3, (it / 3).to_string())).collect();
@@ -198,7 +198,7 @@ async fn an_idle_connection_is_evicted_for_a_user_without_connections() {
     let (idle, flight) = users.remove(4);
     drop(flight);
     // With a new connection, user `0` would have two connections. The user of the idle connection
-    // has only one, so the idle connection must not be evicted for user `0`.
+    // has only one connection. So the idle connection must not be evicted for user `0`.
     let (_refused, _flight, admitted) = open_with_request(&all, 0, user("0")).await;
     assert!(!admitted && !is_evicted(&idle));
     let _next = open_admitted(&all, 100, user("next")).await;

@@ -143,9 +143,10 @@ async fn aggregated_discovery_lists_everything_in_one_response() {
     }
 }
 
-/// The expected media types are those of kube-apiserver 1.36, with two differences. The
-/// kube-apiserver no longer supports v2beta1. It prefers aggregated discovery, even if plain
-/// discovery has a higher weight.
+/// The expected media types are the same as in kube-apiserver 1.36, with two differences:
+///
+/// - The kube-apiserver no longer supports v2beta1.
+/// - The kube-apiserver prefers aggregated discovery, even if plain discovery has a higher weight.
 #[tokio::test]
 async fn the_media_type_that_the_client_prefers_is_served() {
     let v3 = V2.replace("v=v2", "v=v3");

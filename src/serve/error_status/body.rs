@@ -1,5 +1,5 @@
-//! The types that are serialized to the body of an error answer, a `Status`. The keys have the same
-//! order as in answers of the kube-apiserver.
+//! The body of an error answer: the types that are serialized to a `Status` (`metav1.Status`). The
+//! keys have the same order as in the kube-apiserver's answers.
 
 use serde::Serialize;
 

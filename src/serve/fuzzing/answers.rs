@@ -1,4 +1,5 @@
-//! Checks that every answer of the server must pass. The fuzz targets call them.
+//! Checks that every answer of the server must pass, and the function that sends a request and
+//! returns the answer. The fuzz targets call these functions.
 
 use super::World;
 use crate::serve::error_status::ErrorStatus;
@@ -125,7 +126,7 @@ pub fn check(method: &Method, uri: &Uri, answer: &Answer) {
         headers,
         body,
     } = answer;
-    // A request that waits for a future version can exceed its time limit, which is a 504. No other
+    // If a request waits for a future version, it can exceed its time limit and get a 504. No other
     // server error may occur.
     assert!(*code < 500 || *code == 504, "{code} for {method} {uri}");
     assert!(*code >= 200 && (*code < 300 || *code == 304 || *code >= 400));

@@ -18,8 +18,8 @@ const DOCUMENTS: [&str; 5] = [
 ];
 
 /// Parses an input of the form `METHOD URI`, followed by lines of the form `name: value`. Invalid
-/// headers are ignored. Returns None if the method or the URI is not valid, because hyper would
-/// refuse them.
+/// headers are ignored. Returns None if the method or the URI is not valid, because hyper refuses
+/// such requests before the router gets them.
 pub fn parse(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     let mut lines = input.split(|byte| *byte == b'\n');
     let first = lines.next()?;

@@ -1,5 +1,5 @@
-//! The server that the fuzz targets check. Its index has a fixed history of operations. There are
-//! two routers: one allows all access, and the other one denies all access.
+//! The server that the fuzz targets check. Its index has a fixed history of operations. The server
+//! has two routers: the first router allows all access, and the second router denies all access.
 
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
@@ -27,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 /// The version of the index before the first change.
 const START: u64 = 100;
 
-/// The namespace, the name, the labels and the subject of each operation. The sort order of the
-/// namespaces differs from that of `namespace/name`. Some values contain characters that JSON
-/// escapes.
+/// The namespace, the name, the labels and the subject of each operation. The namespaces `a` and
+/// `a-b` are sorted in another order than the keys `a/x` and `a-b/z`. So a list that sorts by
+/// namespace first would have the wrong order. Some values contain characters that JSON escapes.
 const OPERATIONS: &[(&str, &str, &str, &str)] = &[
     ("b", "x", r#"{"name":"x","n":"3"}"#, "vm"),
     ("a", "y", r#"{"name":"y","n":"-7","empty":""}"#, "v,m=1"),
@@ -53,7 +53,8 @@ thread_local! {
     static WORLD: World = World::new();
 }
 
-/// A server, its index, and a runtime with a simulated clock, so timers need no waiting.
+/// A server, its index, and a runtime with a simulated clock. Because of this clock, no test waits
+/// for a timer.
 pub struct World {
     pub runtime: Runtime,
     pub live: Arc<Resource>,
@@ -119,8 +120,8 @@ fn operations(reader: &IndexReader) -> Vec<Known> {
     known.collect()
 }
 
-/// Writes the history: adds all operations, changes one, deletes another one and adds it again, and
-/// deletes the last one.
+/// Writes the history: adds all operations, changes the first operation, deletes the second
+/// operation and adds it again, and deletes the last operation.
 fn fill(writer: &mut Writer) {
     let mut rv = START;
     let mut commit = |write| {

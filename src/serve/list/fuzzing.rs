@@ -10,8 +10,9 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Checks a continue token. If it is valid, it must be unchanged after encoding and decoding. The
-/// pages from this token must contain all objects from its start on, at its version.
+/// Checks a continue token. A valid token must be unchanged after encoding and decoding. The pages
+/// that the token requests must contain all objects from the key `start` of the token on. All pages
+/// must have the version of the token.
 pub fn check(world: &World, token: &str, limit: usize) {
     let token = match ContinueToken::decode(token) {
         Ok(token) => token,
@@ -114,7 +115,7 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
     let uri: Uri = target.parse().expect("an encoded query is a URI");
     let query = Query::of(&uri);
     world.runtime.block_on(async {
-        let answer = list(&world.live, &request, &query, &HeaderMap::new()).await;
+        let answer = list(&world.live, &request, &query, &HeaderMap::new(), false).await;
         let response = answer.unwrap_or_else(super::ErrorStatus::into_response);
         let code = response.status();
         let body = response.into_body().collect().await;

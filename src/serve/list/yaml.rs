@@ -2,7 +2,7 @@
 //! of the list without its items, and then the JSON of each item. Output: the YAML before the
 //! items, the YAML of each item, and the YAML after the items.
 
-use super::super::respond;
+use super::super::response_syntax;
 use serde_json::{Map, Value};
 
 /// The YAML before and after the items of a list.
@@ -20,8 +20,9 @@ impl Frame {
     /// Converts the JSON of a list without items to YAML, and splits the YAML at the key of the
     /// items. `has_items` is true if items will follow.
     pub fn of(list: &[u8], has_items: bool) -> Self {
-        // This server has written the list, so it is an object with one of the two keys. The keys
-        // of the YAML are sorted.
+        // The encoder of this server has written the list. So the list is an object with one of the
+        // keys in `LIST_FIELDS`. The members are sorted by key. The members after the items form
+        // the tail.
         let mut members: Map<String, Value> = serde_json::from_slice(list).unwrap_or_default();
         let key = LIST_FIELDS
             .into_iter()
@@ -43,18 +44,18 @@ impl Frame {
     }
 }
 
-/// Returns the YAML of an object. It is empty if the object has no members.
+/// Returns the YAML of an object. The YAML is empty if the object has no members.
 fn mapping(members: Map<String, Value>) -> Vec<u8> {
     if members.is_empty() {
         return Vec::new();
     }
-    respond::yaml(Value::Object(members).to_string().as_bytes())
+    response_syntax::yaml(Value::Object(members).to_string().as_bytes())
 }
 
 /// Converts the JSON of one item to YAML.
 pub fn item(json: &[u8], out: &mut Vec<u8>) {
     let list = [br#"{"items":["#, json, b"]}"].concat();
-    let yaml = respond::yaml(&list);
+    let yaml = response_syntax::yaml(&list);
     let line = yaml.iter().position(|byte| *byte == b'\n');
     // The first line is `items:`, which the text before the items already contains.
     out.extend_from_slice(&yaml[line.map_or(0, |end| end + 1)..]);

@@ -1,6 +1,6 @@
 //! Admits or refuses requests: authenticates the user, applies the limits of connections, requests
-//! and watches, and authorizes the request. Input: a request. Output: the user of the request and
-//! its slot in the limits, or an error answer.
+//! and watches, and authorizes the request. Input: a request. Output: the user and the slot of the
+//! request, or an error answer.
 
 use super::{WatchSlot, error_response, method_name};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
@@ -8,11 +8,11 @@ use crate::serve::ServerState;
 use crate::serve::concurrency_limit::RequestSlot;
 use crate::serve::connections::{self, ConnectionClass, ConnectionRefused};
 use crate::serve::error_status::ErrorStatus;
-use crate::serve::go_quoting::{Quoted, clip};
 use crate::serve::peer_requests;
+use crate::serve::quoted_client_text::{Quoted, clip};
 use crate::serve::request::{Query, Request as ResourceRequest, RequestTarget};
 use crate::serve::request_log::RequestLogLine;
-use crate::serve::respond::{overload, plain};
+use crate::serve::response_syntax::{overload, plain};
 use crate::serve::select::Reviewed;
 use axum::response::Response;
 use http::request::Parts;
@@ -27,11 +27,12 @@ const MAX_PATH: usize = 512;
 pub(super) struct Admission {
     /// The slot in the limit of watches. None if the request is not a watch.
     pub(super) watch_slot: Option<WatchSlot>,
-    /// The slot in the limit of requests. None for watches, administrators and public paths.
+    /// The slot in the limit of requests. None for watches and public paths, and for an
+    /// administrator's request if no slot is free.
     pub(super) request_slot: Option<RequestSlot>,
-    /// True if the request is for a public path. Such a request has no slot.
+    /// True if the request is for a public path or a health probe. Such a request has no slot.
     pub(super) is_public: bool,
-    /// The authenticated user. None for public paths.
+    /// The authenticated user. None for public paths and health probes.
     pub(super) user: Option<User>,
 }
 
@@ -44,8 +45,8 @@ impl Admission {
     }
 }
 
-/// Authenticates the request, takes slots for its connection and for the request, and authorizes
-/// the request. Returns an error answer if the request is refused.
+/// Authenticates the request, takes a slot for its connection and a slot for the request, and
+/// authorizes the request. Returns an error answer if the request is refused.
 pub(super) async fn admit(
     shared: &Arc<ServerState>,
     (requested, query): (&RequestTarget, &Query),
@@ -56,8 +57,8 @@ pub(super) async fn admit(
     let is_probe = matches!(requested, RequestTarget::Path(path) if is_probe_path(path));
     let has_token = parts.headers.contains_key(header::AUTHORIZATION);
     let certificates = parts.extensions.get().cloned().unwrap_or_default();
-    // A connection with the certificate of the front proxy gets its class even for a public path,
-    // because a kube-apiserver uses some connections for discovery only.
+    // A kube-apiserver uses some connections for discovery only. So a connection with the
+    // certificate of the front proxy gets the class of the front proxy even for a public path.
     let certificate_class =
         ConnectionClass::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
     if certificate_class == ConnectionClass::FrontProxy || (is_public && !has_token) {
@@ -68,7 +69,8 @@ pub(super) async fn admit(
     if is_public && !has_token {
         return Ok(Admission::public());
     }
-    // The verification of a token takes time and memory, so the number of verifications is limited.
+    // Verifying a token takes time and memory, so the number of concurrent verifications is
+    // limited.
     let token_review = if has_token {
         Some(shared.token_reviews.try_acquire().map_err(|_| overload())?)
     } else {
@@ -77,8 +79,8 @@ pub(super) async fn admit(
     let authenticate = &shared.server.authenticate;
     let user = authenticate.authenticate(&certificates, &parts.headers);
     let user = user.await.map_err(|Unauthenticated| {
-        // From now on, the connection does not count as a newcomer, so it cannot use a slot that is
-        // reserved for newcomers.
+        // The connection moves from the newcomers to the anonymous user. So clients without valid
+        // credentials cannot use up the slots that are reserved for newcomers.
         let _ = connections::admit(parts, ConnectionClass::anonymous());
         error_response(ErrorStatus::unauthorized(), &parts.headers, query)
     })?;
@@ -86,8 +88,8 @@ pub(super) async fn admit(
     drop(token_review);
     let is_replica = peer_requests::names_term(&parts.headers);
     if is_replica {
-        // Any client can claim to be a replica. So the access of its user is checked before its
-        // connection gets a slot that is reserved for replicas.
+        // Any client can claim to be a replica. So the server checks the access of the user before
+        // the connection gets the class of the front proxy, which has reserved slots.
         authorize(
             shared,
             &user,
@@ -114,8 +116,9 @@ pub(super) async fn admit(
         (false, true) => &shared.watches,
         (false, false) => &shared.requests,
     };
-    // No limit of requests applies to administrators, so that other users cannot lock them out. For
-    // their watches, only the total limit applies, because memory is limited.
+    // Other users must not be able to lock administrators out. So an administrator's request is
+    // admitted even if no slot is free. An administrator's watch needs a slot in the total limit,
+    // because the memory for watches is limited.
     let is_administrator = user.is_administrator();
     let slot = limit.take((!is_administrator).then_some(&user.name));
     let (watch_slot, request_slot) = match slot {
@@ -136,8 +139,8 @@ pub(super) async fn admit(
     })
 }
 
-/// Checks if the user has the access `attributes`. Returns an error answer if the user does not
-/// have it, or if the authorizer does not decide.
+/// Checks if the user has the access `attributes`. Returns a 403 if the user does not have this
+/// access, and a 500 if the authorizer cannot decide.
 async fn authorize(
     shared: &ServerState,
     user: &User,
@@ -159,8 +162,8 @@ async fn authorize(
     }
 }
 
-/// Returns true if the path needs no authentication: discovery, `OpenAPI` and the version. They are
-/// the same for all users.
+/// Returns true if the path needs no authentication: discovery, `OpenAPI` and the version. The
+/// answers on these paths are the same for all users.
 ///
 /// Discovery must also work while the server cannot authenticate users. If the discovery of an
 /// aggregated API fails, no namespace in the cluster can be deleted.
@@ -188,7 +191,7 @@ fn attributes(requested: &RequestTarget, query: &Query, method: &Method) -> Attr
 
 /// Returns the attributes of the `SubjectAccessReview` for a request.
 fn resource_attributes(requested: &ResourceRequest, query: &Query) -> Attributes {
-    // For the deprecated watch paths, the review gets no selectors.
+    // For the deprecated paths with `/watch/`, the `SubjectAccessReview` gets no selectors.
     let has_selectors = matches!(requested.verb, "list" | "watch" | "deletecollection");
     let reviewed = if has_selectors && !requested.legacy_watch {
         Reviewed::of(query)

@@ -1,14 +1,15 @@
-//! Checks of content negotiation for the fuzz targets.
+//! Checks of content negotiation, for the fuzz targets. Input: an `Accept` header.
 
 use super::{ObjectForm, Shape, Syntax, WantedForm, negotiate};
-use crate::serve::accept::MAX_CLAUSES;
+use crate::serve::accept_header::MAX_CLAUSES;
 use crate::serve::fuzzing::check_error;
 use crate::serve::request::Query;
 use http::{HeaderMap, HeaderValue, Uri, header};
 
 /// Checks the result of negotiation for an `Accept` header. If a form and a syntax are chosen, one
-/// of the clauses must request them, and must get them if it is the only clause. If the result is a
-/// 406, an additional clause for any JSON must get JSON.
+/// of the clauses must request this form and syntax. A header with only that clause must have the
+/// same result. If the result is a 406, the header with the additional clause `application/*` must
+/// result in JSON.
 pub fn check(accept: &HeaderValue) {
     let query = Query::of(&Uri::from_static("/"));
     let ask = |accept: &HeaderValue, shape| {

@@ -34,18 +34,23 @@ pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
 /// selects the path without a namespace.
 fn list(resource: &Resource, all_namespaces: bool) -> Value {
     let kind = resource.kind;
+    let can_watch = resource.verbs.contains(&"watch");
+    let verbs = if can_watch { "list or watch" } else { "list" };
     let (id, text) = if all_namespaces {
         (
             format!("list{}{kind}ForAllNamespaces", group_version(resource)),
-            format!("list or watch objects of kind {kind} in all namespaces"),
+            format!("{verbs} objects of kind {kind} in all namespaces"),
         )
     } else {
         (
             operation_id("list", resource),
-            format!("list or watch objects of kind {kind}"),
+            format!("{verbs} objects of kind {kind}"),
         )
     };
     let mut parameters = list_parameters();
+    if !can_watch {
+        parameters.retain(|parameter| parameter["name"] != "watch");
+    }
     parameters.push(pretty());
     if resource.namespaced && !all_namespaces {
         parameters.push(namespace());
@@ -89,7 +94,7 @@ fn operation(resource: &Resource, action: &str, id: &str, text: &str, answer: &s
         "tags": [tag(resource)],
         "description": text,
         "operationId": id,
-        // As in the kube-apiserver, other codes are not listed.
+        // As in the kube-apiserver, the other status codes are not listed.
         "responses": {
             "200": {"description": "OK", "content": content},
             "401": {"description": "Unauthorized"},
@@ -147,8 +152,7 @@ fn pretty() -> Value {
     )
 }
 
-/// Returns the parameters of lists and watches. Descriptions are those of Kubernetes if a parameter
-/// has the same meaning.
+/// Returns the parameters of lists and watches.
 fn list_parameters() -> Vec<Value> {
     [
         ("allowWatchBookmarks", "boolean", "Requests watch events with type \"BOOKMARK\": one every minute, and one before the watch ends."),

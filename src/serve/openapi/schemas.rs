@@ -1,6 +1,10 @@
-//! Converts the JSON schemas of Rust types, which the crate `schemars` creates, to `OpenAPI`
-//! definitions in the form that Kubernetes publishes. In this form, names contain a package, null
-//! and `oneOf` do not occur, and a reference that has a description is inside `allOf`.
+//! Creates the schemas of the `OpenAPI` documents. Input: the JSON schemas that the crate
+//! `schemars` creates for Rust types. Output: `OpenAPI` definitions in the form that Kubernetes
+//! publishes:
+//!
+//! - The names of definitions begin with a package, such as `io.kubevirt.ifo.live.v1alpha1.`.
+//! - The type null and the keyword `oneOf` do not occur.
+//! - A reference that has a description is inside `allOf`.
 
 use super::SCHEMAS_V3;
 use crate::serve::resource::Resource;
@@ -46,7 +50,7 @@ pub(super) fn reference(name: &str) -> Value {
 }
 
 /// Returns the value of the extension `x-kubernetes-group-version-kind`, which connects a
-/// definition or a path to a kind. kubectl uses the extension to find the schema of a resource.
+/// definition or a path to a kind. To find the schema of a resource, kubectl reads this extension.
 pub(super) fn group_version_kind(resource: &Resource, kind: &str) -> Value {
     json!({"group": resource.group, "version": resource.version, "kind": kind})
 }
@@ -70,7 +74,7 @@ fn add<T: JsonSchema>(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// Adds the definitions of a resource's kind and of the types that it contains.
+/// Adds the definition of a resource's kind, and the definitions of the types inside this kind.
 fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
     let package = package(resource);
     let mut root = (resource.schema)().to_value();
@@ -99,14 +103,14 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
             described(&v1::ObjectMeta::schema_name(), METADATA),
         ),
     ] {
-        // The schema lacks these fields if the Rust type is derived with kube's macro.
+        // The schema of a Rust type that is derived with kube's macro lacks these three fields.
         if properties[name].is_null() {
             properties[name] = schema;
         }
     }
     for name in ["spec", "status"] {
-        // The reference of this field has no description, so the field gets the description of its
-        // type.
+        // A field that consists only of a `$ref` has no description. Such a field gets the
+        // description of its type.
         if let Some(target) = properties[name]["$ref"].as_str() {
             let name_of_type = target.trim_start_matches(SCHEMAS_V3);
             if let Some(Value::String(description)) = definitions
@@ -254,8 +258,8 @@ fn drop_null(object: &mut Map<String, Value>) {
             let only = only.clone();
             object.remove("anyOf");
             for (key, value) in only {
-                // The description of the field is kept, because it is more precise than the
-                // description of its type.
+                // The field keeps its own description, which is more precise than the description
+                // of its type.
                 object.entry(key).or_insert(value);
             }
         }
@@ -292,7 +296,8 @@ fn merge_enum(object: &mut Map<String, Value>) {
 }
 
 /// Replaces the format of an integer by `int32` or `int64`, which are the only integer formats in
-/// `OpenAPI`. It also removes the maximum, which is only the largest value of the Rust type.
+/// `OpenAPI`. The function also removes the maximum, which is only the largest value of the Rust
+/// type.
 fn simplify_integer(object: &mut Map<String, Value>) {
     let format = match object.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16") => "int32",

@@ -1,5 +1,5 @@
 //! Converts the `OpenAPI` paths and schemas of version 3 to a document of version 2 (Swagger). The
-//! kube-apiserver requests version 2 and merges it with the documents of other servers.
+//! kube-apiserver requests this document and merges it with the documents of other servers.
 
 use super::SCHEMAS_V3;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Checks of the parser of requests for the fuzz targets.
+//! Checks of the parser of requests, for the fuzz targets.
 
 use super::{KNOWN_PARAMETERS, Query, RequestTarget, parse};
 use crate::serve::fuzzing::{World, check_error};
@@ -6,8 +6,8 @@ use crate::serve::{list, watch};
 use http::{Method, Uri};
 use std::collections::BTreeSet;
 
-/// Checks that the result of parsing the options does not depend on their order, on their encoding,
-/// on unknown options, or on further values of the same option.
+/// Checks that the result of parsing the options does not depend on their order or their encoding.
+/// Unknown options, and further values of an option, must not change the result either.
 pub fn check_options(world: &World, uri: &Uri) {
     let query = Query::of(uri);
     let outcome = outcome(world, &query);

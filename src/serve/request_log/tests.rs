@@ -26,7 +26,8 @@ impl io::Write for Log {
 }
 
 impl Log {
-    /// Starts to log this thread in JSON with the filter, until the guard is dropped.
+    /// Starts to log the events of this thread in JSON. `filter` selects the events. The log ends
+    /// when the guard is dropped.
     fn start(filter: &str) -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();

@@ -5,9 +5,9 @@
 mod fuzzing;
 
 use crate::auth;
-use crate::index::{Key, ObjectTexts, TextField};
+use crate::index::{Key, ObjectTexts};
 use crate::serve::error_status::ErrorStatus;
-use crate::serve::resource::Resource;
+use crate::serve::resource::{Resource, SelectableField};
 use std::mem::discriminant;
 
 #[cfg(any(fuzzing, test))]
@@ -32,7 +32,7 @@ pub enum FieldSource {
     /// The field `metadata.namespace`.
     Namespace,
     /// Another selectable field of the resource.
-    Text(TextField),
+    Other(SelectableField),
 }
 
 /// One requirement of a field selector, after its field was looked up in the resource.
@@ -46,14 +46,15 @@ pub struct Resolved {
 /// Parses a field selector. Returns a 400 if the selector is not valid.
 pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
     let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-    // The kube-apiserver sorts the requirements, and reports the first invalid one in this order.
+    // The kube-apiserver sorts the requirements, and reports the first invalid requirement in this
+    // order.
     terms.sort_unstable();
     let parsed: Result<Vec<_>, _> = terms
         .into_iter()
         .map(|term| parse_term(term, text))
         .collect();
     // A requirement without a field and without a value, such as `=`, is ignored. The
-    // kube-apiserver accepts such a requirement, and it matches every object.
+    // kube-apiserver accepts such a requirement, which matches every object there.
     let mut requirements = parsed?;
     requirements.retain(|it| !it.field.is_empty() || !it.value.is_empty());
     Ok(requirements)
@@ -75,7 +76,8 @@ fn parse_term(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatu
             "invalid selector: '{selector}'; can't understand '{term}'"
         ))
     };
-    // A `!` that does not precede `=` is part of the name of the field.
+    // A `!` belongs to the operator only directly before `=`. Any other `!` is part of the name of
+    // the field.
     let (field, value) = term.split_once('=').ok_or_else(bad)?;
     let (field, equal, value) = match (field.strip_suffix('!'), value.strip_prefix('=')) {
         (Some(field), _) => (field, false, value),
@@ -103,8 +105,8 @@ fn unescape(value: &str) -> Result<String, ErrorStatus> {
                     )));
                 }
             },
-            // A value can contain `=` only if it is escaped. As in the kube-apiserver, the message
-            // has the code point of `=`, which is 61.
+            // A value can contain `=` only as the escape sequence `\=`. As in the kube-apiserver,
+            // the message has the code point of `=`, which is 61.
             '=' => {
                 return Err(ErrorStatus::bad_request(format!(
                     "invalid field selector: unescaped character in value: {}",
@@ -137,7 +139,7 @@ impl FieldRequirement {
                 .fields
                 .iter()
                 .find(|(name, _)| *name == field)
-                .map(|(_, field)| FieldSource::Text(*field))
+                .map(|(_, field)| FieldSource::Other(*field))
                 .ok_or_else(|| {
                     ErrorStatus::bad_request(format!("field label not supported: {field}"))
                 })?,
@@ -164,15 +166,35 @@ impl Resolved {
     pub fn matches(&self, key: &Key, texts: &ObjectTexts<'_>) -> bool {
         let is_equal = match self.source {
             FieldSource::Name => *key.name == *self.value,
-            FieldSource::Namespace => *key.namespace == *self.value,
-            FieldSource::Text(field) => texts.text(field).unwrap_or_default() == self.value,
+            FieldSource::Namespace => key.object_namespace() == self.value,
+            FieldSource::Other(field) => self.has_value(field, texts),
         };
         is_equal == self.equal
     }
 
+    /// Returns true if the field of the object has the required value. An absent field counts as
+    /// empty.
+    fn has_value(&self, field: SelectableField, texts: &ObjectTexts<'_>) -> bool {
+        let condition = |status: Option<bool>| match status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "",
+        };
+        match field {
+            SelectableField::Text(field) => texts.text(field).unwrap_or_default() == self.value,
+            SelectableField::Nodes => {
+                let nodes = texts.nodes();
+                nodes.is_empty() && self.value.is_empty()
+                    || nodes.iter().any(|node| **node == *self.value)
+            }
+            SelectableField::Overdue => condition(texts.facts.overdue) == self.value,
+            SelectableField::Stalled => condition(texts.facts.stalled) == self.value,
+        }
+    }
+
     /// Returns the value that the field `wanted` must have. Returns None if this requirement does
-    /// not determine the value. An empty value also yields None, because the index cannot look it
-    /// up.
+    /// not determine the value. An empty value also yields None, because the index cannot look up
+    /// an empty name or namespace.
     pub fn exactly(&self, wanted: FieldSource) -> Option<&str> {
         let is_wanted = discriminant(&self.source) == discriminant(&wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)

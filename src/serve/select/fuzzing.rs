@@ -12,7 +12,7 @@ use serde_json::Value;
 ///
 /// - The number of requirements is limited.
 /// - Every selected object fulfils the requirements that the authorizer gets.
-/// - Every selected object is in the scope of the index that a request reads.
+/// - Every selected object is in the part of the index that a request with these selectors reads.
 pub fn check(world: &World, labels: &str, fields: &str) {
     let query = form_urlencoded::Serializer::new("/?".to_owned())
         .append_pair("labelSelector", labels)
@@ -51,7 +51,7 @@ pub fn check(world: &World, labels: &str, fields: &str) {
         }
     }
     // The authorizer gets all requirements of the field selector. So without a label selector, the
-    // requirements in the review must select exactly the same objects.
+    // requirements that the authorizer gets must select exactly the same objects as the selector.
     if selector.labels.is_empty() {
         for Known { entry, object } in operations {
             let all = reviewed
@@ -62,7 +62,7 @@ pub fn check(world: &World, labels: &str, fields: &str) {
         }
     }
     for namespace in ["", "a", "none"] {
-        let scope = selector.scope(namespace, true);
+        let scope = selector.scope(namespace, &world.live);
         let (_, found) = world
             .live
             .reader

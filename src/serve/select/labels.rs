@@ -1,5 +1,5 @@
-//! Label selectors, such as `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. This file compares them
-//! with labels, and `parser.rs` parses them.
+//! Label selectors, such as `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. This file compares label
+//! selectors with the labels of objects. The file `parser.rs` parses label selectors.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -47,8 +47,8 @@ impl Test {
     }
 }
 
-/// Returns true if an object fulfils all `requirements`. `value` returns the value of a label of
-/// the object.
+/// Returns true if an object fulfils all `requirements`. `value` returns the object's value of a
+/// label.
 pub fn all_match<'a>(
     requirements: &[LabelRequirement],
     value: impl Fn(&str) -> Option<Cow<'a, str>>,

@@ -1,6 +1,6 @@
-//! Label and field selectors. Input: the query options `labelSelector` and `fieldSelector`. Output:
-//! a [`Selector`] that selects objects in the index, and the requirements in the form of a
-//! `SubjectAccessReview` ([`Reviewed`]).
+//! Parses label selectors and field selectors, and compares them with objects. Input: the query
+//! options `labelSelector` and `fieldSelector`. Output: a [`Selector`] that selects objects in the
+//! index, and the requirements in the form of a `SubjectAccessReview` ([`Reviewed`]).
 
 mod fields;
 #[cfg(any(fuzzing, test))]
@@ -16,15 +16,16 @@ use super::error_status::ErrorStatus;
 use super::request::Query;
 use super::resource::Resource;
 use crate::auth;
-use crate::index::{IndexEntry, Key, ListScope};
-use std::sync::Arc;
+use crate::index::{IndexEntry, ListScope};
 
-/// Largest number of requirements in one selector. The server compares each requirement with every
-/// object. With thousands of requirements, this would take seconds.
+/// Largest number of requirements in one selector. A request with more requirements gets a 400. The
+/// server compares each requirement with every object. With thousands of requirements, one request
+/// would take seconds.
 const MAX_REQUIREMENTS: usize = 100;
 
-/// Largest length of a selector in bytes. A watch keeps its parsed selectors in memory. With this
-/// limit and [`MAX_VALUES`], they take at most some 45 KB.
+/// Largest length of a selector in bytes. A request with a longer selector gets a 400. A watch
+/// keeps its parsed selectors in memory. With this limit and [`MAX_VALUES`], the selectors of a
+/// watch take at most some 45 KB.
 const MAX_LENGTH: usize = 16 << 10;
 
 /// Largest number of values in all sets of a selector, such as the set in `a in (b,c)`.
@@ -66,8 +67,9 @@ impl Selector {
         })
     }
 
-    /// Adds the requirement of a name, for a deprecated watch path that contains a name. Returns a
-    /// 400 if there is a field selector that does not require the same name.
+    /// Adds the requirement `metadata.name=NAME`, for a deprecated path with `/watch/` that
+    /// contains a name. If the request also has a field selector, this selector must require the
+    /// same name. Otherwise, the function returns a 400.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
         let requires_name =
             |field: &fields::Resolved| field.exactly(fields::FieldSource::Name) == Some(name);
@@ -96,32 +98,33 @@ impl Selector {
             && labels::all_match(&self.labels, |key| texts.label(key))
     }
 
-    /// Returns the smallest scope that contains all selected objects: one object, one namespace or
-    /// the whole index. `namespace` is the namespace in the path. It is empty if the path has none.
-    pub fn scope(&self, namespace: &str, namespaced: bool) -> ListScope {
+    /// Returns the smallest scope that contains all selected objects of `resource`: one object, one
+    /// namespace or all objects of the resource. `namespace` is the namespace in the path, or empty
+    /// if the path has no namespace.
+    pub fn scope(&self, namespace: &str, resource: &Resource) -> ListScope {
         let field = |wanted| {
             self.fields
                 .iter()
                 .find_map(|field| field.exactly(wanted).map(str::to_owned))
         };
-        let namespace = if namespace.is_empty() && namespaced {
+        let namespace = if namespace.is_empty() && resource.namespaced {
             field(fields::FieldSource::Namespace)
         } else {
             Some(namespace.to_owned())
         };
         match (namespace, field(fields::FieldSource::Name)) {
-            (Some(namespace), Some(name)) => ListScope::Object(Key {
-                namespace: Arc::from(namespace),
-                name: Arc::from(name),
-            }),
-            (Some(namespace), None) if namespaced => ListScope::Namespace(Arc::from(namespace)),
+            (Some(namespace), Some(name)) => ListScope::Object(resource.key(&namespace, &name)),
+            (Some(namespace), None) if resource.namespaced => {
+                ListScope::Namespace(resource.key(&namespace, "").namespace)
+            }
+            _ if resource.has_records => ListScope::Records,
             _ => ListScope::All,
         }
     }
 }
 
 /// The selectors in the form of a `SubjectAccessReview`. Selectors that are invalid or too large
-/// are left out, because requests with such selectors are refused after the authorization.
+/// are left out. A request with such a selector is refused after the authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
     /// The requirements of the field selector.
@@ -129,7 +132,8 @@ pub struct Reviewed {
     /// The requirements of the label selector. Comparisons (`>` and `<`) are left out, because a
     /// review does not support them.
     pub labels: Vec<auth::SelectorRequirement>,
-    /// The name that the field selector requires with `metadata.name=`. Empty if there is none.
+    /// The name that the field selector requires with `metadata.name=NAME`. Empty if the field
+    /// selector requires no name.
     pub name: String,
 }
 
@@ -191,7 +195,7 @@ mod tests {
     use serde::Deserialize;
     use std::collections::BTreeMap;
 
-    /// A selector, and the result of Kubernetes' parser for it.
+    /// A selector, and the result of Kubernetes' parser for this selector.
     #[derive(Deserialize)]
     struct Case {
         text: String,
@@ -202,8 +206,8 @@ mod tests {
         refused: Option<String>,
     }
 
-    /// Compares the results of `parse` with those of Kubernetes' library `k8s.io/apimachinery`.
-    /// `kind` is `labels` or `fields`.
+    /// Compares the results of `parse` with the results of Kubernetes' library
+    /// `k8s.io/apimachinery`, which are in a golden file. `kind` is `labels` or `fields`.
     pub fn compare(kind: &str, parse: impl Fn(&str) -> Result<Vec<String>, String>) {
         let golden = include_str!("../../../tests/golden/selectors.json");
         let golden: BTreeMap<String, serde_json::Value> = serde_json::from_str(golden).unwrap();

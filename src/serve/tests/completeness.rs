@@ -1,4 +1,5 @@
-//! Tests of the `Warning` header, which lists and watches have while rule sets do not work.
+//! Tests of the `Warning` header of incomplete answers. Lists and watches have this header while
+//! some rule sets do not work.
 
 use super::*;
 use http::header::WARNING;

@@ -8,7 +8,7 @@ const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
 /// Creates a server whose list of operations is larger than the threshold of compression in every
-/// format. The operation in the namespace `big` alone is larger than the threshold, too.
+/// format. The operation in the namespace `big` is also larger than the threshold.
 fn large() -> Fixture {
     let mut fixture = Fixture::bounded(16 << 20);
     for number in 0..1_000 {

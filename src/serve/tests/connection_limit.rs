@@ -11,7 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// Time limit of each step of a test. It is far longer than necessary.
+/// Time limit of each step of a test. A step normally takes far less time.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens a TCP connection from 127.0.0.`last`.
@@ -102,8 +102,8 @@ async fn silent_connections_of_two_addresses_do_not_block_a_third() {
     let mut third = open_http2(&listening, 4).await;
     assert!(probe_succeeds(&mut third).await);
     // Seven of the eight slots are in use, because one is reserved for the front proxy. The other
-    // silent connections were evicted. None was closed by a time limit, because the test is too
-    // short for this.
+    // silent connections were evicted. No connection was closed by a time limit, because the time
+    // limits are longer than this test.
     let open: Vec<usize> = (0..silent.len())
         .filter(|&it| is_open(&silent[it]))
         .collect();
@@ -204,7 +204,7 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
             watches.push(watch);
         }
     }
-    // A connection that is refused gets an answer.
+    // The first watch is accepted. The last connection is refused, but its request gets an answer.
     assert_eq!(codes[0], StatusCode::OK);
     assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
     // Other users are served, even if they connect from the address of the attacker.

@@ -67,7 +67,7 @@ async fn an_unread_stream_is_reset_and_its_connection_continues() {
     let mut watch = ask("?watch=1&resourceVersion=159").await;
     wait_for_in_flight(&fixture, 1).await;
     advance(Duration::from_secs(61)).await;
-    // The request does not count any more, although its connection is still open.
+    // The request no longer counts as in flight, although its connection is still open.
     wait_for_in_flight(&fixture, 0).await;
     let error = stalled.collect().await.unwrap_err();
     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
@@ -159,8 +159,8 @@ async fn too_long_headers_and_paths_get_their_own_status_codes() {
     if let Ok(answer) = sender.send_request(asked).await {
         assert_eq!(answer.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    // The test writes the bytes of these requests itself, because the HTTP client refuses such
-    // paths.
+    // The test writes the bytes of the next requests itself, because the HTTP client refuses to
+    // send such long paths.
     let ask = async |path: usize, header: usize| {
         let (path, header) = ("x".repeat(path << 10), "x".repeat(header << 10));
         let head = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\nX: {header}\r\n\r\n");

@@ -1,4 +1,4 @@
-//! Tests of the HTTP API. They send requests to the router of a server with a real index.
+//! Tests of the HTTP API. The tests send requests to the router of a server with a real index.
 //! Authentication and authorization are simulated. This file has the fixture that all tests use.
 
 mod completeness;
@@ -82,7 +82,7 @@ impl Authenticate for HeaderAuthenticator {
     }
 }
 
-/// The rule sets that may miss operations. Tests set them.
+/// The rule sets that may miss operations. Each test sets these rule sets.
 pub struct RuleSets(pub Mutex<Gaps>);
 
 impl Completeness for RuleSets {
@@ -131,8 +131,8 @@ fn is_for_rule_sets(attributes: &Attributes) -> bool {
     matches!(attributes, Attributes::Resource { resource, .. } if resource == "operationrulesets")
 }
 
-/// A server whose two indexes are empty. It answers get, list and watch, unless it was created with
-/// [`Fixture::unsynced`].
+/// A server with an index of operations and an index of rule sets. A server from
+/// [`Fixture::unsynced`] refuses get, list and watch, because its indexes do not count as complete.
 pub struct Fixture {
     pub live: Writer,
     pub rule_sets: Writer,
@@ -143,9 +143,9 @@ pub struct Fixture {
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
     pub view: View,
-    /// The role of the replica. At first, it is the leader.
+    /// The role of the replica. At first, the replica is the leader.
     pub standing: watch::Sender<LeaderView>,
-    /// Receives the queries to the leader. They are never answered.
+    /// Receives the queries to the leader. The queries are never answered.
     _contact: LeaderQueries,
 }
 
@@ -235,8 +235,8 @@ impl Fixture {
         }
     }
 
-    /// Creates a server with five operations in the namespaces `a`, `a-b` and `b`. They have the
-    /// versions 101 to 105.
+    /// Creates a server with five operations in the namespaces `a`, `a-b` and `b`. The operations
+    /// have the versions 101 to 105.
     pub fn filled() -> Self {
         let mut fixture = Self::new();
         fixture.fill();

@@ -1,5 +1,6 @@
-//! Tests of requests that the server refuses: without access, for missing objects, with unsupported
-//! methods, above the limits, and before the index is complete. They also test health probes.
+//! Tests of requests that the server refuses: requests without access, for missing objects, with
+//! unsupported methods, above the limits, and before the index is complete. This file also tests
+//! health probes and audit IDs.
 
 use super::*;
 

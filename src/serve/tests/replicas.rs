@@ -10,8 +10,8 @@ const LIST: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const WATCH: &str =
     "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations?watch=1&resourceVersion=105";
 
-/// The headers of a request from another replica. It names a leadership term: the time for which
-/// one replica is the leader.
+/// The headers of a request from another replica. The header `ifo-term` names a leadership term:
+/// the time for which one replica is the leader.
 const REPLICA: &[(&str, &str)] = &[("x-user", "replica"), ("ifo-term", "pod_1")];
 
 fn following() -> LeaderView {
@@ -104,8 +104,8 @@ async fn only_requests_for_the_newest_state_query_the_leader() {
     let fixture = Fixture::filled();
     fixture.standing.send_replace(following());
     let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
-    // The leader never answers. So a request that queries the leader takes one second, which is the
-    // time limit of the query.
+    // In this test, the leader never answers. So a request that queries the leader takes one
+    // second, which is the time limit of the query.
     for (path, queries_leader) in [
         (LIST.to_owned(), true),
         (object.to_owned(), true),

@@ -1,8 +1,8 @@
-//! Tests that lists in YAML and in indented JSON, which are encoded item by item, have the same
-//! bytes as if the whole list was converted at once.
+//! Tests of lists in YAML and in indented JSON. The server converts these lists part by part. The
+//! result must have the same bytes as a conversion of the whole list.
 
 use super::*;
-use crate::serve::respond;
+use crate::serve::response_syntax;
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
@@ -64,9 +64,9 @@ async fn lists_in_every_syntax_are_streamed_with_identical_bytes() {
                     if ask("json", "").await != json {
                         continue;
                     }
-                    let whole = respond::yaml(json.as_bytes());
+                    let whole = response_syntax::yaml(json.as_bytes());
                     assert_eq!(yaml, String::from_utf8(whole).unwrap());
-                    let whole = respond::indent(json.trim_end().as_bytes());
+                    let whole = response_syntax::indent(json.trim_end().as_bytes());
                     assert_eq!(pretty, String::from_utf8(whole).unwrap());
                     break;
                 }

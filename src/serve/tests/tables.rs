@@ -33,23 +33,24 @@ async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
             "Kind:0",
             "Subject:0",
             "Operation:0",
-            "Phase:0",
             "State:0",
             "Progress:0",
             "Age:0",
             "Message:0",
+            "Phase:1",
             "Component:1",
             "RuleSet:1",
             "Reason:1",
             "Started:1",
-            "Completed:1"
+            "Completed:1",
+            "Full Message:1"
         ]
     );
     assert_eq!(table["columnDefinitions"][0]["format"], "name");
-    assert_eq!(table["columnDefinitions"][7]["type"], "date");
+    assert_eq!(table["columnDefinitions"][6]["type"], "date");
     let row = &table["rows"][0];
     let mut cells = row["cells"].as_array().unwrap().clone();
-    let age = cells.remove(7);
+    let age = cells.remove(6);
     assert!(age.as_str().unwrap().contains('y'), "{age}");
     assert_eq!(
         Value::Array(cells),
@@ -58,15 +59,16 @@ async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
             "VirtualMachine",
             "vm",
             "Migrating",
-            "Active",
             "Progressing",
             "45%",
             "<moving>",
+            "Active",
             "kubevirt",
             "rules",
             "Migrating",
             "2020-01-01T00:00:00Z",
-            null
+            null,
+            "<moving>"
         ])
     );
     assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
@@ -90,8 +92,8 @@ async fn missing_cells_are_null_and_the_item_follows_the_subject() {
     let table = fixture.json(&path, TABLES).await;
     let cells = &table["rows"][0]["cells"];
     assert_eq!(cells[2], "vm/disk \"1\"");
-    assert_eq!(cells[6], Value::Null);
-    assert_eq!(cells[7], "<unknown>");
+    assert_eq!(cells[5], Value::Null);
+    assert_eq!(cells[6], "<unknown>");
     assert_eq!(table["metadata"]["resourceVersion"], "101");
 }
 
@@ -131,7 +133,7 @@ async fn an_empty_table_has_columns_and_old_clients_get_v1beta1() {
         .await;
     assert_eq!(table["apiVersion"], "meta.k8s.io/v1beta1");
     assert_eq!(table["rows"], json!([]));
-    assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), 14);
+    assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), 15);
 }
 
 #[tokio::test]

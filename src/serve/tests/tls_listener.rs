@@ -1,5 +1,5 @@
-//! Tests of the TLS listener with real TLS connections over loopback. This file also has the
-//! listener that other tests use.
+//! Tests of the TLS listener with real TLS connections over loopback. This file also has
+//! [`Listening`], the running listener that other tests use.
 
 use super::*;
 use crate::auth::client_certificate_verifier;
@@ -76,7 +76,8 @@ pub struct Listening {
     pub address: SocketAddr,
     /// The certificate of the server. Tests also use it as the certificate of an unknown client.
     identity: Identity,
-    /// A client certificate that the simulated authenticator accepts as that of the front proxy.
+    /// A client certificate that the simulated authenticator accepts as a certificate of the front
+    /// proxy.
     pub front_proxy: Identity,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
@@ -170,7 +171,7 @@ pub fn echo() -> Router {
     ))
 }
 
-/// Creates a request of a user in 600 groups. It has 60 KB of headers.
+/// Creates a request of a user in 600 groups. The request has 60 KB of headers.
 fn request_with_many_groups() -> Request<Body> {
     let mut request = request("GET", "https://localhost/", &[("host", "localhost")]);
     for number in 0..600 {
@@ -241,8 +242,8 @@ async fn a_silent_client_delays_no_others() {
         .await
         .unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    // The silent connection is still in its handshake. The server closes it at shutdown and does
-    // not wait for it.
+    // The silent connection is still in its handshake. At shutdown, the server closes this
+    // connection without waiting for the handshake.
     drop(sender);
     listening.shutdown.cancel();
     listening.task.await.unwrap();

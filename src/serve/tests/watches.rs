@@ -259,7 +259,7 @@ async fn a_table_watch_has_columns_in_the_first_event_only() {
             .as_array()
             .unwrap()
             .len(),
-        14
+        15
     );
     assert_eq!(first["object"]["metadata"]["resourceVersion"], "105");
     assert_eq!(first["object"]["rows"][0]["object"], Value::Null);
@@ -268,7 +268,7 @@ async fn a_table_watch_has_columns_in_the_first_event_only() {
     assert_eq!(end["object"]["columnDefinitions"], Value::Null);
     let row = &end["object"]["rows"][0];
     assert_eq!(row["cells"][0], "");
-    assert_eq!(row["cells"].as_array().unwrap().len(), 14);
+    assert_eq!(row["cells"].as_array().unwrap().len(), 15);
     assert_eq!(
         row["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
         "true"

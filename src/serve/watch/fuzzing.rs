@@ -7,9 +7,9 @@ use crate::serve::fuzzing::{World, check_error};
 use crate::serve::request::Query;
 use std::time::Duration;
 
-/// Checks the start and the duration that follow from the options of a watch. Returns them, or the
-/// error, as a text that can be compared. The text does not contain a default duration, because it
-/// is random.
+/// Checks the start and the duration that follow from the options of a watch. Returns the start and
+/// the duration, or the error, as a text that can be compared. The text does not contain the
+/// default duration, because the default duration is random.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_watch(query, &world.live);
     let lifetime = match options.and_then(|options| WatchLifetime::of(query, &options, false)) {

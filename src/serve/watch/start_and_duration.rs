@@ -2,15 +2,16 @@
 
 use crate::index::Rv;
 use crate::serve::error_status::ErrorStatus;
-use crate::serve::options::Options;
+use crate::serve::list_options::Options;
 use crate::serve::request::Query;
 use std::time::Duration;
 
 /// Shortest duration in seconds of a watch without the option `timeoutSeconds`. The duration is
-/// random, up to twice this time. So watches that started together do not end together.
+/// random, between this time and twice this time. So watches that started together do not end
+/// together.
 pub(super) const MIN_DEFAULT_SECONDS: u64 = 1800;
-/// Longest duration of a watch in seconds. It prevents an overflow in the computation of the end
-/// time.
+/// Longest duration of a watch in seconds: one year. Without a limit, the computation of the end
+/// time could overflow.
 pub(super) const MAX_SECONDS: u64 = 365 * 24 * 3600;
 
 /// The point at which a watch starts.
@@ -20,8 +21,8 @@ pub(super) enum WatchStart {
     After(Rv),
     /// The watch sends the changes after the current version.
     Now,
-    /// The watch first sends the current state as initial events. If there is a version, the state
-    /// must have at least this version.
+    /// The watch first sends the current state as initial events. If a version is given, the watch
+    /// waits until the state has at least this version.
     State(Option<Rv>),
 }
 
@@ -40,8 +41,8 @@ pub(super) struct WatchLifetime {
 }
 
 impl WatchLifetime {
-    /// Evaluates the options. `by_path` is true for a deprecated watch path without the option
-    /// `watch`.
+    /// Evaluates the options. `by_path` is true for a request that is a watch only because of its
+    /// deprecated path with `/watch/`, and not because of the option `watch`.
     pub(super) fn of(
         query: &Query,
         options: &Options<'_>,
@@ -63,8 +64,8 @@ impl WatchLifetime {
                 (_, Some(rv)) => WatchStart::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
-            // In the kube-apiserver, `sendInitialEvents` is true by default only for these
-            // versions, and only for requests with the option `watch`.
+            // In the kube-apiserver, `sendInitialEvents` is true by default if the resourceVersion
+            // is empty or `0`. This default applies only to requests with the option `watch`.
             marks_initial_end: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
             initial_events_requested: initial == Some(true),
             duration,

@@ -1,5 +1,5 @@
-//! Tests of watches with many initial events, or with many objects that are compared with a
-//! selector.
+//! Tests of watches in a server with 2,000 objects: watches with many initial events, and watches
+//! that compare many objects with a selector.
 
 use super::super::list::tests::{MIN_RUNS, OBJECTS, put_many, start_counting_task};
 use super::super::tests::{Fixture, request};

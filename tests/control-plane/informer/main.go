@@ -4,9 +4,10 @@
 //
 //	informer KUBECONFIG GROUP VERSION RESOURCE
 //
-// The program answers each line of standard input with a line of JSON (see [report]) and ends when
-// standard input ends. If the variable KUBE_FEATURE_WatchListClient is true, the informer gets the
-// initial state as a stream of events. If it is false, the informer gets the state with a list.
+// The program answers each line of standard input with a line of JSON (see [report]). It ends when
+// standard input ends. If the environment variable KUBE_FEATURE_WatchListClient is true, the
+// informer gets the initial state as events of a watch. If the variable is false, the informer gets
+// the initial state with a list.
 package main
 
 import (
@@ -31,10 +32,10 @@ type report struct {
 	Synced bool `json:"synced"`
 	// Store has the objects in the informer's store, by namespace and name.
 	Store map[string]*unstructured.Unstructured `json:"store"`
-	// Told has the objects that result from the events that the event handler received, by
+	// Told has the objects that exist after the events that the event handler has received, by
 	// namespace and name.
 	Told map[string]*unstructured.Unstructured `json:"told"`
-	// Deleted has the UIDs of the objects for which the event handler received a deletion.
+	// Deleted has the UIDs of the objects whose deletion the event handler has received.
 	Deleted []string `json:"deleted"`
 	// Broken describes the events that violated a guarantee of informers.
 	Broken []string `json:"broken"`

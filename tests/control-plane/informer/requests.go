@@ -53,7 +53,8 @@ func (c *counter) count() requests {
 	return c.counts
 }
 
-// watchErrors collects the errors of lists and watches that the reflector reports.
+// watchErrors collects the errors of lists and watches. The reflector, which lists and watches for
+// the informer, reports these errors.
 type watchErrors struct {
 	mutex sync.Mutex
 	texts []string

@@ -15,12 +15,12 @@ import (
 // records each event that violates a guarantee of informers.
 type eventRecorder struct {
 	mutex sync.Mutex
-	// objects has the state that results from all events so far, by namespace and name.
+	// objects has the objects that exist after all events so far, by namespace and name.
 	objects map[string]*unstructured.Unstructured
 	// deleted has the UIDs of the deleted objects.
 	deleted []string
-	// latestVersion has the resourceVersion of the last event of each key. Keys of deleted
-	// objects stay.
+	// latestVersion has the resourceVersion of the last event, by namespace and name. Entries of
+	// deleted objects are kept.
 	latestVersion map[string]string
 	// violations has one text for each guarantee that an event violated.
 	violations []string
@@ -56,8 +56,8 @@ func (r *eventRecorder) OnUpdate(_, object any) {
 func (r *eventRecorder) OnDelete(object any) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	// The informer missed the DELETED event and found at a relist that the object is gone. The
-	// event then contains the last known state.
+	// The informer missed the DELETED event. When it listed the objects again, the object was gone. In
+	// this case, the event contains the last state that the informer knows.
 	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = unknown.Obj
 	}
@@ -78,10 +78,10 @@ func (r *eventRecorder) addTo(answer *report) {
 	answer.Broken = slices.Clone(r.violations)
 }
 
-// checkVersion records a violation if the resourceVersion of the object is lower than that of the
-// last event with the same namespace and name. This must not happen, even if the object was deleted
-// and created again. The comparison is that of client-go. checkVersion returns the key and the
-// object.
+// checkVersion records a violation if the resourceVersion of the object is lower than the
+// resourceVersion of the last event with the same namespace and name. The resourceVersion must not
+// decrease, even if the object was deleted and created again. A function of client-go compares the
+// versions. checkVersion returns the key (namespace and name) and the object.
 func (r *eventRecorder) checkVersion(what string, object any) (string, *unstructured.Unstructured) {
 	typed := object.(*unstructured.Unstructured)
 	key := cache.MetaObjectToName(typed).String()

@@ -1,6 +1,9 @@
-//! Tests of renewed certificates, for each source of certificates. While clients watch and list
-//! through the kube-apiserver, the serving certificate and its CA are renewed. No watch may end,
-//! and no request may fail. The tests do the work of cert-manager, OpenShift and the kubelet.
+//! Tests of the renewal of serving certificates. There is a test for each source of certificates:
+//! cert-manager, OpenShift, and the server's own CA.
+//!
+//! While clients watch and list through the kube-apiserver, the serving certificate and its CA are
+//! renewed. No watch may end, and no request may fail. cert-manager, OpenShift and the kubelet do
+//! not run, so the tests do their work.
 
 use super::{Overlay, the};
 use crate::harness::{
@@ -90,7 +93,7 @@ pub fn ca(common_name: &str, key: &PKey<Private>) -> KeyPair {
     }
 }
 
-/// Issues a serving certificate for these names. It has a new key.
+/// Issues a serving certificate for these names, with a new key.
 pub fn leaf(ca: &KeyPair, names: &[&str]) -> KeyPair {
     let key = new_key();
     let mut builder = builder("ifo-apiserver", &key);
@@ -126,7 +129,8 @@ pub fn mount(folder: &Path, pair: &KeyPair) {
     symlink(&version, &next).unwrap();
     std::fs::rename(next, folder.join("..data")).unwrap();
     for file in ["tls.crt", "tls.key"] {
-        // The links exist after the first call, so later calls fail. This is fine.
+        // The first call of `mount` creates the links. In later calls, `symlink` fails, because the
+        // links exist.
         let _ = symlink(Path::new("..data").join(file), folder.join(file));
     }
 }
@@ -239,15 +243,16 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
         cluster.until_served().await;
 
         let renewals = async {
-            // First, the CA issues a new serving certificate.
+            // First, the old CA issues a new serving certificate.
             let second = leaf(&first_ca, &names);
             mount(&folder, &second);
             presents(&server, &second).await;
-            // Then the CA is renewed, while the server still has a certificate of the old CA.
+            // Then the APIService gets a new CA, while the server still has a certificate of the
+            // old CA.
             let second_ca = ca(common_name, &ca_key);
             inject(&cluster, &[&second_ca]).await;
-            // At last, the server gets a certificate of the new CA, while the kube-apiserver still
-            // has the old CA. Both CAs have the same key, so this must work, too.
+            // At last, the server gets a certificate of the new CA, while the APIService has the
+            // old CA. Both cases must work, because both CAs have the same key.
             inject(&cluster, &[&first_ca]).await;
             let third = leaf(&second_ca, &names);
             mount(&folder, &third);
@@ -282,7 +287,7 @@ fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
         cluster.until_served().await;
 
         let renewals = async {
-            // The new CA has another key. OpenShift injects both CAs until it has replaced all
+            // The new CA has another key. So OpenShift injects both CAs until it has replaced all
             // certificates.
             let second_ca = ca("openshift-service-serving-signer@2", &new_key());
             inject(&cluster, &[&second_ca, &first_ca]).await;
@@ -310,7 +315,7 @@ fn a_new_own_ca_drops_no_watch_and_refuses_no_request() {
         let first_certificate = presented(&server).to_der().unwrap();
         let first_bundle = bundle().await;
 
-        // docs/certificates.md has this command.
+        // `docs/certificates.md` describes this command.
         let patch = r#"[{"op": "remove", "path": "/data"}]"#;
         let secret = [
             "patch",

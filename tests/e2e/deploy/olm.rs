@@ -1,6 +1,6 @@
-//! Tests of the bundle in `deploy/olm`, on a cluster with the CRDs of the Operator Lifecycle Manager
-//! (OLM). The test does the work of OLM: it creates the objects that the ClusterServiceVersion
-//! describes.
+//! Tests of the bundle for the Operator Lifecycle Manager (OLM) in `deploy/olm`. The cluster has
+//! the CRDs of OLM, but OLM does not run. The test does the work of OLM: it creates the objects
+//! that the ClusterServiceVersion describes.
 
 use super::certificates::{ca, inject, leaf, mount, new_key};
 use super::{remaining, the};
@@ -32,7 +32,7 @@ fn olm_definitions() -> PathBuf {
     Path::new(module.trim()).join("crds")
 }
 
-/// The objects in the bundle.
+/// Returns the objects in the bundle.
 fn bundle() -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/olm/manifests");
     let files = std::fs::read_dir(folder).expect("there is a bundle");
@@ -42,8 +42,8 @@ fn bundle() -> Vec<Value> {
         .collect()
 }
 
-/// A role and its binding to the ServiceAccount, as OLM creates them from the permissions of a
-/// ClusterServiceVersion.
+/// Returns a role and its binding to the ServiceAccount, as OLM creates them from the permissions
+/// of a ClusterServiceVersion. `prefix` is empty for a namespaced role, or `Cluster`.
 fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
     let account = &permission["serviceAccountName"];
     let metadata = json!({"name": name, "namespace": NAMESPACE});
@@ -62,7 +62,8 @@ fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
     ]
 }
 
-/// Binds the ServiceAccount to a role of Kubernetes for aggregated API servers, as OLM does.
+/// Returns a binding of the ServiceAccount to a built-in role of Kubernetes. OLM creates such
+/// bindings for aggregated API servers.
 fn binding(kind: &str, namespace: &str, role: (&str, &str)) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
@@ -74,7 +75,7 @@ fn binding(kind: &str, namespace: &str, role: (&str, &str)) -> Value {
     })
 }
 
-/// The objects that OLM creates from a ClusterServiceVersion, except the Deployment.
+/// Returns the objects that OLM creates from a ClusterServiceVersion, without the Deployment.
 fn created_by_olm(version: &Value) -> Vec<Value> {
     let install = &version["spec"]["install"]["spec"];
     let api = &version["spec"]["apiservicedefinitions"]["owned"][0];
@@ -112,7 +113,8 @@ fn created_by_olm(version: &Value) -> Vec<Value> {
     objects
 }
 
-/// The Deployment of a ClusterServiceVersion, with the serving certificate that OLM mounts.
+/// Returns the Deployment of a ClusterServiceVersion, with the volume of the serving certificate,
+/// as OLM creates it.
 fn deployment(version: &Value) -> Value {
     let described = &version["spec"]["install"]["spec"]["deployments"][0];
     let mut deployment = json!({
@@ -196,7 +198,8 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         })
         .await;
 
-        // OLM deletes what it has created, and the objects of the bundle except the CRD.
+        // OLM deletes the objects that it has created, and the objects of the bundle. It keeps the
+        // CRD.
         cluster.delete_all(&created).await;
         cluster.delete_all(&[deployment]).await;
         let keeps = |it: &Value| it["kind"] == "CustomResourceDefinition";

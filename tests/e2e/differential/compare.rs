@@ -1,5 +1,6 @@
-//! Compares the masked answers of the two resources, and reports all differences that are not
-//! intended.
+//! Compares the answers of the two resources: the live resource, which the server serves, and a
+//! custom resource with the same objects. Reports all differences that are not intended. Values
+//! that always differ have been masked before.
 
 use super::exchange::Pair;
 use super::intended_differences::{MEANT, Meant};
@@ -7,7 +8,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Largest number of differences that are printed for a request. Further ones are only counted.
+/// Largest number of differences that are printed for a request. Further differences are only
+/// counted.
 const SHOWN: usize = 8;
 /// Largest number of characters that are printed of a value.
 const WIDTH: usize = 300;
@@ -26,8 +28,8 @@ pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// The intended differences that have occurred: the name of the entry, and the pattern of the
-    /// entry that matches the request.
+    /// The intended differences that have occurred. Each is the name of an entry of [`MEANT`], and
+    /// the pattern in the entry that matches the request.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -89,7 +91,8 @@ impl Comparison {
         self.failed == 0
     }
 
-    /// Fails if there is an unintended difference, or if an intended difference did not occur.
+    /// Fails if there is an unintended difference, or if an intended difference did not occur in
+    /// one of its requests.
     pub fn verdict(mut self) {
         for entry in MEANT {
             for request in entry.requests {
@@ -113,7 +116,7 @@ impl Comparison {
     }
 }
 
-/// Returns the pattern of the entry that matches the request, if the entry covers the difference.
+/// If the entry covers the difference, returns the pattern in the entry that matches the request.
 fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Option<&'static str> {
     let named = entry
         .requests

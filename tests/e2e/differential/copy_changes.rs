@@ -1,5 +1,6 @@
-//! Watches the operations of the live resource, and copies each change to the custom resource in
-//! the same order. So both resources have the same objects and the same history of changes.
+//! Copies each change of an operation from the live resource to the custom resource. The changes
+//! are copied in the same order, so both resources have the same objects and the same history of
+//! changes.
 
 use super::definition::TWIN;
 use super::placeholders::Side;
@@ -53,8 +54,8 @@ impl Mirror {
         }
     }
 
-    /// Copies changes until the operations fulfil a condition. The condition gets the operations by
-    /// UID. `what` describes it in the error message.
+    /// Copies changes until `is` returns true for the operations by UID. `what` describes this
+    /// condition in the error message.
     pub async fn until(
         &mut self,
         sides: [&Side; 2],
@@ -115,9 +116,9 @@ impl Mirror {
         }
     }
 
-    /// Returns how many of the next changes can be copied at the same time. Only changes of
-    /// different objects in the namespace with many operations can be, because their order does not
-    /// matter.
+    /// Returns how many of the next changes are copied at the same time. Only changes of different
+    /// objects in the namespace with many operations are copied at the same time, because no
+    /// comparison depends on their order.
     fn batch(&self, events: &[Value]) -> usize {
         let mut names = BTreeSet::new();
         let independent = events.iter().take(CONCURRENT).take_while(|event| {
@@ -127,8 +128,9 @@ impl Mirror {
         independent.count().max(1)
     }
 
-    /// Records that `event` was copied, and that `custom` is the copy. The resourceVersions and
-    /// UIDs of both objects get the same name, so that they are equal in comparisons.
+    /// Records that `event` was copied, and that `custom` is the copy. Records the same name for
+    /// the resourceVersions of both objects, and the same name for their UIDs. Comparisons use
+    /// these names.
     fn record(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
         self.state.add(event);
         let live = &event["object"];
@@ -146,7 +148,7 @@ impl Mirror {
         self.copied += 1;
     }
 
-    /// Makes the same change to the custom resource.
+    /// Makes the change of an event to the custom resource.
     async fn copy(&self, event: &Value) {
         let admin = &self.world.admin;
         let object = &event["object"];

@@ -1,5 +1,6 @@
-//! Creates the CRD of the custom resource. Its schema and its columns are those of the live
-//! resource, and so are its selectable fields, as far as a CRD supports them.
+//! Creates the definition (CRD) of the custom resource. The CRD has the schema and the columns of
+//! the live resource. It also has the selectable fields of the live resource, as far as a CRD
+//! supports them.
 
 use crate::harness::{CRD, Kind, OPERATION, World, eventually, so, text};
 use kube::core::schema::StructuralSchemaRewriter;
@@ -55,8 +56,8 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// Creates the CRD, and waits until its objects can be listed. Returns a resourceVersion from
-/// before the first object.
+/// Creates the CRD, and waits until the custom resource can be listed. Returns the resourceVersion
+/// of this list, which is older than all objects of the custom resource.
 pub async fn define(world: &World) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {

@@ -1,5 +1,6 @@
-//! Compares the descriptions of the two resources in aggregated discovery and in OpenAPI. These
-//! documents describe the whole cluster, so only the parts about the two resources are compared.
+//! Compares how two API documents, aggregated discovery and OpenAPI, describe the two resources.
+//! These documents describe the whole cluster, so only the parts about the two resources are
+//! compared.
 
 use super::compare::Comparison;
 use super::exchange::Pair;
@@ -17,13 +18,13 @@ const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 /// schema, that of the conditions of an operation.
 const DEPTH: usize = 12;
 
-/// Pause between two reads. The kube-apiserver needs some time to build the documents for each
-/// read.
+/// Pause between two reads of the documents. For each read, the kube-apiserver uses processor time
+/// to build the documents.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Compares the documents. If they differ, it repeats the comparison until the deadline: the
-/// kube-apiserver updates its documents in the background, and reads those of aggregated servers
-/// once a minute.
+/// Compares the documents. If the descriptions differ, repeats the comparison until the deadline,
+/// because the documents can be old: the kube-apiserver updates them in the background, and reads
+/// the documents of aggregated servers only once a minute.
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
     let mut agree =
@@ -39,13 +40,13 @@ pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     }
 }
 
-/// Returns true if the document describes the custom resource. If the description of the live
-/// resource is missing, the comparison fails.
+/// Returns true if the document describes the custom resource. Without this check, the comparison
+/// would succeed if the descriptions of both resources are missing.
 fn exists(pair: &Pair) -> bool {
     ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
 
-/// Reads all documents. Returns the descriptions of both resources in each of them.
+/// Reads all documents. Returns both descriptions from each document.
 async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     let headers = [("Accept", DISCOVERY)];
     let discovery = twin.caller().get_with("/apis", &headers).await.ok();
@@ -109,8 +110,8 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Replaces all descriptions by the same text. Only their existence is compared, because each
-/// resource has texts of its own.
+/// Replaces all fields `description` by the same text. Only their existence is compared, because
+/// their texts always differ.
 fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -188,7 +189,8 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
     }
 }
 
-/// Returns, for each path of the resource, its methods, and the parameters and answers of GET.
+/// Returns the methods of each path of the resource, and the parameters and answers of its GET
+/// method.
 fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     let prefix = format!("/apis/{}/v1alpha1/", side.group);
     let all = document["paths"].as_object().into_iter().flatten();

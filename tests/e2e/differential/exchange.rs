@@ -1,5 +1,5 @@
-//! Sends the requests of the table to both resources, and returns complete answers with all
-//! headers.
+//! Exchanges requests and answers with both resources. Each request is a line of the table of
+//! requests. Each answer is complete, with all headers.
 
 use super::masks;
 use super::placeholders::Side;
@@ -59,7 +59,7 @@ impl Request {
         }
     }
 
-    /// Returns the request for one side.
+    /// Returns the request to one side. A side is the live resource or the custom resource.
     pub fn to(&self, side: &Side) -> http::Request<Body> {
         let mut request = http::Request::builder()
             .method(&self.method)
@@ -117,8 +117,8 @@ pub async fn both(twin: &Twin, request: &Request) -> Pair {
     Pair { live, custom }
 }
 
-/// Sends a request, and reads the whole answer. The result is an error only if the connection
-/// fails, or the answer does not end.
+/// Sends a request, and reads the whole answer. Returns an error if the connection fails, or if the
+/// answer does not end before the deadline.
 async fn send(caller: &Caller, request: http::Request<Body>) -> Result<Answer, String> {
     let whole = async {
         let answer = caller.client.send(request).await;

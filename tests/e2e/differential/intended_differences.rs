@@ -1,5 +1,6 @@
-//! The intended differences between the answers of the two resources, each with its reason. Each
-//! request that an entry names must show the difference. Otherwise the test fails.
+//! The intended differences between the answers of the two resources, each with its reason. The
+//! test fails if the answers to a request that an entry names do not have the difference of this
+//! entry.
 
 /// An intended difference.
 pub struct Meant {

@@ -1,7 +1,10 @@
 //! Masks the values in answers that always differ between the two resources: UIDs,
-//! resourceVersions, times and the API group. The resourceVersion of an object is replaced by the
-//! name of the change that it belongs to. The resourceVersion of a list is replaced by its relation
-//! to other versions, such as `not older than the items`.
+//! resourceVersions, times and the API group.
+//!
+//! - The resourceVersion of an object is replaced by the name of the change that created this
+//!   version, such as `a#2`.
+//! - The resourceVersion of a list is replaced by its relation to other versions, such as `not
+//!   older than the items`.
 
 use super::exchange::{Answer, Request};
 use super::placeholders::Side;
@@ -11,8 +14,9 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// Headers that are not compared. Some differ in each answer. The others depend on rule sets of
-/// other tests that run at the same time.
+/// Headers that are not compared. `date`, `content-length` and `transfer-encoding` can differ in
+/// each answer. `ifo-complete` and `warning` depend on rule sets of other tests that run at the
+/// same time.
 const IGNORED: [&str; 5] = [
     "date",
     "content-length",
@@ -27,8 +31,8 @@ const RANDOM: [&str; 3] = [
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
-/// Shortest `timeoutSeconds` of a watch that always gets a bookmark. The bookmark is sent two
-/// seconds before the end of the watch.
+/// Shortest `timeoutSeconds` in seconds of a watch whose bookmarks are compared. The bookmark is
+/// sent two seconds before the end of the watch, so a shorter watch may end without one.
 const LONG_ENOUGH: u64 = 5;
 
 /// Index of the table column Age.
@@ -112,7 +116,7 @@ fn headers(headers: Vec<(String, String)>) -> Value {
     Value::Object(out)
 }
 
-/// What is needed to mask the values of one answer.
+/// The context that is needed to mask the values of one answer.
 pub struct Mask<'a> {
     pub request: &'a Request,
     pub side: &'a Side,
@@ -166,7 +170,8 @@ impl Mask<'_> {
             self.walk("", event);
         }
         events.retain(|event| self.is_compared(event));
-        // The kube-apiserver sends one or two bookmarks before the end of a watch.
+        // The kube-apiserver sends one or two bookmarks before the end of a watch. The second
+        // bookmark is not compared if it equals the first one.
         events.dedup_by(|next, last| {
             let bookmarks = next["type"] == "BOOKMARK" && last["type"] == "BOOKMARK";
             bookmarks
@@ -176,9 +181,9 @@ impl Mask<'_> {
         Value::Array(events)
     }
 
-    /// Returns true if an event is compared. All events are, except bookmarks of short watches.
-    /// Whether the kube-apiserver sends such a bookmark depends on its clock, which counts whole
-    /// seconds.
+    /// Returns true if an event is compared. A bookmark at the end of a short watch is not
+    /// compared: whether the kube-apiserver sends it depends on the kube-apiserver's clock, which
+    /// counts whole seconds. All other events are compared.
     fn is_compared(&self, event: &Value) -> bool {
         let seconds = self.request.option(self.side, "timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
@@ -187,7 +192,8 @@ impl Mask<'_> {
             || seconds.is_some_and(|seconds| seconds >= LONG_ENOUGH)
     }
 
-    /// Replaces the version of a bookmark by its relation to the newest version before it.
+    /// Replaces the version of a bookmark by its relation to `newest`, the newest version of the
+    /// events before the bookmark.
     fn bookmark(object: &mut Value, newest: u64) {
         let replace = |version: &mut Value| {
             let number = version.as_str().and_then(|it| it.parse::<u64>().ok());
@@ -207,8 +213,8 @@ impl Mask<'_> {
         }
     }
 
-    /// Returns true if an item, a row or the object of an event belongs to this test: it is in a
-    /// namespace of the test, or has no namespace.
+    /// Returns true if an object belongs to this test: it is in a namespace of the test, or has no
+    /// namespace. `item` is an item of a list, a row of a table, or the object of an event.
     fn is_ours(&self, item: &Value) -> bool {
         ["/metadata/namespace", "/object/metadata/namespace"]
             .into_iter()
@@ -292,8 +298,8 @@ impl Mask<'_> {
                     *version = json!("of the list");
                 }
                 if let Some(start) = token["start"].as_str() {
-                    // The kube-apiserver omits the leading slash if it answers from its watch
-                    // cache, and has it if it answers from etcd.
+                    // The kube-apiserver writes the leading slash only if it answers from etcd, and
+                    // not if it answers from its watch cache.
                     token["start"] = json!(start.trim_start_matches('/'));
                 }
                 token.to_string()

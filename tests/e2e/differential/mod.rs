@@ -1,13 +1,17 @@
-//! The differential test compares the API of the server with that of a custom resource. The custom
-//! resource has the same schema and the same objects as the live resource, which the server serves.
-//! The test sends each request of a table to both, through the same kube-apiserver. Each difference
-//! between the answers must be listed in [`meant`] with its reason. Otherwise the test fails.
+//! The differential test compares the server's API with the API of a custom resource. The live
+//! resource is the one that the server serves. The custom resource has the same schema and the same
+//! objects.
+//!
+//! The test sends each request of a table to both resources, through the same kube-apiserver. If
+//! the answers differ, the test fails. Intended differences are allowed: [`intended_differences`]
+//! lists them with their reasons.
 //!
 //! ```text
-//! definition, twin, mirror: CRD, subjects, copies ─▶ two sides with the same objects
-//! table: requests/*.txt ─▶ exchange ─▶ masks ─▶ compare ─▶ meant, or a failure
-//! streams: watches over transitions ────┤
-//! documents: discovery, OpenAPI ─────────┘
+//! definition, test_objects, copy_changes: create two resources with the same objects
+//!
+//! table: requests/*.txt ─▶ exchange ─▶ masks ─┐
+//! streams: watches during changes ───▶ masks ─┼─▶ compare ─▶ intended_differences, or a failure
+//! documents: discovery and OpenAPI ───────────┘
 //! ```
 
 mod compare;
@@ -30,17 +34,17 @@ use futures::StreamExt as _;
 use test_objects::Twin;
 use tokio::time::Instant;
 
-/// Number of concurrent requests to each of the two resources. It is large, because many requests
-/// mostly wait, and small enough for a slow machine.
+/// Number of concurrent requests to each of the two resources. Many requests are watches, which
+/// mostly wait. So 100 requests at the same time are not too much for a slow machine.
 const CONCURRENT: usize = 100;
 
 /// Smallest number of repetitions of a request whose answers differ. Repetitions continue until the
-/// answers agree or the deadline is reached. Some answers of the kube-apiserver depend on which of
-/// two timeouts it notices first. A real difference appears in every repetition.
+/// answers agree, or until the deadline is over. Repetitions are needed because some answers of the
+/// kube-apiserver depend on which of two timeouts it notices first.
 const MIN_REPETITIONS: usize = 3;
 
-/// Number of attempts of the whole test. The test is repeated if resourceVersions that the requests
-/// need expire during the test.
+/// Number of attempts of the whole test. The test is repeated if it failed and if resourceVersions
+/// that the requests need expired during the test.
 const ATTEMPTS: usize = 3;
 
 #[test]
@@ -68,8 +72,9 @@ fn the_live_api_answers_like_a_custom_resource() {
     });
 }
 
-/// Sends the requests of the table, and compares their answers. Requests whose answers differ are
-/// repeated together, as long as this reduces their number. The rest is repeated one by one.
+/// Sends the requests of the table, and compares their answers. All requests whose answers differ
+/// are sent again together, until this no longer reduces their number. Then each remaining request
+/// is repeated alone.
 async fn requests(twin: &Twin, comparison: &mut Comparison) {
     let mut left = table::all();
     loop {

@@ -1,5 +1,6 @@
-//! What differs between the two sides, which are the live resource and the custom resource: the
-//! values of placeholders in requests, and the resourceVersions and UIDs of the objects.
+//! The values of the placeholders in requests. These values depend on the side of the comparison:
+//! one side is the live resource, the other side is the custom resource. This file also maps the
+//! resourceVersions and UIDs of each side to names that both sides share.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,8 +12,9 @@ pub struct Side {
     pub group: &'static str,
     /// The values of the placeholders, by name.
     values: BTreeMap<String, String>,
-    /// The common name of each resourceVersion and UID. For a resourceVersion, it is the name of
-    /// the object and the number of its change, such as `a#2`. It is the same on both sides.
+    /// Names for resourceVersions and UIDs, which are the same on both sides. The name of a
+    /// resourceVersion is the name of the object and the number of the object's change, such as
+    /// `a#2`.
     versions: RefCell<BTreeMap<String, String>>,
 }
 
@@ -70,14 +72,14 @@ impl Side {
         out + rest
     }
 
-    /// Records the common name of a resourceVersion or a UID.
+    /// Records the name of a resourceVersion or a UID.
     pub fn record(&self, version: &str, change: String) {
         self.versions
             .borrow_mut()
             .insert(version.to_owned(), change);
     }
 
-    /// Returns the common name of a resourceVersion or a UID.
+    /// Returns the name of a resourceVersion or a UID.
     pub fn change(&self, version: &str) -> Option<String> {
         self.versions.borrow().get(version).cloned()
     }

@@ -1,4 +1,5 @@
-//! Opens watches of both resources before the objects change, and compares their events afterwards.
+//! Compares the event streams of watches. The watches of both resources are opened before the
+//! objects change. Their events are compared after the last change.
 
 use super::compare::Comparison;
 use super::exchange::{Pair, Request};
@@ -8,8 +9,8 @@ use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;
 
-/// Name of the object with the last operation. All watches select this operation. When a watch has
-/// received it, the watch has received all earlier events.
+/// Name of the object with the last operation of the test. The selectors of all watches match this
+/// operation. When a watch has received this operation, the watch has received all earlier events.
 pub const LAST: &str = "last";
 
 const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";

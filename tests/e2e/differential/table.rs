@@ -1,7 +1,9 @@
-//! The table of requests for the differential test. It is in text files with one request per line.
+//! Reads the table of requests of the differential test. The table consists of text files with one
+//! request per line.
 //!
 //! A line has the form `METHOD PATH | Header: value | …`. It can contain placeholders in braces,
-//! whose values [`super::placeholders::Side`] has. The line is also the name of its request.
+//! such as `{list}`. [`super::placeholders::Side`] has the values of the placeholders. The line is
+//! also the name of its request.
 
 use super::exchange::Request;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Creates and changes the objects of both resources. The objects of the live resource are
-//! operations on VirtualMachines. Each change of them is copied to the custom resource.
+//! Creates and changes the test objects of both resources. The objects of the live resource are
+//! operations on VirtualMachines. Each change of an operation is copied to the custom resource.
 
 use super::copy_changes::Mirror;
 use super::definition::TWIN;
@@ -13,14 +13,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Number of operations in the namespace with many operations, and the size of the message of each
-/// in bytes. The list of these operations has more than 128 KiB, so it is compressed.
+/// Number of operations in the namespace with many operations, and the size of each operation's
+/// message in bytes. The list of these operations has more than 128 KiB, so both servers compress
+/// it.
 const FAT: (usize, usize) = (220, 700);
 
 /// Both resources, with the same objects.
 pub struct Twin {
     world: &'static World,
-    /// The first of four namespaces. The names of the others begin with its name.
+    /// The first of four namespaces. The names of the other three begin with this name.
     namespace: &'static str,
     pub live: Side,
     pub custom: Side,
@@ -61,7 +62,8 @@ impl Twin {
         &self.world.admin
     }
 
-    /// Starts operations and copies them, and sets the placeholders that need existing objects.
+    /// Starts operations, and copies them to the custom resource. Sets the placeholders whose
+    /// values depend on existing objects.
     pub async fn fill(&mut self) {
         let namespace = self.namespace;
         let here = [
@@ -137,22 +139,24 @@ impl Twin {
         }
     }
 
-    /// Makes changes of all kinds while the watches of [`super::streams`] are open.
+    /// Makes changes of all kinds while the watches in [`super::streams`] are open.
     pub async fn transitions(&mut self) {
         let here = self.namespace;
         self.start(here, "e", json!({"nodeName": "node-1", "size": "3"}))
             .await;
         self.change(here, "a", json!({"progress": 60})).await;
-        // With this change, other field selectors match the operation.
+        // After this change, other field selectors match the operation than before.
         self.change(here, "b", json!({"state": "Failing"})).await;
-        // With this change, other label selectors match it: a label contains the name of the node.
+        // After this change, other label selectors match the operation than before, because one of
+        // its labels contains the name of the node.
         self.change(here, "c", json!({"message": "moved", "nodeName": "node-1"}))
             .await;
         self.change(here, "b", json!({"state": "Progressing"}))
             .await;
         let other = format!("{here}-b");
         self.change(&other, "z", json!({"progress": 99})).await;
-        // These operations settle, complete and are deleted.
+        // These operations are no longer detected. They become `Settling`, complete, and are
+        // deleted.
         for subject in ["d", "b"] {
             let name = self.name_of(subject).await;
             let status = json!({"printableStatus": "Running"});
@@ -164,7 +168,8 @@ impl Twin {
             .await;
         }
         self.change(here, "c", json!({"state": "Failing"})).await;
-        // All open watches select this operation, so they end with it.
+        // The selectors of all open watches match this operation. It is the last one that the
+        // comparison of the watches reads.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
@@ -176,9 +181,10 @@ impl Twin {
         self.make_other().await;
     }
 
-    /// Creates a custom object in another namespace. The kube-apiserver sends a bookmark on a watch
-    /// of the custom resource only if an object has changed after the version at which the watch
-    /// starts. The live resource always sends a bookmark.
+    /// Creates a custom object in another namespace. Without this object, watches of the custom
+    /// resource from the placeholder `now` get no bookmark: the kube-apiserver sends a bookmark
+    /// only if an object has changed after the version at which the watch starts. Watches of the
+    /// live resource always get a bookmark.
     async fn make_other(&self) {
         let mut object: Value = self
             .custom
@@ -190,8 +196,9 @@ impl Twin {
         self.world.admin.post(&all, &object).await.ok();
     }
 
-    /// Compacts etcd, so that versions from before the first object of the custom resource are no
-    /// longer available. The kube-apiserver would do this after five minutes.
+    /// Compacts etcd, so that versions that are older than all objects of the custom resource are
+    /// no longer available. Without this call, the kube-apiserver would compact etcd after five
+    /// minutes.
     pub async fn expire(&self) {
         let log = self.world.control_plane.state.dir.join("etcd.log");
         let log = std::fs::read_to_string(log).expect("etcd writes a log");
@@ -246,8 +253,8 @@ impl Twin {
         mirror.wait_until_equal([&self.live, &self.custom]).await
     }
 
-    /// Does the work while both resources have the same objects, and returns its result. If an
-    /// object has changed meanwhile, it repeats the work.
+    /// Calls `work` while both resources have the same objects, and returns its result. If an
+    /// object changed during `work`, calls `work` again.
     pub async fn without_changes<T>(&self, mut work: impl AsyncFnMut() -> T) -> T {
         eventually("no object changes for a while", async || {
             let before = self.wait_until_equal().await;
@@ -296,7 +303,8 @@ impl Twin {
         self.until_shown(namespace, name, &status).await;
     }
 
-    /// Waits until an operation contains these fields of its VirtualMachine's status.
+    /// Waits until the operation on a VirtualMachine shows these fields of the VirtualMachine's
+    /// status.
     async fn until_shown(&self, namespace: &str, subject: &str, status: &Value) {
         let shown = |operation: &Value| {
             let fields = ["message", "progress", "state"].into_iter();

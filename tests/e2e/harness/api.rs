@@ -1,4 +1,4 @@
-//! A small HTTP client for tests. It sends requests and returns complete answers.
+//! A small client for Kubernetes APIs in tests. It sends requests and returns complete answers.
 
 use http::{HeaderName, HeaderValue, Method, Request};
 use http_body_util::BodyExt as _;
@@ -46,15 +46,15 @@ impl Answer {
 }
 
 impl Caller {
-    /// Creates a client with this configuration. It does not retry requests.
+    /// Creates a client with this configuration. The client does not retry requests.
     pub fn new(mut config: Config) -> Self {
         config.default_retry = false;
         let client = Client::try_from(config).expect("the tests create valid configurations");
         Self { client }
     }
 
-    /// Sends a request, and reads the whole answer. The result is an error only if the connection
-    /// fails.
+    /// Sends a request, and reads the whole answer. Returns an error if the connection fails, but
+    /// not if the server answers with an error.
     pub async fn try_send(&self, request: Request<Body>) -> Result<Answer, String> {
         let answer = self
             .client
@@ -73,7 +73,8 @@ impl Caller {
         Ok(Answer { code, text, body })
     }
 
-    /// Sends a request with this body. `kind` is its media type. Fails if the connection fails.
+    /// Sends a request with this body. `kind` is the media type of the body. Fails if the
+    /// connection fails.
     pub async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Answer {
         let request = Request::builder()
             .method(method)
@@ -102,8 +103,8 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Sends a GET request to a server that may be stopped. The result is an error only if the
-    /// connection fails.
+    /// Sends a GET request to a server that may be stopped. Returns an error if the connection
+    /// fails, but not if the server answers with an error.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let request = Request::get(path).body(Body::empty());
         self.try_send(request.expect("tests send valid requests"))

@@ -26,8 +26,8 @@ pub struct State {
     pub client_ca_key: PathBuf,
 }
 
-/// A running control plane. It stops when this process exits, because its standard input is closed
-/// then.
+/// A running control plane. When the test process exits, the standard input of the control plane is
+/// closed, and the control plane stops.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub state: State,
@@ -39,7 +39,8 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Builds and starts a control plane. Returns an error with the reason if this machine cannot
-    /// run one. If `IFO_E2E_DIR` is set, the files are kept in the folder `name` there.
+    /// run a control plane. If the environment variable `IFO_E2E_DIR` is set, the files of the
+    /// control plane are kept in the folder `$IFO_E2E_DIR/name`.
     pub async fn start(name: &str) -> Result<Self, String> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/build");
         let built = Command::new(&build)

@@ -1,6 +1,6 @@
-//! Interprets the events of a watch of operations. It computes the state of a client after these
-//! events, and leaves out events that are caused only by a watch gap. A watch gap is a time in
-//! which a watch of the server is interrupted.
+//! Interprets the events of a watch of operations: computes which operations a client knows after
+//! these events, and leaves out events that only report a watch gap. A watch gap is a time in which
+//! the server's own watch of a resource is interrupted.
 
 use super::{condition, text};
 use serde_json::{Value, json};
@@ -58,8 +58,8 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     without(one) == without(other)
 }
 
-/// The state of a client after the events of a watch. If the watch has a field selector, the fields
-/// in it must not change.
+/// The operations that a client knows after the events of a watch. This type cannot be used if the
+/// watch has a field selector and the selected fields change.
 #[derive(Debug, Default)]
 pub struct Folded {
     /// The objects that exist, by UID.
@@ -80,9 +80,11 @@ impl Folded {
         folded
     }
 
-    /// Applies one more event. Fails if it contradicts the earlier events: the resourceVersion must
-    /// increase with each event. An object is added only once, and is not changed after its
-    /// deletion. A MODIFIED event must change the object.
+    /// Applies one more event. Fails if the event contradicts the earlier events:
+    ///
+    /// - The resourceVersion must increase with each event.
+    /// - An object is added only once, and is not changed after its deletion.
+    /// - A MODIFIED event must change the object.
     #[track_caller]
     pub fn add(&mut self, event: &Value) {
         let object = &event["object"];
@@ -160,8 +162,8 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         event("MODIFIED", 6, "Settling", "Unknown"),
         event("MODIFIED", 7, "Progressing", "Unknown"),
         event("MODIFIED", 8, "Progressing", "True"),
-        // This event follows no gap and changes nothing, so it is not left out: the server must not
-        // send such an event.
+        // This event follows no gap and changes nothing. The server must never send it, so it is
+        // not left out.
         event("MODIFIED", 9, "Progressing", "True"),
         event("DELETED", 10, "Progressing", "True"),
     ];
@@ -191,7 +193,7 @@ fn events_that_contradict_each_other_are_found() {
         &[added, deleted, event("ADDED", 4, "Progressing", "True")],
     ] {
         let mut bad = bad.to_vec();
-        // Without this field, some of the events change only the resourceVersion.
+        // The field `lastDetected` is removed, so that some events change only the resourceVersion.
         for event in &mut bad {
             event["object"]["status"]["lastDetected"].take();
         }

@@ -1,6 +1,6 @@
-//! Runs the end-to-end tests, and contains their helpers. A test is an async closure that gets the
-//! shared control plane and server ([`World`]). If the test fails, the log of the server is
-//! printed.
+//! The harness of the end-to-end tests: runs the tests, and contains their helpers. A test is an
+//! async closure that gets the shared environment ([`World`]): a control plane and the server under
+//! test. If the test fails, the log of the server is printed.
 
 mod api;
 mod control_plane;
@@ -33,9 +33,9 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-/// Time limit of every wait. Only a failing test reaches it, even on a slow and busy machine. It is
-/// longer than one minute, because some states become correct only when the server compares its
-/// writes with the cluster, which it does once a minute.
+/// Time limit of every wait. Only a failing test reaches this limit, even on a slow and busy
+/// machine. The limit is longer than one minute, because the kube-apiserver reads some documents of
+/// aggregated servers only once a minute.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Pause between two checks of a condition that a test waits for.
@@ -48,8 +48,8 @@ static RUNTIME: LazyLock<Runtime> =
 
 static WORLD: OnceLock<Setup> = OnceLock::new();
 
-/// Tests that use the shared server at the same time hold a read lock. A test that disrupts the
-/// server holds the write lock.
+/// Tests that may run at the same time hold a read lock. A test that disrupts the shared server
+/// holds the write lock, so no other test runs.
 static TURNS: RwLock<()> = RwLock::new(());
 
 enum Setup {
@@ -79,7 +79,7 @@ pub fn alone(test: impl AsyncFnOnce(&'static World)) {
     }
 }
 
-/// Runs a test on a control plane of its own, on which nothing is installed.
+/// Runs a test on its own control plane, on which nothing is installed.
 pub fn apart(name: &str, test: impl AsyncFnOnce(&ControlPlane)) {
     RUNTIME.block_on(async {
         match ControlPlane::start(name).await {
@@ -115,7 +115,8 @@ fn world() -> Option<&'static World> {
     }
 }
 
-/// Prints that the current test is skipped. Fails instead if `IFO_REQUIRE_E2E=1` or `CI=true`.
+/// Prints that the current test is skipped. But if the environment has `IFO_REQUIRE_E2E=1` or
+/// `CI=true`, fails instead.
 pub fn skip(why: &str) {
     let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     assert!(
@@ -124,7 +125,8 @@ pub fn skip(why: &str) {
     );
     let test = std::thread::current();
     let name = test.name().unwrap_or("an end-to-end test").to_owned();
-    // `eprintln` is not used, because the test harness hides its output if the test passes.
+    // `eprintln` is not used, because Rust's test runner hides the output of `eprintln` if the test
+    // passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 

@@ -12,7 +12,7 @@ pub struct Kind {
 
 /// A namespaced kind. The roles in `deploy/targets-default` allow the server to watch it.
 pub const VM: Kind = kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines");
-/// Another namespaced kind that the server may watch.
+/// A second namespaced kind that the server may watch.
 pub const VMI: Kind = kind(
     "kubevirt.io/v1",
     "VirtualMachineInstance",
@@ -114,7 +114,7 @@ pub fn migrating(namespace: &str) -> Value {
     rule_set
 }
 
-/// Returns the condition of type `kind`, or null.
+/// Returns the condition of type `kind`, or null if the object does not have this condition.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     const NONE: &Value = &Value::Null;
     object["status"]["conditions"]
@@ -123,7 +123,7 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(NONE)
 }
 
-/// Returns the string at a JSON pointer, or an empty string if there is none.
+/// Returns the string at a JSON pointer, or an empty string if there is no string.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object
         .pointer(pointer)

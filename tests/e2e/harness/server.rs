@@ -1,5 +1,6 @@
-//! Starts the server under test as a process, with the flags, variables and Secrets of its
-//! Deployment in `deploy/`. It does what the kubelet would do in a cluster.
+//! Starts the server under test as a process, as the kubelet would start its container in a
+//! cluster. The process gets the flags, environment variables and Secrets of the Deployment in
+//! `deploy/`.
 
 use super::{Caller, eventually};
 use kube::Config;
@@ -18,22 +19,22 @@ const SETTINGS: [(&str, &str); 3] = [
     ("REQUEUE_INTERVAL", "5s"),
 ];
 
-/// A shell script that runs the server, and kills it when standard input is closed. So the server
-/// is killed when the test process exits.
+/// A shell script that runs the server, and kills the server when the script's standard input is
+/// closed. The input is closed when the test process exits, so no server is left over.
 const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
 (while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null"#;
 
-/// Flags with a shorter Lease than in the Deployment. The first start of a server takes as long as
-/// one duration of the Lease.
+/// Flags that make the Lease shorter than in the Deployment. The first leader waits for one Lease
+/// duration before it leads. With the Deployment's values, the first start would be slow.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=500ms",
 ];
 
-/// A server process, as the container of a Pod. A restart of the process is a restart of the
-/// container, so the UID of the Pod stays the same.
+/// A server process, which stands for the container of a Pod. A restart of the process stands for a
+/// restart of the container, so the UID of the Pod stays the same.
 #[derive(Debug)]
 pub struct Server {
     pod: Pod,
@@ -46,7 +47,7 @@ pub struct Server {
 #[derive(Clone, Debug)]
 pub struct Image {
     pub program: PathBuf,
-    /// Address of the Pod. The server always listens on loopback, too.
+    /// Address of the Pod. In addition to this address, the server always listens on loopback.
     pub ip: IpAddr,
 }
 
@@ -69,12 +70,14 @@ struct Pod {
     namespace: String,
     uid: Uuid,
     container: Value,
-    /// The mounted Secrets: the mount path in the container, and the folder that replaces it.
+    /// The mounted Secrets. Each entry is the mount path in the container, and the folder that
+    /// replaces this path in the test.
     secrets: Vec<(String, PathBuf)>,
 }
 
-/// Returns the folder that replaces the mount of this Secret. `dir` is the folder of the server. A
-/// test that mounts a Secret writes the files to this folder itself, as the kubelet would do.
+/// Returns the folder that stands for the mounted volume of this Secret. `dir` is the folder of the
+/// server. The test must write the files of the Secret to the returned folder, as the kubelet would
+/// do.
 pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
     dir.join("secrets").join(name)
 }
@@ -269,7 +272,8 @@ pub fn tail(dir: &Path) -> String {
 }
 
 impl Pod {
-    /// Starts the process of the container. It listens on loopback and on the address of the Pod.
+    /// Starts the process of the container. The process listens on loopback and on the address of
+    /// the Pod.
     fn spawn(&self, kubeconfig: &Path, port: u16) -> Child {
         let Self {
             dir,
@@ -283,8 +287,9 @@ impl Pod {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
         let env = self.environment();
-        // The entry point of the image is the binary. If the Deployment has a `command`, its first
-        // word names the binary, so it is skipped.
+        // The entry point of the image is the binary. If the container has a `command`, its first
+        // word is the name of the binary. This word is skipped, because the tests start another
+        // binary.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
@@ -332,7 +337,7 @@ impl Pod {
             .expect("the shell must start")
     }
 
-    /// Replaces the mount paths of Secrets by the folders that this test uses instead.
+    /// Replaces the mount paths of Secrets by the folders that stand for them in the test.
     fn in_folders(&self, word: &str) -> String {
         let secrets = self.secrets.iter();
         secrets.fold(word.to_owned(), |word, (mount, folder)| {
@@ -350,7 +355,8 @@ impl Pod {
                 (Some(value), _) => expand(value, &env),
                 (None, "metadata.namespace") => self.namespace.clone(),
                 (None, "metadata.uid") => self.uid.to_string(),
-                // The server advertises this address, with its own port, to other replicas.
+                // The server advertises this IP address, together with the server's port, to other
+                // replicas.
                 (None, "status.podIP") => self.image.ip.to_string(),
                 (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
             };
@@ -361,7 +367,7 @@ impl Pod {
 }
 
 /// Returns the path of the token with which a replica authenticates to other replicas. In a Pod,
-/// the kubelet writes this token. In the tests, it is in the folder of the kubeconfig.
+/// the kubelet writes this token. In the tests, the token is in the folder of the kubeconfig.
 pub fn peer_token(kubeconfig: &Path) -> PathBuf {
     kubeconfig.with_file_name("peer-token")
 }
@@ -373,7 +379,7 @@ fn expand(word: &str, env: &BTreeMap<String, String>) -> String {
     })
 }
 
-/// Returns a kubeconfig with this token.
+/// Returns a kubeconfig whose user authenticates with this token.
 pub fn kubeconfig(server: &str, ca: &Path, token: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",

@@ -1,5 +1,5 @@
-//! Collects the lines of a running command or the events of a watch in the background, so that
-//! tests can wait for them.
+//! Collects the events of a watch, or the lines of a running command such as `kubectl get -w`. The
+//! items are collected in the background, and tests can wait for them.
 
 use super::{Caller, DEADLINE};
 use futures::{AsyncBufReadExt as _, StreamExt as _};
@@ -31,7 +31,7 @@ pub struct Collected<T> {
 /// The lines that a running kubectl prints.
 pub type Lines = Collected<String>;
 
-/// The events of a watch. Each has the form `{"type": …, "object": …}`.
+/// The events of a watch. Each event has the form `{"type": …, "object": …}`.
 pub type Events = Collected<Value>;
 
 impl<T> Drop for Collected<T> {
@@ -54,7 +54,7 @@ impl<T: std::fmt::Debug> Collected<T> {
                         return None;
                     }
                 }
-                // The source has ended. It may have sent items after the last check.
+                // The command or watch has ended. It may have sent items after the last check.
                 if self.seen.changed().await.is_err() {
                     return find(&self.seen.borrow().items);
                 }
@@ -132,7 +132,7 @@ impl Lines {
 
 impl Events {
     /// Starts a watch. The query of `path` must contain `watch=1`. Returns when the server has
-    /// accepted the watch, or an error if it refuses the watch.
+    /// accepted the watch. Returns an error if the server refuses the watch.
     pub async fn of(caller: &Caller, path: &str) -> Result<Self, String> {
         Self::with(caller, path, &[]).await
     }

@@ -1,5 +1,6 @@
-//! The shared environment of the end-to-end tests: a control plane, the installed manifests of
-//! `deploy/`, and the server under test. Also helpers to create objects and to wait for operations.
+//! The world: the environment that the end-to-end tests share. It consists of a control plane, the
+//! installed manifests of `deploy/`, and the server under test. This file also contains helpers
+//! that create objects and wait for operations.
 
 use super::control_plane::ControlPlane;
 use super::relay::Relay;
@@ -19,8 +20,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-/// The folders that are installed for all tests. They are those of the README, without the rule
-/// sets. `deploy/targets-default` gives the server the right to watch common resources.
+/// The folders of manifests that are installed for all tests. The README installs the same folders
+/// and, in addition, rule sets. `deploy/targets-default` gives the server the right to watch common
+/// resources.
 pub const FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
@@ -29,7 +31,7 @@ pub const FOLDERS: [&str; 4] = [
 ];
 
 /// The audience of the tokens with which replicas authenticate to each other. The Deployment in
-/// `deploy/` has the same.
+/// `deploy/` uses the same audience.
 const PEERS: &str = "ifo-apiserver";
 
 /// The shared environment of the tests.
@@ -89,14 +91,15 @@ impl World {
         Ok(world)
     }
 
-    /// Waits until the kube-apiserver returns operations, and lists them in its discovery.
+    /// Waits until the kube-apiserver returns operations, and until its discovery document contains
+    /// their resource.
     pub async fn served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
             so(answer.code == 200, answer)
         })
         .await;
-        // kubectl gets the names of the resources from this document.
+        // kubectl reads the names of the resources from this document.
         eventually("operations are in discovery", async || {
             let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             let answer = self.admin.get_with("/apis", &[("Accept", accept)]).await;
@@ -111,7 +114,7 @@ impl World {
 
     /// Starts what a test has stopped: the kube-apiserver and the server.
     pub async fn recover(&self) {
-        // The command fails if the kube-apiserver is running already. This is fine.
+        // If the kube-apiserver is already running, the command fails. This error is ignored.
         let _ = self.control_plane.command("start kube-apiserver").await;
         let mut server = self.server.lock().await;
         if !server.is_running() {
@@ -126,7 +129,7 @@ impl World {
         server::tail(&self.control_plane.state.dir)
     }
 
-    /// Creates a namespace for one test. Its name is the prefix and a number.
+    /// Creates a namespace for one test. The name of the namespace is `prefix` and a number.
     pub async fn namespace(&self, prefix: &str) -> &'static str {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{prefix}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -134,7 +137,8 @@ impl World {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
         });
         self.admin.post("/api/v1/namespaces", &namespace).await.ok();
-        // The leaked memory is small, because there are only a few namespaces.
+        // The name is leaked, so that it lives as long as the process. The tests create only a few
+        // namespaces.
         name.leak()
     }
 
@@ -150,8 +154,7 @@ impl World {
         self.front_proxy_of(self.direct())
     }
 
-    /// Returns a client that connects to the server of this configuration, as the kube-apiserver
-    /// does.
+    /// Returns a client that connects to the server in `config`, as the kube-apiserver does.
     pub fn front_proxy_of(&self, config: Config) -> Caller {
         front_proxy(&self.control_plane, config)
     }
@@ -237,7 +240,8 @@ impl World {
         .await
     }
 
-    /// Waits until a rule set fulfils a condition. `what` describes it in the error message.
+    /// Waits until `is` returns true for a rule set. `what` describes this expectation in the error
+    /// message.
     pub async fn rule_set_until(
         &self,
         name: &str,
@@ -259,9 +263,10 @@ impl World {
         items(list)
     }
 
-    /// Waits until the operations of a namespace are exactly these, and returns them. `want` has
-    /// the subject and the name of each operation, sorted by the names of the objects. During a
-    /// watch gap (an interruption of the server's watch), it waits for the end of the gap.
+    /// Waits until the operations of a namespace are exactly those in `want`, and returns the
+    /// operations. An entry of `want` is the name of a subject and the name of its operation.
+    /// `want` is sorted by the names of the `InFlightOperation` objects. During a watch gap (an
+    /// interruption of the server's watch), also waits for the end of the gap.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
@@ -296,7 +301,7 @@ impl World {
         kubectl(&self.control_plane.state.kubectl, args, None).await
     }
 
-    /// Starts a kubectl that does not exit by itself, such as one with `-w`.
+    /// Starts a kubectl that runs until it is killed, such as `kubectl get -w`.
     pub fn kubectl_watch(&self, args: &[&str]) -> Lines {
         Lines::of(&self.control_plane.state.kubectl, args)
     }
@@ -307,7 +312,7 @@ impl World {
     }
 }
 
-/// The manifests that [`install`] does not apply, because a test changes them first.
+/// The manifests that [`install`] does not apply, because the tests change these manifests first.
 #[derive(Debug)]
 pub struct Installed {
     pub deployment: Value,
@@ -336,9 +341,9 @@ pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installe
     }
 }
 
-/// Registers a server that listens on a loopback address. The Service gets the type ExternalName
-/// and the name `localhost`, and the APIService gets the port, so the kube-apiserver connects to
-/// the server.
+/// Registers a server that listens on a loopback address, so that the kube-apiserver connects to
+/// this server. For this purpose, the Service gets the type `ExternalName` with the name
+/// `localhost`, and the APIService gets the port.
 pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>, port: u16) {
     for manifest in &mut registration {
         if manifest["kind"] == "Service" {
@@ -362,8 +367,8 @@ pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
     Caller::new(config)
 }
 
-/// Returns the interval at which the connections of the server to the kube-apiserver are
-/// interrupted, from the variable `IFO_E2E_GAPS`.
+/// Returns the value of the environment variable `IFO_E2E_GAPS`: the interval at which the
+/// connections between the server and the kube-apiserver are interrupted.
 fn gaps() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
     let seconds = seconds
@@ -372,7 +377,8 @@ fn gaps() -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Returns the requests of the server's ServiceAccount so far, as events of the audit log.
+/// Returns the requests that the server's ServiceAccount has sent so far, as events of the audit
+/// log.
 pub fn audited(world: &World) -> Vec<Value> {
     let log = &world.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
@@ -386,7 +392,8 @@ pub fn audited(world: &World) -> Vec<Value> {
 
 /// Returns the configuration and the client of a member of system:masters.
 pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
-    // All clients in this process use this TLS provider. Further calls fail, which is fine.
+    // All clients in this process use this TLS provider. If the provider is already installed, the
+    // call fails, and the error is ignored.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(&control_plane.state.kubeconfig);
     let kubeconfig = kubeconfig.expect("the control plane writes a kubeconfig");
@@ -395,8 +402,9 @@ pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
     (config.clone(), Caller::new(config))
 }
 
-/// Writes a kubeconfig for a ServiceAccount to this file. `account` is its namespace and its name.
-/// Next to the file, it writes the token for other replicas.
+/// Writes a kubeconfig for a ServiceAccount to this file. `account` is the namespace and the name
+/// of the ServiceAccount. Also writes a file next to the kubeconfig: the token with which the
+/// server authenticates to other replicas.
 pub async fn kubeconfig_of(
     control_plane: &ControlPlane,
     admin: &Caller,
@@ -407,8 +415,8 @@ pub async fn kubeconfig_of(
     credentials(control_plane, url, admin, account, file).await;
 }
 
-/// Does the same as [`kubeconfig_of`], for a kube-apiserver at this URL. It can be the URL of a
-/// relay.
+/// Writes the same files as [`kubeconfig_of`], but the kubeconfig contains `url`, which can be the
+/// URL of a relay.
 pub async fn credentials(
     control_plane: &ControlPlane,
     url: &str,
@@ -423,8 +431,8 @@ pub async fn credentials(
     std::fs::write(server::peer_token(file), token).expect("the folder is writable");
 }
 
-/// Creates a token for a ServiceAccount. It is valid for a day. Without audiences, it is valid at
-/// the kube-apiserver.
+/// Creates a token for a ServiceAccount. The token is valid for a day. If `audiences` is empty, the
+/// token is valid for requests to the kube-apiserver.
 async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&str]) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let request = json!({
@@ -443,7 +451,7 @@ fn items(list: Answer) -> Vec<Value> {
     }
 }
 
-/// Returns the name of the subject and the name of the operation.
+/// Returns the name of the operation's subject and the name of the operation.
 fn names(operation: &Value) -> (&str, &str) {
     (
         text(operation, "/spec/subject/name"),
@@ -498,7 +506,8 @@ pub async fn kubectl(
         .expect("kubectl must start");
     let mut stdin = child.stdin.take().expect("standard input is piped");
     if let Some(input) = input {
-        // The write fails if kubectl exits early. Its standard error then has the reason.
+        // If kubectl exits early, the write fails. Then kubectl's standard error contains the
+        // reason, so this error is ignored.
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     drop(stdin);

@@ -1,5 +1,5 @@
-//! Does the work of the scheduler and the kubelet for Pods in one namespace, because the control
-//! plane has no nodes.
+//! Replaces the kubelet for Pods in one namespace, because the control plane of the tests has no
+//! nodes.
 
 use super::kubectl_as;
 use crate::harness::{kubeconfig_of, text};
@@ -10,7 +10,8 @@ use std::time::Duration;
 /// The interval at which Pods are listed.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs `future`. Until it ends, Pods of the server become ready, and Pods of `helm test` run.
+/// Runs `future`. While it runs, the status of the server's Pods is set to ready, and the Pods of
+/// `helm test` are run.
 pub async fn with_kubelet<T>(cluster: &Cluster<'_>, future: impl Future<Output = T>) -> T {
     tokio::select! {
         done = future => done,
@@ -55,8 +56,8 @@ async fn run_pods(cluster: &Cluster<'_>) {
     }
 }
 
-/// Runs the containers of the Pod of `helm test` with the real kubectl, with the rights of the Pod's
-/// ServiceAccount.
+/// Runs the containers of the Pod of `helm test`: runs the commands of the containers with the real
+/// kubectl and the rights of the Pod's ServiceAccount.
 async fn run_test(cluster: &Cluster<'_>, pod: &Value) -> Result<(), String> {
     let state = &cluster.control_plane.state;
     let folder = state.dir.join("helm-test");

@@ -1,5 +1,5 @@
-//! The life of an installation with Helm: a failed installation, installation, `helm test`, upgrade,
-//! rollback and removal.
+//! Tests of the life of an installation with Helm: a failed installation, installation, `helm
+//! test`, upgrade, rollback and removal.
 
 use super::kubelet::with_kubelet;
 use super::{CHART, Helm, RULES_CHART};
@@ -34,7 +34,8 @@ const OTHER_VALUES: [&str; 3] = [
 struct Installation<'a> {
     helm: Helm,
     cluster: Cluster<'a>,
-    /// A copy of the chart, whose Service and APIService lead to a port on this machine.
+    /// The folder of a changed copy of the chart. The Service and the APIService in this copy lead
+    /// to a server on this machine.
     routed: tempfile::TempDir,
 }
 
@@ -61,7 +62,7 @@ impl<'a> Installation<'a> {
         done.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The flag that removes a failed installation.
+    /// Returns the flag that makes Helm remove a failed installation.
     fn atomic(&self) -> &'static str {
         if self.helm.major == 3 {
             "--atomic"
@@ -70,7 +71,8 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// The path of the copy of the chart, with the port of this server. The rest is the same.
+    /// Copies the chart, and returns the path of the copy. In the copy, the Service and the
+    /// APIService lead to `localhost` and the port of this server. Nothing else is changed.
     fn chart_to(&self, server: &Server) -> String {
         let chart = self.routed.path().join("ifo");
         let _ = std::fs::remove_dir_all(&chart);
@@ -112,8 +114,8 @@ impl<'a> Installation<'a> {
         )
     }
 
-    /// The fields that the server writes: the CA bundle and the owner of its registration, and the
-    /// data of its Secret.
+    /// Returns the fields that the server writes: `caBundle` and `ownerReferences` of its
+    /// APIService, and `data` of its Secret.
     async fn written_by_the_server(&self) -> [Value; 3] {
         let mut registration = self.cluster.admin.get(API_SERVICE).await.ok();
         let secret = format!(
@@ -141,8 +143,9 @@ impl<'a> Installation<'a> {
         found
     }
 
-    /// The objects of all kinds that have our name or our label, except the CRDs, the rule packs
-    /// and Events.
+    /// Asserts that no object of the installation remains in the cluster. Searches all kinds for
+    /// objects with the name or a label of the installation. The CRDs, the objects of rule packs,
+    /// and Events may remain.
     async fn remaining(&self) -> Result<(), String> {
         let kinds = ["api-resources", "--verbs=list", "-o", "name"];
         let kinds = self.cluster.kubectl(&kinds).await?;
@@ -156,8 +159,8 @@ impl<'a> Installation<'a> {
         let items = all["items"].as_array().expect("a list has items").iter();
         let ours = items.filter(|it| {
             let name = text(it, "/metadata/name");
-            // The second name is that of the registration of the CRDs' group, which
-            // Kubernetes creates.
+            // Kubernetes creates the APIService `v1alpha1.ifo.kubevirt.io` for the group of the
+            // CRDs, so this APIService may remain, too.
             let crd = CRDS.contains(&name) || name == "v1alpha1.ifo.kubevirt.io";
             let of_a_pack = name.starts_with("ifo-rules-") || name.contains(".rules.v");
             let labels = &it["metadata"]["labels"];
@@ -213,7 +216,8 @@ fn helm_4_installs_upgrades_and_removes_everything() {
 async fn whole_life(it: Installation<'_>) {
     a_failed_installation_removes_itself(&it).await;
 
-    // The installation, with a server that answers from the first upgrade on.
+    // First, Helm installs the chart without a running server. The upgrade below uses a chart that
+    // leads to a running server.
     let install = ["install", "ifo", CHART, "--wait", it.atomic()];
     let install = [&install[..], &VALUES].concat();
     with_kubelet(&it.cluster, it.helm(&install)).await;
@@ -241,7 +245,8 @@ async fn whole_life(it: Installation<'_>) {
 
     upgrade_and_rollback(&it, &chart).await;
 
-    // The kubelet stops the server after `helm uninstall`.
+    // In a cluster, the kubelet would stop the server after `helm uninstall`. Here, the test stops
+    // the server when its APIService is gone.
     let stop = async {
         let gone = async || {
             so(
@@ -258,7 +263,7 @@ async fn whole_life(it: Installation<'_>) {
     let rule_sets = it.cluster.kubectl(&["get", "ors", "-o", "name"]).await;
     assert!(rule_sets.is_ok_and(|it| it.contains("deployment-rules")));
 
-    // A second installation finds the CRDs. No server runs.
+    // A second installation finds the CRDs of the first one. No server runs.
     let install = ["install", "ifo", CHART, "--set=crds.keep=false"];
     it.helm(&[&install[..], &["--set=persistence.enabled=true"]].concat())
         .await;
@@ -282,7 +287,8 @@ async fn whole_life(it: Installation<'_>) {
     it.cluster.kubectl(&namespace).await.expect("it is deleted");
 }
 
-/// No Pod becomes ready, as with a missing image.
+/// Installs the chart while no Pod becomes ready, as with a missing image. Helm must remove the
+/// failed installation.
 async fn a_failed_installation_removes_itself(it: &Installation<'_>) {
     let install = [
         "install",
@@ -316,7 +322,7 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     it.helm(&[&upgrade[..], &OTHER_VALUES].concat()).await;
     assert_eq!(it.replicas_and_persistence().await, (json!(2), false));
     assert_eq!(it.written_by_the_server().await, written);
-    // The CRD of persistence mode and its objects stay.
+    // The new values turn persistence mode off. The CRD of persistence mode must still exist.
     assert_eq!(it.crds().await, CRDS);
 
     let wrong = ["upgrade", "ifo", chart, "--set=replica=5"];
@@ -331,7 +337,8 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     assert_eq!(answer.code, 200, "{answer:?}");
 }
 
-/// An installation by kustomize continues as one of Helm.
+/// Installs with kustomize, and then lets Helm take over this installation. The server must keep
+/// its state.
 async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) {
     it.cluster.namespace = "ifo-system";
     for folder in ["deploy/crd", "deploy", "rules/generic"] {
@@ -355,7 +362,8 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
         assert!(why.contains("invalid ownership metadata"), "{why}");
         let mut take = [&install[..], &["--take-ownership"]].concat();
         if it.helm.major == 4 {
-            // The fields belong to `kubectl apply`.
+            // Helm 4 uses server-side apply. The fields belong to the field manager of `kubectl
+            // apply`, so there are conflicts.
             take.push("--force-conflicts");
         }
         it.helm(&take).await;

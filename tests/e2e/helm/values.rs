@@ -1,4 +1,5 @@
-//! Tests of single values of the charts, and of the schemas, which refuse wrong values.
+//! Tests of single values of the Helm charts, and of the schemas of the values. A schema must
+//! refuse wrong values.
 
 use super::{CHART, Helm, RULES_CHART};
 use crate::deploy::{NAMESPACE, the};
@@ -82,7 +83,8 @@ fn the_other_values_change_only_their_field() {
                 let (parent, key) = field.rsplit_once('/').expect("a path");
                 let found = changed.pointer(&field).cloned().unwrap_or_default();
                 assert_eq!(found, expected, "{values:?}");
-                // The rest is unchanged.
+                // All other fields must be unchanged. So the expected change is removed from both
+                // objects before they are compared.
                 let mut rest = default.clone();
                 for object in [&mut changed, &mut rest] {
                     match object.pointer_mut(parent).expect("the parent exists") {
@@ -96,7 +98,8 @@ fn the_other_values_change_only_their_field() {
                 assert_eq!(changed, rest, "{values:?}");
             }
 
-            // Mounted files differ from the certificate of OpenShift only in the name of the Secret.
+            // With `certificates.source=files`, the Deployment differs from that of OpenShift's
+            // certificate only in the name of the Secret.
             let files = [
                 "certificates.source=files",
                 "certificates.secretName=own",
@@ -158,7 +161,8 @@ fn the_schema_refuses_wrong_values_and_names_them() {
                 let refused = helm.run(&args).await;
                 let why = refused.expect_err(values);
                 assert!(why.contains("meet the specifications"), "{why}");
-                // Helm 3 writes paths with dots or slashes, depending on its release.
+                // In error messages, Helm 3 writes the path of a value with dots or with slashes,
+                // depending on its release.
                 let why = why.replace('.', "/");
                 assert!(why.contains(named), "{values}: {why}");
             }

@@ -1,5 +1,6 @@
 //! Tests of a user who opens hundreds of connections with a valid client certificate. The server
-//! must still serve other users, probes and the front proxy. Each test starts its own server.
+//! must still serve other users, probes and the front proxy (the kube-apiserver). Each test starts
+//! its own server.
 
 use super::WITHOUT_PERSISTENCE;
 use super::http2_client::{RawConnection, RawConnector};
@@ -12,13 +13,14 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of connections that each of the two flooding tasks keeps open. It is far above the limit.
+/// Number of connections that each of the two flooding tasks tries to keep open. It is far above
+/// the server's limit of 256 connections.
 const CONNECTIONS: usize = 400;
 /// A user without rights, who floods the server.
 const EVE: &str = "hostile-eve";
 /// A user who may list and watch, and who floods the server with watches.
 const READER: &str = "hostile-watcher";
-/// Another user, who may list and watch. The server must serve him during a flood.
+/// A third user, who may list and watch. The server must serve this user during a flood.
 const BOB: &str = "hostile-bob";
 
 /// Gives these users the ClusterRole `view`.
@@ -38,7 +40,8 @@ async fn grant_view(world: &World, users: &[&str]) {
     world.apply(&[binding]).await;
 }
 
-/// Returns a client of the server with a client certificate that the cluster's CA has issued.
+/// Returns a client that connects directly to the server. Its client certificate is issued by the
+/// cluster's CA, and contains this name and this group.
 fn holder(world: &World, mut direct: Config, name: &str, group: &str) -> Caller {
     let (certificate, key) = client_certificate(world, name, group);
     direct.auth_info.client_certificate_data = Some(openssl::base64::encode_block(&certificate));
@@ -66,9 +69,9 @@ async fn assert_others_are_served(world: &World, direct: &Config) {
     bob.get(&path).await.ok();
 }
 
-/// Opens connections from four addresses, one after the other, until the task is aborted. Sends one
-/// request for `path` on each connection. When more than [`CONNECTIONS`] are open, it closes the
-/// oldest. `attempts` counts the attempts to connect.
+/// Opens one connection after the other, from four addresses in turn, until the task is aborted.
+/// Sends one request for `path` on each connection. When more than [`CONNECTIONS`] connections are
+/// open, closes the oldest one. `attempts` counts the attempts to connect.
 async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicUsize>) {
     let mut open: Vec<RawConnection> = Vec::new();
     loop {
@@ -86,8 +89,9 @@ async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicU
     }
 }
 
-/// Floods a server with connections of this user, with a request for `path` on each. Asserts that
-/// other clients are served during the flood, and that the watch of another user stays open.
+/// Floods a server with connections of `user`. On each connection, the user requests `path`.
+/// Asserts that other clients are served during the flood, and that the watch of another user stays
+/// open.
 fn others_are_served_during_flood(user: &'static str, path: &str) {
     alone(async |world| {
         let target = Persisting::start(world, &WITHOUT_PERSISTENCE).await;

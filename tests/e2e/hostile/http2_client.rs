@@ -1,5 +1,6 @@
-//! A minimal HTTP/2 client for the hostile tests. It writes frames itself, because client libraries
-//! do not send such sequences of requests. It counts the answers, but does not keep them.
+//! A minimal HTTP/2 client for the hostile tests. It writes frames without an HTTP library, because
+//! HTTP libraries do not send the hostile sequences of frames. The client counts the answers, but
+//! does not keep them.
 
 use crate::harness::{DEADLINE, Server, World, text};
 use base64::Engine as _;
@@ -17,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest size of a frame in bytes, unless a larger one is negotiated (RFC 9113, 4.2).
+/// Largest size of a frame in bytes. It is the default of HTTP/2 (RFC 9113, 4.2).
 const MAX_FRAME: usize = 16 << 10;
 
 // The types of frames, and their flags (RFC 9113, 6).
@@ -36,7 +37,7 @@ const CANCEL: u32 = 8;
 /// The error code in the GOAWAY frame that a server sends to a client that misbehaves.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// What a connection has received so far.
+/// Counts of the frames that a connection has received so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Number of answers whose headers have arrived.
@@ -48,7 +49,7 @@ pub struct Seen {
     pub closed: bool,
 }
 
-/// Opens connections to one server, with a client certificate or without.
+/// Opens connections to one server. The connections can present a client certificate.
 pub struct RawConnector {
     tls: TlsConnector,
     name: ServerName<'static>,
@@ -56,8 +57,8 @@ pub struct RawConnector {
 }
 
 impl RawConnector {
-    /// Creates a connector. With `front_proxy`, it presents the client certificate of the
-    /// kube-apiserver. Otherwise it presents no certificate.
+    /// Creates a connector. If `front_proxy` is true, the connector presents the client certificate
+    /// of the kube-apiserver. Otherwise the connector presents no certificate.
     pub async fn to(world: &World, server: &Server, front_proxy: bool) -> Self {
         let state = &world.control_plane.state;
         let read = |path: &str| std::fs::read(path).expect("the control plane writes this file");
@@ -112,8 +113,8 @@ impl RawConnector {
         }
     }
 
-    /// Opens a connection. `window` is the number of bytes of a body that the server may send
-    /// before the client allows more (the flow-control window). This client never allows more.
+    /// Opens a connection. `window` is the flow-control window of each stream: the number of bytes
+    /// of an answer's body that the server may send. This client never increases the window.
     pub async fn connect(&self, window: u32) -> RawConnection {
         let wire = self.connect_from([127, 0, 0, 1], window).await;
         wire.expect("the server must accept the connection")
@@ -129,8 +130,8 @@ impl RawConnector {
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend(window.to_be_bytes());
         frame(&mut preface, SETTINGS, 0, 0, &settings);
-        // The task below also writes frames. The preface must be the first bytes of a connection,
-        // so it is sent before the task starts.
+        // The task below writes frames, too. But a connection must begin with the preface, so the
+        // preface is sent before the task starts.
         stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
@@ -151,7 +152,7 @@ impl RawConnector {
     }
 }
 
-/// One connection. Dropping it closes it.
+/// One connection. Dropping this value closes the connection.
 pub struct RawConnection {
     writer: Arc<Mutex<WriteHalf<TlsStream<TcpStream>>>>,
     seen: watch::Receiver<Seen>,
@@ -164,10 +165,10 @@ pub struct RawConnection {
 impl RawConnection {
     /// Adds a GET request to the bytes to send. Returns its stream number.
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
-        // `:method: GET` and `:scheme: https` are entries of the static table (RFC 7541, appendix
-        // A).
+        // These bytes are the headers `:method: GET` and `:scheme: https`, as indexes of the static
+        // table (RFC 7541, appendix A).
         let mut fields = vec![0x82, 0x87];
-        // The names `:authority` and `:path` have the indexes 1 and 4 in this table.
+        // In the static table, the names `:authority` and `:path` have the indexes 1 and 4.
         for (name, value) in [(1, "localhost"), (4, path)] {
             fields.push(name);
             literal(&mut fields, value);
@@ -215,13 +216,13 @@ impl RawConnection {
         writer.flush().await
     }
 
-    /// Returns what has been received so far.
+    /// Returns the counts of the frames that have been received so far.
     pub fn seen(&self) -> Seen {
         self.seen.borrow().clone()
     }
 
-    /// Waits until the received answers fulfil a condition. `what` describes it in the error
-    /// message.
+    /// Waits until `enough` returns true for the received frames. `what` describes this expectation
+    /// in the error message.
     pub async fn until(&mut self, what: &str, enough: impl Fn(&Seen) -> bool) {
         let there = tokio::time::timeout(DEADLINE, self.seen.wait_for(|seen| enough(seen)));
         let there = there.await.map(|there| there.is_ok());
@@ -277,8 +278,8 @@ fn frame(block: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) 
     block.extend(payload);
 }
 
-/// Encodes a string without Huffman codes, after its length as an integer with a prefix of seven
-/// bits (RFC 7541, 5).
+/// Encodes a string: first its length as an integer with a prefix of seven bits, then its bytes
+/// without Huffman codes (RFC 7541, 5).
 fn literal(fields: &mut Vec<u8>, text: &str) {
     let mut rest = text.len();
     if rest < 127 {

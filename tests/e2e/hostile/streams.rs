@@ -1,4 +1,5 @@
-//! Test of the attack "rapid reset": a client opens thousands of HTTP/2 streams and resets them.
+//! Test of thousands of HTTP/2 streams that a client opens and resets at once. This attack is known
+//! as "rapid reset".
 
 use super::http2_client::{ENHANCE_YOUR_CALM, RawConnector};
 use super::peak_memory;
@@ -22,8 +23,9 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
                     wire.reset(stream);
                 }
                 wire.ping();
-                // The test waits until the server has read all frames. If the server closed the
-                // connection while it had unread data, the kernel could drop its GOAWAY frame.
+                // The test checks that the server sends a GOAWAY frame. If a server closes a
+                // connection with unread data, the kernel can drop the server's last frames. So the
+                // test waits until the server has read all frames.
                 if wire.send().await.is_err() {
                     break;
                 }
@@ -37,12 +39,13 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
             goaways.extend(wire.seen().goaway);
             kubelet.get("/livez").await.ok();
         }
-        // A GOAWAY frame can still get lost at the end of a connection, so one of ten is enough.
+        // A GOAWAY frame can still get lost when the server closes the connection. So it is enough
+        // if one of the ten connections has received it.
         assert!(!goaways.is_empty());
         let is_calm = |code: &u32| *code == ENHANCE_YOUR_CALM;
         assert!(goaways.iter().all(is_calm), "{goaways:?}");
-        // On this connection, each request is sent before the previous one is reset, so that the
-        // server begins to handle each request.
+        // On the connections above, a request and its reset arrive together, so the server may not
+        // begin to handle the request. On this connection, each request arrives before its reset.
         let mut wire = way.connect(65_535).await;
         for _ in 0..5000 {
             let stream = wire.get(&path, &[]);

@@ -1,6 +1,6 @@
-//! Tests of informers, with which most programs watch objects. VirtualMachines are created, changed
-//! and deleted, while the server is stopped and killed. Afterwards, the store of each informer must
-//! equal a list of the operations.
+//! Tests of informers, with which most programs watch objects. While the server is stopped or
+//! killed, VirtualMachines are created, changed and deleted. Afterwards, the store of each informer
+//! must equal a list of the operations.
 
 mod traffic;
 
@@ -9,7 +9,7 @@ use crate::harness::{World, alone, eventually, so};
 use std::collections::BTreeSet;
 use traffic::Traffic;
 
-/// How the server is stopped.
+/// How a test stops the server.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     /// With SIGTERM, so that it shuts down in order.
@@ -36,7 +36,7 @@ async fn start(world: &World) {
     world.served().await;
 }
 
-/// Four informers: two libraries, and two ways to read the initial state.
+/// Four informers: one for each of two libraries and each of two ways to read the initial state.
 struct Informers {
     streaming: ClientGo,
     listing: ClientGo,
@@ -54,7 +54,8 @@ impl Informers {
         };
         informers.wait_until_correct(world).await;
         // The streaming informer must not list, and the listing informer must not stream its
-        // initial state. If a connection is lost, an informer may send several requests.
+        // initial state. The number of requests can be above 1, because an informer repeats its
+        // request if a connection is lost.
         let streaming = informers.streaming.requests().await;
         assert!(streaming.stream >= 1 && streaming.list == 0);
         let listing = informers.listing.requests().await;
@@ -70,8 +71,9 @@ impl Informers {
         wait_until_correct(&world.admin, &mut self.rust_listing).await;
     }
 
-    /// Waits until the informers of client-go have reported the deletion of these operations.
-    /// kube-rs does not report deletions that happened while it was not connected.
+    /// Waits until the informers of client-go have reported the deletion of these operations. The
+    /// informers of kube-rs are not checked, because kube-rs does not report deletions that
+    /// happened while it was not connected.
     async fn wait_for_deletions(&mut self, deleted_uids: &BTreeSet<String>) {
         for informer in [&mut self.streaming, &mut self.listing] {
             let what = format!(
@@ -92,14 +94,15 @@ fn informers_match_the_server_after_any_traffic_and_restart() {
     alone(async |world| {
         let mut traffic = Traffic::start(world).await;
         traffic.steps(60).await;
-        // Client-go doubles its delay after each failure. So the test starts new informers after
-        // two stops, instead of four stops with the same informers.
+        // client-go doubles its retry delay after each failure. If the same informers were used for
+        // all four stops, the test would be slow. So new informers are started after two stops.
         for _ in 0..2 {
             let mut informers = Informers::start(world).await;
             for how in [Stop::Terminate, Stop::Kill] {
                 traffic.steps(20).await;
                 traffic.during(stop(world, how)).await;
-                // Some operations must end while no server is running.
+                // While no server is running, the test ends some operations that the informers
+                // know.
                 let streaming = informers.streaming.belief().await.from_events;
                 let listing = informers.listing.belief().await.from_events;
                 let deleted_uids = traffic.delete_with_operations([&streaming, &listing]).await;

@@ -1,4 +1,5 @@
-//! Creates, changes and deletes VirtualMachines at random, so that operations start and end.
+//! Traffic for the tests of informers: creates, changes and deletes VirtualMachines at random, so
+//! that operations start and end.
 
 use crate::harness::informers::{Objects, list_operations};
 use crate::harness::{VM, World, eventually, so, text};
@@ -54,7 +55,7 @@ impl Machine {
     }
 }
 
-/// Makes changes, and knows the VirtualMachines that result from them.
+/// Makes random changes, and remembers the VirtualMachines that exist after the changes.
 pub struct Traffic {
     world: &'static World,
     namespaces: Vec<&'static str>,
@@ -148,7 +149,8 @@ impl Traffic {
             self.machines.remove(&id);
         } else {
             let mut machine = self.machines[&id].clone();
-            // In half of the cases, only the progress of the copied disks changes.
+            // In half of the cases, the status and the copied disks stay the same, and only the
+            // progress of the copies changes.
             if self.random.bool() {
                 machine = Machine::random(&mut self.random);
             }
@@ -158,8 +160,8 @@ impl Traffic {
         }
     }
 
-    /// Deletes a VirtualMachine that has operations in the states of both informers. Returns the
-    /// UIDs of these operations.
+    /// Deletes a VirtualMachine whose operations both informers know. Returns the UIDs of these
+    /// operations.
     pub async fn delete_with_operations(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
         let operations_of = |(namespace, name): &Id| {
             let [one, other] = beliefs.map(|objects| {

@@ -9,13 +9,14 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Number of commands that run at the same time. They mostly wait for the server.
+/// Number of commands that run at the same time.
 const AT_ONCE: usize = 4;
 
 /// Runs all command lines. Fails with a list of all differences.
 pub async fn compare_output(world: &World, kubectl: &Kubectl) {
     let mut scene = Scene::create(world, "kubectl").await;
-    // The kube-apiserver reads the OpenAPI document of the server some time after the registration.
+    // After the server is registered, the kube-apiserver reads the server's OpenAPI document with a
+    // delay.
     eventually("operations are documented", async || {
         let output = kubectl.run(&["explain", "ifo"]).await;
         if output.succeeded {
@@ -38,8 +39,9 @@ pub async fn compare_output(world: &World, kubectl: &Kubectl) {
         if wrong.is_empty() {
             break;
         }
-        // The outputs may differ because a watch gap (an interruption of the server's watch) has
-        // changed the operations. Otherwise the differences are failures.
+        // During a watch gap (an interruption of the server's watch), the operations change, so the
+        // outputs can differ. Then the commands are run again. If the operations have not changed,
+        // the differences are failures.
         let now = scene.current_operations(world).await;
         assert!(
             now != scene.operations,
@@ -51,7 +53,7 @@ pub async fn compare_output(world: &World, kubectl: &Kubectl) {
         lines = LINES.to_vec();
         lines.retain(|(line, _)| wrong.contains_key(line));
     }
-    // Commands that were refused must have had no effect.
+    // The commands that write were refused. They must have had no effect.
     scene.assert_unchanged(&scene.current_operations(world).await);
 }
 
@@ -101,7 +103,8 @@ async fn create_event(world: &World, scene: &Scene) {
     world.admin.post(&path, &event).await.ok();
 }
 
-/// Compares the output of a command with the expected output. The error describes the difference.
+/// Compares the output of a command with the expected output. If they differ, returns a description
+/// of the difference.
 fn compare(
     output: &Said,
     expect: Expect,
@@ -232,8 +235,8 @@ pub fn row(operation: &Value) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// Parses a table. Returns its header, and its rows without the cells of AGE. Returns an error if
-/// such a cell is not an age.
+/// Parses a table. Returns its header, and its rows without the cells of the column AGE. Returns an
+/// error if a cell of this column is not an age.
 fn table(text: &str) -> Result<(Vec<String>, Vec<Vec<String>>), String> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Tests of a current and an old version of kubectl with operations. One test runs a table of
-//! command lines. Another test runs `kubectl get -w` and `kubectl wait` while an operation ends.
-//! The exact output is compared.
+//! Tests of kubectl with operations. Each test runs with a current and with an old version of
+//! kubectl, and compares the exact output. One test runs the command lines of a table. Another test
+//! runs `kubectl get -w` and `kubectl wait` while an operation ends.
 
 mod commands;
 mod program;
@@ -13,11 +13,12 @@ pub use watches::{is_log, wait_for_watch};
 use crate::harness::{VM, World, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
 
-/// The VirtualMachines of a scene, and the operation of each. The order of the VirtualMachines
-/// differs from the alphabetical order of their operations.
+/// The VirtualMachines of a scene, each with the name of its operation. Tests of sorting need two
+/// different orders: the operations sorted by their names have another order than the
+/// VirtualMachines.
 const MACHINES: [(&str, &str); 3] = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
 
-/// Three operations in a new namespace.
+/// A new namespace with three operations.
 struct Scene {
     namespace: &'static str,
     /// The operations of the VirtualMachines a, b and c, in this order.
@@ -29,8 +30,8 @@ impl Scene {
         world.until_operations(self.namespace, &MACHINES).await
     }
 
-    /// Fails if the operations have changed. Changes that only report a watch gap (an interruption
-    /// of the server's watch) are allowed.
+    /// Fails if `now` differs from the operations of the scene. Changes that only report a watch
+    /// gap (an interruption of the server's watch) are allowed.
     fn assert_unchanged(&self, now: &[Value]) {
         assert_eq!(now.len(), self.operations.len(), "{now:?}");
         let mut pairs = now.iter().zip(&self.operations);

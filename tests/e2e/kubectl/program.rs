@@ -1,4 +1,4 @@
-//! Runs a current or an old version of kubectl.
+//! Runs the program kubectl, in a current or an old version.
 
 use crate::harness::{DEADLINE, Lines, World};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ impl Kubectl {
         }
     }
 
-    /// Returns version 1.20. Returns an error with the reason if this machine does not have it.
+    /// Returns version 1.20. Returns an error with the reason if this machine cannot download or
+    /// run this version.
     pub async fn old(world: &World) -> Result<Self, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old-kubectl");
         let fetched = Command::new(&script)
@@ -48,7 +49,8 @@ impl Kubectl {
             program: path.trim().into(),
             options: vec![
                 format!("--kubeconfig={}", state.kubeconfig.display()),
-                // The cache is in the folder of the control plane, so it is deleted with it.
+                // The cache of kubectl is in the folder of the control plane. So both are deleted
+                // together.
                 format!(
                     "--cache-dir={}",
                     state.dir.join("old-kubectl-cache").display()
@@ -79,7 +81,8 @@ impl Kubectl {
         }
     }
 
-    /// Runs kubectl until the result is dropped. The lines include log lines about its requests.
+    /// Starts kubectl, and returns the lines that it prints. kubectl runs until the returned value
+    /// is dropped. The lines include kubectl's log lines about its requests.
     pub fn follow(&self, args: &[&str]) -> Lines {
         let options = self.options.iter().map(String::as_str);
         let shell = ["-c", "exec \"$@\" 2>&1", "sh"];
@@ -93,8 +96,8 @@ impl Kubectl {
     }
 }
 
-/// Removes the warning about rule sets that do not work from standard error. Other tests create
-/// such rule sets.
+/// Removes the warning about rule sets that do not work from standard error. This warning can
+/// appear because other tests create such rule sets.
 fn without_completeness(err: &str) -> String {
     let is_other = |line: &&str| !line.contains("operations may be missing");
     let lines = err.split_inclusive('\n').filter(is_other);

@@ -130,7 +130,7 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/namespaces/$ns/inflightoperations/$a",
         One,
     ),
-    // If a command lists several resources, kubectl prints the resource with each name.
+    // Commands that list several resources. kubectl prints the resource in front of each name.
     (
         "get ifos,configmaps -n $ns",
         Words(&[
@@ -298,7 +298,8 @@ pub const LINES: &[(&str, Expect)] = &[
     ("auth can-i list ifos -A", Text("yes\n")),
     ("auth can-i get ifo/$a -n $ns", Text("yes\n")),
     ("auth can-i watch ifos -n $ns --as=nobody", Refusal("")),
-    // Waits for conditions that are true already, and for a condition that does not become true.
+    // Commands that wait for conditions. Some conditions are already true, and one condition does
+    // not become true.
     (
         "wait ifo/$a -n $ns --for=condition=Progressing --timeout=60s",
         Text("inflightoperation.live.ifo.kubevirt.io/$a condition met\n"),

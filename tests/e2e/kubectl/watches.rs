@@ -1,5 +1,5 @@
-//! Runs `kubectl get -w` and `kubectl wait` commands while an operation ends, and compares their
-//! output. Each command must print exactly the events that the server has sent for it.
+//! Runs watches with `kubectl get -w` and `kubectl wait` while an operation ends, and compares
+//! their output. Each command must print exactly the events that match its arguments.
 
 use super::Scene;
 use super::commands::row;
@@ -17,7 +17,7 @@ enum Form {
     Json,
     /// One line for each event, with the field at this JSON pointer.
     Part(&'static str),
-    /// One line, when the condition that the command waits for is fulfilled.
+    /// One line, which `kubectl wait` prints when its condition is true.
     Met,
 }
 
@@ -42,8 +42,8 @@ fn is_starting(event: &Value) -> bool {
     text(event, "/object/spec/operation") == "Starting"
 }
 
-/// Returns the commands: their arguments, the format of their output, and the events that they
-/// print. `one` is the name of the operation that ends.
+/// Returns the commands. Each has its arguments, the format of its output, and a filter for the
+/// events that it prints. `one` is the name of the operation that ends.
 fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
     let ifos = format!("get ifos -n {namespace} -w");
     let ifo = format!("get ifo {one} -n {namespace} -w");
@@ -169,12 +169,12 @@ pub async fn wait_for_watch(lines: &mut Lines) {
         .await;
 }
 
-/// Number of attempts. An attempt fails if the server's watch is interrupted (a watch gap), because
-/// commands then print additional events.
+/// Number of attempts. An attempt is repeated if the server's watch is interrupted (a watch gap),
+/// because an interruption causes additional events.
 const ATTEMPTS: usize = 5;
 
-/// Runs all commands, ends an operation meanwhile, and compares the output. Repeats this after a
-/// watch gap.
+/// Runs all commands, ends an operation while they run, and compares their output. If there was a
+/// watch gap, tries again in a new namespace.
 pub async fn compare_output(world: &World, kubectl: &Kubectl) {
     for _ in 0..ATTEMPTS {
         if compare_output_once(world, kubectl).await {

@@ -48,9 +48,9 @@ async fn write_status(
         .await;
 }
 
-/// Returns the rows that kubectl prints for events about operations on this object, without the
-/// kind, the name and the age. Equal rows in succession are left out: after an interruption of the
-/// server's watch, the row of an active operation is printed again.
+/// Returns the rows that kubectl prints for events about operations on the object `subject`,
+/// without the kind, the name and the age. After an interruption of the server's watch, kubectl
+/// prints the row of an active operation again. Such repeated rows are left out.
 fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
     let rows = lines.iter().map(|line| columns(line));
     let mut rows: Vec<Vec<&str>> = rows
@@ -74,7 +74,8 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .shipped("rules/deckhouse", &OPERATION, namespace)
             .await;
         world.ready_rule_set(&rules).await;
-        // kubectl prints the current operations first. When it has printed this one, it watches.
+        // kubectl prints the current operations first. When kubectl has printed this operation, its
+        // watch is open.
         request_operation(world, namespace, "restart-db", "Restart").await;
         let mut kubectl = world.kubectl_watch(&[
             "get",
@@ -138,7 +139,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             ("False", "StopInProgress", waits),
         )
         .await;
-        // The operation ends at once: it does not settle.
+        // The superseded operation ends at once, and is never `Settling`.
         for event in ["MODIFIED", "DELETED"] {
             starting.push(format!(
                 "{event} Completed Superseded Superseded -: db: {by}"
@@ -170,7 +171,8 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .until("Succeeded", is("stop-db", "Stopping", &stopping))
             .await;
 
-        // Each operation must start at the time of its request. A label names the virtual machine.
+        // Each operation must start when its VirtualMachineOperation was created. A label must
+        // contain the name of the virtual machine.
         for event in &all {
             let object = &event["object"];
             let request = match text(object, "/spec/subject/name") {

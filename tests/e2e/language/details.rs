@@ -5,7 +5,7 @@ use super::life;
 use crate::harness::{VM, World, columns, condition, migrating, shared, text};
 use serde_json::{Value, json};
 
-/// Returns a rule set for VirtualMachines in this namespace. Its rule has these additional fields.
+/// Returns a rule set for VirtualMachines in this namespace. Its rule also has the given fields.
 fn with(namespace: &str, fields: &Value) -> Value {
     let mut rules = migrating(namespace);
     let rule = rules["spec"]["rules"][0].as_object_mut();
@@ -79,8 +79,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl must print YAML");
         assert_eq!(list["items"][0]["status"], *status, "{yaml}");
 
-        // Each change of a field that the rule reads causes an event. `spare` is not read, so it
-        // must not cause one.
+        // Each change of a field that the rule reads must cause an event. The rule does not read
+        // the field `spare`, so a change of `spare` must not cause an event.
         let mut want = vec!["ADDED Active Blocked PreCopy 45: to node-1"];
         for (status, expected) in [
             (
@@ -92,7 +92,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "MODIFIED Active Progressing Migrating -: ",
             ),
             (
-                // `startedAt` is evaluated only once, so this change must not move the start.
+                // `startedAt` is evaluated only when the operation starts, so this change of
+                // `since` must not change the start.
                 json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
                 "MODIFIED Active Progressing PostCopy -: ",
             ),

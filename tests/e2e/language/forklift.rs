@@ -1,5 +1,5 @@
-//! Test of the shipped rules for Forklift: a plan migrates three virtual machines. The plan and
-//! each virtual machine in it are operations.
+//! Test of the shipped rules for Forklift. A plan of Forklift migrates three virtual machines. The
+//! rules detect one operation for the plan, and one operation for each virtual machine in the plan.
 
 use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
 use super::life;
@@ -23,8 +23,8 @@ const STEPS: [(&str, &str); 4] = [
     ("VirtualMachineCreation", "Create VM."),
 ];
 
-/// Size of the disks of a virtual machine in megabytes. The status does not contain it before the
-/// step `DiskTransfer`.
+/// Size of the disks of a virtual machine in megabytes. Until the step `DiskTransfer` starts, the
+/// status contains 0 instead.
 const SIZE: u64 = 20_480;
 
 /// The reasons of a failed migration.
@@ -36,7 +36,8 @@ enum At {
     Initialize,
     /// The disks are being transferred. The number is the transferred megabytes.
     Transfer(u64),
-    /// There was an error after this number of megabytes, and the migration is being cleaned up.
+    /// There was an error after this number of megabytes, and the controller is cleaning up the
+    /// migration.
     Error(u64),
     Convert,
     /// The migration has failed after this number of megabytes.
@@ -134,8 +135,8 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
         let ready = json!({"conditions": [condition("Ready")]});
         world.patch_status(&PLAN, namespace, "wave1", &ready).await;
 
-        // Each step has the condition of the plan, the progress of each virtual machine, and the
-        // expected events about the plan and about each virtual machine.
+        // Each step of the test has the condition of the plan and the progress of each virtual
+        // machine. It also has the expected events about the plan and about each virtual machine.
         let failed = "web: DataVolume not ready; timed out";
         let failing = format!("MODIFIED Active Failing MigratingVM 0: {failed}");
         let end = |message: &str, state: &str| -> String {
@@ -241,7 +242,8 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             for (life, expected) in want.iter_mut().zip(expected) {
                 life.extend(expected.lines().map(str::to_owned));
             }
-            // No operation settles, because the status of the plan contains the end of each.
+            // No operation becomes `Settling`: the rules read the end of each operation from the
+            // status of the plan.
             events
                 .until(&format!("step {number}: {want:#?}"), |all| {
                     (lives(all) == want).then_some(())

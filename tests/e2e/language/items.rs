@@ -1,4 +1,4 @@
-//! Tests of rules with `forEach`, which detect an operation for each element of a list in an
+//! Tests of rules with `forEach`. Such a rule detects an operation for each item of a list in an
 //! object.
 
 use super::life;

@@ -1,6 +1,6 @@
-//! Tests of the rule fields that decide when an operation starts, ends, is replaced or changes its
-//! state: `instance`, `appearAfter`, `stateAfter`, `supersedes`, `debounce`, and rules that read
-//! `now`.
+//! Tests of the parts of rules that decide about the life of an operation: when it starts, ends, is
+//! replaced or changes its state. They are the fields `instance`, `appearAfter`, `stateAfter`,
+//! `supersedes` and `debounce`, and expressions that read `now`, the current time.
 
 use super::life;
 use crate::harness::{
@@ -10,9 +10,9 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// A kind that the server may read and that no other test uses. If another test created a rule set
-/// for it, the server would list its objects again. An operation that is detected in a list can
-/// have an earlier start.
+/// A kind that the server may read, and that no other test uses. If another test created a rule set
+/// for this kind, the server would list the objects again. Then the start of an operation could be
+/// earlier than this test expects.
 const DISK: Kind = Kind {
     api_version: "cdi.kubevirt.io/v1beta1",
     kind: "DataVolume",
@@ -122,10 +122,13 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
     });
 }
 
-/// Creates a VirtualMachine that migrates for a moment, and another one that keeps migrating. Waits
-/// until the operation `Patient` appears on the second one, and returns its name and all events.
-/// `Patient` must not appear on the first one. On a busy machine, the first migration can take
-/// longer than `appearAfter`. Then the function tries again with two new VirtualMachines.
+/// Creates two VirtualMachines: `flaps` migrates only for a moment, and `stays` keeps migrating.
+/// Waits until the operation `Patient` appears on `stays`. Returns the name of `stays` and all
+/// events.
+///
+/// `Patient` must not appear on `flaps`. On a busy machine, the migration of `flaps` can take
+/// longer than `appearAfter`, so that `Patient` appears. Then the function tries again with two new
+/// VirtualMachines.
 async fn appeared_after_a_flap(
     world: &World,
     namespace: &str,
@@ -142,8 +145,8 @@ async fn appeared_after_a_flap(
                 (!life(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
             })
             .await;
-        // `stays` was detected after `flaps`. When `Patient` appears on `stays`, it would also have
-        // appeared on `flaps`.
+        // `flaps` was detected before `stays`. So when `Patient` appears on `stays`, it has already
+        // appeared on `flaps` if the server has an error.
         if life(&all, &flaps, "Patient", None).is_empty() {
             return (stays, all);
         }
@@ -160,8 +163,8 @@ async fn appeared_after_a_flap(
     unreachable!("the loop ends at the deadline")
 }
 
-/// Returns for how many seconds an operation was detected. They are the difference between its
-/// start and its settling, both rounded down to seconds.
+/// Returns for how many seconds an operation was detected: the time from its start until it became
+/// `Settling`. Both times are rounded down to seconds.
 fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
     let settling = events.iter().map(|event| &event["object"]).find(|object| {
         object["spec"]["subject"]["name"] == subject
@@ -217,8 +220,8 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
             })
             .await;
         assert_eq!(life(&seen, "a", "Prompt", None), begins("Prompt"));
-        // All times are rounded down to seconds. If at least 4 s have passed, the difference of the
-        // rounded times is at least 4.
+        // `Blocked` must appear at least 4 s after the change of the object. All times are rounded
+        // down to seconds. The difference of the rounded times is still at least 4.
         let second = |text: &str| -> i64 {
             let time: jiff::Timestamp = text.parse().expect("the value must be a time");
             time.as_second()
@@ -275,7 +278,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             namespace,
             &json!([
                 {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
-                // This rule does not read the time, so it is true for the object all the time.
+                // This rule does not read the time, so it always matches the object.
                 {"operation": "Waiting", "expression": "has(object.spec.from)"},
             ]),
         );
@@ -283,9 +286,9 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             json!({"group": group, "version": version, "resource": DISK.plural});
         world.ready_rule_set(&set).await;
         let mut events = world.watch(namespace).await;
-        // The operation must start some seconds after the creation of the object. On a busy
-        // machine, the creation can take longer than that. Then the test tries again with more
-        // seconds.
+        // The operation `Overdue` must start some seconds after the creation of the object. On a
+        // busy machine, the creation can take longer than these seconds. Then the test tries again
+        // with more seconds.
         let mut attempts = [3, 10, 30, 60].into_iter();
         let (name, from, object, all) = loop {
             let seconds = attempts
@@ -315,7 +318,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
                 (life(all, &name, "Overdue", None) == want).then(|| all.to_vec())
             });
             let waited = tokio::time::timeout(Duration::from_secs(5 * seconds), started_and_ended);
-            // True if the server had read the object before the time in it.
+            // Returns true if the server read the object before the time `from` in the object.
             let was_early = |all: &Vec<Value>| {
                 let is_early = |it: &Value| {
                     it["object"]["spec"]["subject"]["name"] == name

@@ -1,5 +1,5 @@
-//! Tests of the fields of rules and rule sets. Each test creates a rule set and checks its effect
-//! on operations.
+//! Tests of the language of rules: the fields of rules and rule sets. Each test creates a rule set
+//! and checks its effect on operations.
 
 mod deckhouse;
 mod details;
@@ -12,8 +12,8 @@ mod selection;
 use crate::harness::{text, without_gaps};
 use serde_json::Value;
 
-/// Formats an event as `TYPE Phase State Reason progress: message`. The progress is `-` if the
-/// operation has none or has completed.
+/// Formats an event as `TYPE Phase State Reason progress: message`. `progress` is `-` if the
+/// operation has no progress or has completed.
 fn line(event: &Value) -> String {
     let status = &event["object"]["status"];
     let progress = match (&status["progress"], text(status, "/phase")) {
@@ -30,9 +30,9 @@ fn line(event: &Value) -> String {
     )
 }
 
-/// Returns the events about an operation, formatted by [`line`]. The operation is about the object
-/// `subject` or, if `item` is given, about an element of it. Events that only report an
-/// interruption of the server's watch are left out.
+/// Returns the events about an operation on the object `subject`, formatted by [`line`]. If `item`
+/// is given, returns the events about the operation on this item of a list in `subject`. Events
+/// that only report an interruption of the server's watch are left out.
 fn life(events: &[Value], subject: &str, operation: &str, item: Option<&str>) -> Vec<String> {
     without_gaps(events)
         .into_iter()

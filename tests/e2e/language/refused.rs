@@ -1,5 +1,6 @@
-//! Tests of invalid rule sets. Some are refused by the schema in their CRD. Others are accepted,
-//! and the server reports their errors in their status.
+//! Tests of invalid rule sets. The kube-apiserver refuses rule sets that violate the schema of the
+//! CRD. It accepts other invalid rule sets, and our server reports the errors in the status of the
+//! rule set.
 
 use crate::harness::{condition, migrating, shared, text};
 use serde_json::json;

@@ -1,6 +1,7 @@
-//! Tests of rule sets with a label selector. If all rule sets of a target (a watched resource) have
-//! the same selector, the server watches with this selector. Otherwise it watches all objects and
-//! selects them itself.
+//! Tests of rule sets with a label selector, which selects the objects that the rule set evaluates.
+//! If all rule sets of a target (a watched resource) have the same selector, the server watches
+//! with this selector. Otherwise the server watches all objects, and applies the selectors to the
+//! received objects.
 
 use super::life;
 use crate::harness::{
@@ -9,29 +10,29 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A kind that the server may read. No other test uses it, because rule sets of another test would
-/// change the server's watch of it.
+/// A kind that the server may read. No other test uses this kind, because rule sets of another test
+/// would change the selector of the server's watch.
 const BACKUP: Kind = Kind {
     api_version: "backup.kubevirt.io/v1alpha1",
     kind: "VirtualMachineBackup",
     plural: "virtualmachinebackups",
 };
-/// Another such kind.
+/// Another kind that the server may read and that no other test uses.
 const SNAPSHOT: Kind = Kind {
     api_version: "snapshot.kubevirt.io/v1beta1",
     kind: "VirtualMachineSnapshot",
     plural: "virtualmachinesnapshots",
 };
 
-/// The last part of an event about an operation that ended because the labels of its object
+/// The end of a formatted event about an operation that ended because the labels of its object
 /// changed.
 const LEFT: &str =
     "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
-/// The last part of an event about an operation that ended because its object was deleted.
+/// The end of a formatted event about an operation that ended because its object was deleted.
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
 
-/// Returns a rule set with one operation. It selects objects whose label `tier` has this value, and
-/// that do not have the label `ignore`.
+/// Returns a rule set with one operation. The rule set selects objects whose label `tier` has the
+/// value `tier`, and that do not have the label `ignore`.
 fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &str) -> Value {
     let mut rules = rule_set(
         name,
@@ -80,7 +81,8 @@ async fn install(world: &World, kind: &Kind, rule_sets: &[Value]) {
 fn requests(world: &World, kind: &Kind) -> Vec<String> {
     let events = audited(world);
     let of_kind = events.iter().filter(|event| {
-        // The audit log has several events for each request. Only one of them is counted.
+        // The audit log has several events for each request. Only the event of this stage is
+        // counted.
         let stage = match text(event, "/verb") {
             "list" => "ResponseComplete",
             "watch" => "ResponseStarted",
@@ -93,7 +95,8 @@ fn requests(world: &World, kind: &Kind) -> Vec<String> {
         .collect()
 }
 
-/// Returns the number of events about this resource that the server has read, from its metrics.
+/// Returns the number of events about this resource that the server has read. The number is a
+/// metric of the server.
 async fn events_read(world: &World, kind: &Kind) -> u64 {
     let admin = [
         ("X-Remote-User", "admin"),
@@ -121,7 +124,8 @@ async fn wait_for_life(
         .await
 }
 
-/// Returns the events of an operation that settles and ends.
+/// Returns the events of an operation that is no longer detected, becomes `Settling`, and ends
+/// after the debounce period.
 fn settled(operation: &str, end: &str) -> Vec<String> {
     vec![
         format!("ADDED Active Progressing {operation} -: "),
@@ -131,7 +135,7 @@ fn settled(operation: &str, end: &str) -> Vec<String> {
     ]
 }
 
-/// Returns the events of an operation that ends at once.
+/// Returns the events of an operation that ends without being `Settling`.
 fn ended(operation: &str, end: &str) -> Vec<String> {
     let mut life = settled(operation, end);
     life.remove(1);
@@ -147,8 +151,8 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             of_tier(namespace, &BACKUP, namespace, "Saving", "gold"),
             of_tier(&second, &BACKUP, namespace, "Copying", "gold"),
         ];
-        // The debounce period is long. Below, an object matches again before this period ends, even
-        // on a slow machine.
+        // The debounce period is long. Below, an object must match the selector again before this
+        // period ends, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(world, &BACKUP, &rule_sets).await;
         // Asserts that all requests have the selector. Returns the number of requests.
@@ -196,8 +200,9 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         let read = events_read(world, &BACKUP).await;
         assert!(read == 3 || check_selectors() > sent, "{read}");
 
-        // One object stops to match, and another object is deleted. A watch with a selector reports
-        // both as DELETED. The server must distinguish them.
+        // The labels of one object change so that the selector no longer matches. Another object is
+        // deleted. A watch with a selector reports both changes as DELETED, and the server must
+        // distinguish them.
         label(world, &BACKUP, namespace, "leaves", &json!({"ignore": ""})).await;
         delete(world, &BACKUP, namespace, "dies").await;
         for operation in ["Saving", "Copying"] {
@@ -208,8 +213,8 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         wait_for_life(&mut events, ("leaves", "Saving"), &want).await;
         let want = &settled("Copying", LEFT)[..2];
         wait_for_life(&mut events, ("leaves", "Copying"), want).await;
-        // An object stops to match, and matches again before the debounce period ends. Its
-        // operation must continue.
+        // The selector no longer matches an object, and matches again before the debounce period
+        // ends. The operation on this object must continue.
         label(world, &BACKUP, namespace, "enters", &json!({"tier": null})).await;
         let mut want = settled("Copying", LEFT);
         want.truncate(2);
@@ -265,8 +270,8 @@ fn different_selectors_are_applied_by_the_server() {
             of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
             of_tier(&second, &SNAPSHOT, namespace, "Silvering", "silver"),
         ];
-        // The debounce period is long. Below, an object that no longer matches is deleted before
-        // this period ends, even on a slow machine.
+        // The debounce period is long. Below, an object that the selector no longer matches must be
+        // deleted before this period ends, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(world, &SNAPSHOT, &rule_sets).await;
         let sent = requests(world, &SNAPSHOT);
@@ -306,8 +311,8 @@ fn different_selectors_are_applied_by_the_server() {
             .await;
         assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
 
-        // The object stops to match, and is deleted after that. The deletion must end the operation
-        // at once.
+        // First, the selector no longer matches the object. Then the object is deleted. The
+        // deletion must end the operation at once.
         label(
             world,
             &SNAPSHOT,

@@ -1,12 +1,12 @@
-//! Tests of custom resources that other clients have changed. The server must continue to write
-//! them, and must keep labels and annotations of other clients.
+//! Tests of changes that other clients make to the custom resources of operations. The server must
+//! continue to write these custom resources, and must keep labels and annotations of other clients.
 
 use super::{CR, Persisting, crs, delete_custom_resources, writes};
 use crate::harness::{World, alone, eventually, migrating, so, text};
 use serde_json::{Value, json};
 
-/// Creates an operation, and waits for its custom resource. Returns the namespace and the custom
-/// resource.
+/// Creates an operation, and waits until the server has written its custom resource. Returns the
+/// namespace and the custom resource.
 async fn create_written(world: &World, persisting: &Persisting) -> (&'static str, Value) {
     let namespace = world.namespace("foreign").await;
     world.ready_rule_set(&migrating(namespace)).await;
@@ -33,8 +33,8 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
         let persisting = Persisting::start(world, &[]).await;
         let (namespace, cr) = create_written(world, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
-        // The custom resource is deleted, and is created again with the same content, as a backup
-        // tool restores it.
+        // The test deletes the custom resource, and creates it again with the same content. A
+        // backup tool does the same when it restores an object.
         let mut copy = cr.clone();
         for field in [
             "uid",
@@ -55,8 +55,9 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
             so(cr["metadata"]["uid"] == made["metadata"]["uid"], &cr)
         })
         .await;
-        // The first write must get a conflict, because this is another object. The server must then
-        // write to it at once, and not only after its next comparison.
+        // The UID of the new object differs, so the server's first write must get a conflict. Then
+        // the server must write again at once. It must not wait for its next comparison with the
+        // cluster.
         let log = persisting.log();
         assert!(!log.contains("an operation cannot be written"), "{log}");
         let conflicts = persisting.metric("ifo_persistence_failures_total").await;
@@ -78,9 +79,8 @@ fn foreign_labels_and_annotations_are_preserved() {
         persisting.server.kill().await;
         let before = writes(world).await;
         persisting.start_again().await;
-        // At its start, the server compares the custom resources with its operations. When it
-        // writes a new operation, it has finished the comparison, which must not have caused a
-        // write.
+        // At its start, the server compares the custom resources with its operations. This
+        // comparison must not cause a write. It is finished when the server writes a new operation.
         world.machine(namespace, "b", "Migrating").await;
         eventually("the new operation is written", async || {
             let count = writes(world).await - before;
@@ -91,7 +91,8 @@ fn foreign_labels_and_annotations_are_preserved() {
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        // The server has not read this change, so its next write gets a conflict.
+        // The server does not read this change of another client, so its next write gets a
+        // conflict.
         let theirs = json!({"metadata": {"labels": {"late": "c"}}});
         world.admin.merge(&path, &theirs).await.ok();
         world.set_status(namespace, "a", "Running").await;
@@ -118,7 +119,8 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         persisting.server.kill().await;
         world.admin.delete(&path).await.ok();
-        // Release 0.1.0 wrote custom resources with server-side apply. The test does the same.
+        // Release 0.1.0 wrote custom resources with server-side apply. The test writes a custom
+        // resource in the same way.
         let mut applied = json!({
             "apiVersion": cr["apiVersion"], "kind": cr["kind"],
             "metadata": {"name": cr["metadata"]["name"], "labels": cr["metadata"]["labels"],
@@ -145,8 +147,8 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         .await;
         let mut want = cr["metadata"]["labels"].clone();
         want["team"] = json!("a");
-        // The server restores the operation with the old label. The label is removed when the rule
-        // is evaluated for the first time.
+        // The server restores the operation from the custom resource, including the old label. When
+        // the server evaluates the rule for the first time, it removes the label.
         eventually("the old label is removed", async || {
             let after = world.admin.get(&path).await.ok();
             so(

@@ -1,6 +1,6 @@
-//! Tests of persistence mode when custom resources cannot be written: the kube-apiserver is
-//! stopped, the CRD is missing, or the server has no right to write. The server must serve
-//! operations, report the problem, and write everything later.
+//! Tests of failed writes in persistence mode: the kube-apiserver is stopped, the CRD of the custom
+//! resources is missing, or the server has no right to write. The server must still serve
+//! operations, report the problem, and write all custom resources later.
 
 use super::{CR, Persisting, crs, delete_custom_resources, install, traffic::Traffic, writes};
 use crate::harness::{CRD, alone, condition, eventually, migrating, so, text};
@@ -22,7 +22,8 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
                 stopped.expect("the kube-apiserver must stop");
             };
             tokio::join!(traffic.steps(300), stop);
-            // The server must still serve the operations in its memory.
+            // The kube-apiserver is stopped, but the server must still serve the operations in its
+            // memory.
             assert!(!persisting.live().await.is_empty());
             tokio::time::sleep(away).await;
             let started = world.control_plane.command("start kube-apiserver").await;
@@ -119,8 +120,9 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         persisting.wait_until_equal().await;
 
         delete_custom_resources(world).await;
-        // The server does not watch the custom resources, and compares them again only after ten
-        // minutes. But the next change of an operation must create its custom resource again.
+        // The server does not notice the deletion at once: it does not watch the custom resources,
+        // and compares them with its operations only every ten minutes. But when an operation
+        // changes, the server must create its custom resource again.
         let before = writes(world).await;
         world.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {

@@ -1,5 +1,5 @@
-//! Tests that kill the server repeatedly, while operations start and end. Afterwards, the custom
-//! resources must equal the operations, and none may be lost or duplicated.
+//! Tests that kill the server repeatedly while operations start and end. Afterwards, the custom
+//! resources must equal the operations. No custom resource may be lost or duplicated.
 
 use super::{Persisting, crs, delete_custom_resources, find_duplicate, identity, traffic::Traffic};
 use crate::harness::{World, alone, eventually, migrating, so, text};
@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Creates operations that stay active during the whole test, and waits until they are written.
-/// Returns them by UID.
+/// Creates operations that stay active during the whole test, and waits until their custom
+/// resources are written. Returns the operations by UID.
 async fn create_lasting(world: &World, persisting: &Persisting) -> BTreeMap<String, Value> {
     let namespace = world.namespace("lasting").await;
     world.ready_rule_set(&migrating(namespace)).await;
@@ -26,7 +26,8 @@ async fn create_lasting(world: &World, persisting: &Persisting) -> BTreeMap<Stri
     .await
 }
 
-/// Asserts that the lasting operations are still listed, active and the same.
+/// Asserts that the lasting operations are still listed and active, with the same name, UID and
+/// start.
 fn assert_unchanged(lasting: &BTreeMap<String, Value>, listed: &BTreeMap<String, Value>) {
     for (uid, operation) in lasting {
         let listed = listed
@@ -38,7 +39,7 @@ fn assert_unchanged(lasting: &BTreeMap<String, Value>, listed: &BTreeMap<String,
 }
 
 /// Waits until the operations and the custom resources equal the expected operations, without
-/// duplicates. With `history`, there can be further custom resources of completed operations.
+/// duplicates. If `history` is true, custom resources of further, completed operations are allowed.
 async fn wait_until_right(
     persisting: &Persisting,
     traffic: &Traffic,
@@ -82,14 +83,15 @@ fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
             tokio::join!(traffic.steps(40), kill);
             let written = crs(world).await;
             persisting.start_again().await;
-            // The first answer of the new server must already have all written operations.
+            // The first list that the restarted server returns must contain all operations that
+            // have a custom resource.
             let listed = persisting.live().await;
             assert_unchanged(&lasting, &listed);
             for (uid, cr) in &written {
                 let listed = listed.get(uid);
                 let listed = listed.unwrap_or_else(|| panic!("{cr} is not listed any more"));
-                // The name of the custom resource can be shortened. This annotation contains the
-                // complete name of the operation.
+                // The name of a custom resource can be shortened. So the complete name of the
+                // operation is compared, which is in this annotation.
                 let live = text(cr, "/metadata/annotations/ifo.kubevirt.io~1live");
                 let metadata = &listed["metadata"];
                 let [namespace, name] = ["/namespace", "/name"].map(|it| text(metadata, it));

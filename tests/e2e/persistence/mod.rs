@@ -1,9 +1,10 @@
 //! Tests of persistence mode, in which the server also writes each operation as a custom resource.
-//! They check what is written, how many writes there are, and the custom resources after failures.
+//! The tests check the written custom resources, the number of writes, and the custom resources
+//! after failures.
 //!
-//! Each test starts a server of its own, with the settings in `deploy/persistence` and another
-//! ServiceAccount. The APIService belongs to the shared server, so the tests send requests for
-//! operations to their own server directly.
+//! Each test starts its own server, with the settings in `deploy/persistence` and its own
+//! ServiceAccount. The APIService leads to the shared server of all end-to-end tests. So the tests
+//! send requests for operations directly to their own server.
 
 mod changes_by_others;
 mod failed_writes;
@@ -25,8 +26,8 @@ pub const CR: Kind = Kind {
     plural: "inflightoperations",
 };
 
-/// The ServiceAccount of the servers in these tests. It differs from that of the shared server,
-/// because other tests read the requests of the shared server's ServiceAccount in the audit log.
+/// The ServiceAccount of the servers in these tests. Other tests search the audit log for requests
+/// of the shared server's ServiceAccount, so the servers in these tests use a different one.
 const ACCOUNT: &str = "ifo-persisting";
 
 /// A server in persistence mode, and a client that connects to it directly.
@@ -37,7 +38,8 @@ pub struct Persisting {
     caller: Caller,
 }
 
-/// Returns the objects to install, with the rights for [`ACCOUNT`], and the Deployment.
+/// Returns the objects to install, and the Deployment of the server. The objects give [`ACCOUNT`]
+/// the rights of the server.
 async fn manifests(world: &World) -> (Vec<Value>, Value) {
     let mut all = world.kustomize("deploy/crd-persistence").await;
     all.extend(world.kustomize("deploy/persistence").await);
@@ -50,7 +52,7 @@ async fn manifests(world: &World) -> (Vec<Value>, Value) {
     for mut it in all {
         let kind = text(&it, "/kind").to_owned();
         if kind.ends_with("Binding") {
-            // The binding gets another name, and gives the same rights to the other ServiceAccount.
+            // The binding gets another name, and gives the same rights to [`ACCOUNT`].
             let name = text(&it, "/metadata/name").replace("ifo-apiserver", ACCOUNT);
             it["metadata"]["name"] = json!(format!("{name}-e2e"));
             for subject in it["subjects"].as_array_mut().into_iter().flatten() {
@@ -67,7 +69,7 @@ async fn manifests(world: &World) -> (Vec<Value>, Value) {
     (others, deployment)
 }
 
-/// Installs the objects in `deploy/persistence`, except the Deployment and the APIService.
+/// Installs the CRD of the custom resources, and [`ACCOUNT`] with its rights.
 pub async fn install(world: &World) {
     let (others, _) = manifests(world).await;
     world.apply(&others).await;
@@ -79,8 +81,8 @@ pub async fn install(world: &World) {
 }
 
 impl Persisting {
-    /// Installs the necessary objects, and starts a server. The variables `env` replace those in
-    /// its Deployment.
+    /// Installs the necessary objects, and starts a server. The environment variables in `env`
+    /// replace those in the Deployment.
     pub async fn start(world: &'static World, env: &[(&str, &str)]) -> Self {
         install(world).await;
         Self::start_only(world, env).await
@@ -99,8 +101,8 @@ impl Persisting {
             variables.retain(|it| it["name"] != *name);
             variables.push(json!({"name": name, "value": value}));
         }
-        // The shared server holds the Lease. Without leader election, this server leads at the same
-        // time.
+        // The shared server holds the Lease. This server runs without leader election, so that it
+        // leads at the same time.
         let args = deployment.pointer_mut("/spec/template/spec/containers/0/args");
         let args = args
             .and_then(Value::as_array_mut)
@@ -172,16 +174,16 @@ impl Persisting {
         self.wait_until_equal_except(|_| false).await
     }
 
-    /// Waits as [`Self::wait_until_equal`] does, but allows further custom resources of completed
-    /// operations. Such a custom resource can come from an operation that only a previous server
-    /// has detected.
+    /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of further, completed
+    /// operations. They are allowed because a previous server can have written an operation that
+    /// the current server has never detected.
     pub async fn wait_until_equal_without_history(&self) -> BTreeMap<String, Value> {
         self.wait_until_equal_except(|cr| cr["status"]["phase"] == "Completed")
             .await
     }
 
-    /// Waits as [`Self::wait_until_equal`] does. A custom resource without an operation is allowed
-    /// if `alone` returns true for it.
+    /// Waits as [`Self::wait_until_equal`] does. If `alone` returns true for a custom resource,
+    /// this custom resource is allowed to have no operation.
     async fn wait_until_equal_except(
         &self,
         alone: impl Fn(&Value) -> bool,
@@ -197,7 +199,8 @@ impl Persisting {
     }
 }
 
-/// Returns all custom resources by the UID of their operation. Fails if two have the same UID.
+/// Returns all custom resources by the UID of their operation. Fails if two custom resources have
+/// the same operation.
 pub async fn crs(world: &World) -> BTreeMap<String, Value> {
     // A kube-apiserver that has just started answers 429 for some time.
     let list = eventually("custom resources are served", async || {
@@ -211,15 +214,16 @@ pub async fn crs(world: &World) -> BTreeMap<String, Value> {
     all
 }
 
-/// Returns the items of a list, by the string at a JSON pointer.
+/// Returns the items of a list in a map. The key of an item is its string at a JSON pointer.
 fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let uid = |it: &Value| text(it, pointer).to_owned();
     items.into_iter().map(|it| (uid(&it), it)).collect()
 }
 
-/// Describes the first difference between the operations and the custom resources. The state is not
-/// compared, because the server does not write it at once when an operation begins to settle.
+/// Describes the first difference between the operations and the custom resources. Returns None if
+/// they are equal. The field `state` is not compared: when an operation becomes `Settling`, the
+/// server does not write the custom resource at once.
 fn first_difference(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
@@ -258,8 +262,8 @@ fn first_difference(
     left.map(|(_, cr)| format!("{} has no operation", cr["metadata"]["name"]))
 }
 
-/// Returns two custom resources of the same subject, operation and item that were active at the
-/// same time, if there are such. They would be the same operation, written under two names.
+/// Searches for two custom resources of the same subject, operation and item that were active at
+/// the same time. If there are two, the server has written one operation under two names.
 pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
     let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
     for cr in crs {
@@ -279,7 +283,7 @@ pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a V
     })
 }
 
-/// Returns the fields of an operation that must not change: name, UID and start.
+/// Returns the fields that must not change during the life of an operation: name, UID and start.
 pub fn identity(operation: &Value) -> [&str; 3] {
     [
         text(operation, "/metadata/name"),
@@ -288,7 +292,8 @@ pub fn identity(operation: &Value) -> [&str; 3] {
     ]
 }
 
-/// Returns the number of writes of custom resources so far, from a metric of the kube-apiserver.
+/// Returns how often custom resources of operations have been written so far. The number is a
+/// metric of the kube-apiserver.
 pub async fn writes(world: &World) -> f64 {
     let text = world.admin.get("/metrics").await.text;
     text.lines()
@@ -323,7 +328,7 @@ fn sum(text: &str, name: &str, with: &str) -> f64 {
         .sum()
 }
 
-/// Deletes all custom resources of operations, which earlier tests may have left.
+/// Deletes all custom resources of operations, because earlier tests may have left some.
 pub async fn delete_custom_resources(world: &World) {
     let answer = world.admin.delete(&CR.path(None)).await;
     assert!(matches!(answer.code, 200 | 404), "{}", answer.text);

@@ -1,19 +1,19 @@
-//! Tests of operations whose namespace is deleted. The server must neither list them nor keep their
-//! custom resources, even if the namespace is created again.
+//! Tests of operations whose namespace is deleted. The server must no longer list these operations,
+//! and must delete their custom resources. Both must also happen if the namespace is created again.
 
 use super::{Persisting, crs, delete_custom_resources, identity};
 use crate::harness::{World, alone, eventually, migrating, so, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Keeps only the operations or custom resources on objects in this namespace.
+/// Returns only those operations or custom resources whose subject is in this namespace.
 fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     all.retain(|_, it| text(it, "/spec/subject/namespace") == namespace);
     all
 }
 
-/// Creates a namespace with one active and one completed operation, and waits until both are listed
-/// and written. Returns the namespace and the custom resources.
+/// Creates a namespace with one active and one completed operation. Waits until both operations are
+/// listed and have custom resources. Returns the namespace and the custom resources.
 async fn populated(
     world: &World,
     persisting: &Persisting,

@@ -1,4 +1,5 @@
-//! Changes the status of VirtualMachines at random, so that operations start and end.
+//! Traffic for the tests of persistence mode: changes the status of VirtualMachines at random, so
+//! that operations start and end.
 
 use crate::harness::{VM, World, rule_set, text};
 use serde_json::{Value, json};
@@ -16,7 +17,8 @@ const STATUSES: [&str; 6] = [
 /// Largest number of changes at the same time.
 const AT_ONCE: usize = 8;
 
-/// VirtualMachines in one namespace. `statuses` has the status that each of them should have.
+/// VirtualMachines in one namespace. `statuses` contains the expected status of each
+/// VirtualMachine.
 pub struct Traffic {
     world: &'static World,
     pub namespace: &'static str,
@@ -115,6 +117,6 @@ async fn set(world: &World, namespace: &str, machine: usize, status: &str) {
         .header("Content-Type", "application/merge-patch+json")
         .body(kube::client::Body::from(patch.into_bytes()))
         .expect("the request is valid");
-    // The request may fail, because tests stop the kube-apiserver.
+    // A test may have stopped the kube-apiserver, so an error is ignored.
     let _ = world.admin.try_send(request).await;
 }

@@ -1,5 +1,5 @@
-//! Tests of the custom resource of an operation from its start to its end, and of the number of
-//! writes.
+//! Tests of the writes in persistence mode: the custom resource of an operation from its start to
+//! its end, and the number of writes.
 
 use super::{CR, Persisting, crs, delete_custom_resources, traffic::Traffic, writes};
 use crate::harness::{NODE, alone, eventually, migrating, rule_set, so, text};

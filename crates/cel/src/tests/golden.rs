@@ -7,12 +7,13 @@ use super::*;
 
 /// Beginnings of the expressions whose syntax error has another text or position than in cel-go.
 const OTHER_SYNTAX_ERRORS: [&str; 5] = [
-    // The column is that of the dot. In cel-go, it is that of the identifier.
+    // Our error has the column of the dot. cel-go's error has the column of the identifier.
     "object.`metadata`.name",
     "object.metadata.labels.`a/b`",
-    // The text is "no viable alternative". In cel-go, it is "mismatched input".
+    // Our error is "no viable alternative". cel-go's error is "mismatched input".
     "object.null",
-    // The position is the same, but the text lists all tokens that can follow an operand.
+    // Our error has the same position as cel-go's error, but lists all tokens that can follow an
+    // operand.
     "1 ? 2",
     "true ? true ? true ? ",
 ];
@@ -99,8 +100,8 @@ fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
         .collect();
     let mut merged = Projection::default();
     for program in &programs {
-        // With an expression that reads the whole object, the union of the projections would be
-        // the whole object.
+        // Expressions that read the whole object are left out. With them, the union of the
+        // projections would be the whole object.
         if program.projection != whole {
             merged.merge(&program.projection);
         }
@@ -179,8 +180,8 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
         let Ok(original) = original else {
             continue;
         };
-        // Each of these expressions reads the same fields as the original one, but through a
-        // variable or through `item`. So it must have the same result.
+        // Each of these expressions reads the same fields as the original expression, but through a
+        // variable or through `item`. So its result must be the same.
         let rewrites: Vec<_> = BTreeSet::from([
             case.expr.replace("object", "variables.o"),
             case.expr.replace("object", "item"),

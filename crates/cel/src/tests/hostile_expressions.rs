@@ -1,5 +1,5 @@
-//! Tests with hostile expressions: deep ones, expensive ones and random ones. They must return a
-//! value or an error within the budget, and must not panic or overflow the stack.
+//! Tests with hostile expressions, which are deeply nested, expensive or random. The evaluation
+//! must return a value or an error within the budget, and must not panic or overflow the stack.
 
 use std::thread;
 
@@ -76,7 +76,7 @@ fn shapes(times: usize) -> Vec<String> {
 
 #[test]
 fn deep_expressions_return_a_value_or_an_error_and_never_abort() {
-    // The first length is twice the limit, and the second is the limit.
+    // The first length is twice the limit, and the second length equals the limit.
     for length in [8192, compile::MAX_SOURCE] {
         for shape in shapes(1) {
             let unit = shapes(2)
@@ -99,7 +99,7 @@ fn deep_expressions_return_a_value_or_an_error_and_never_abort() {
 #[test]
 fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
     for index in 0..shapes(1).len() {
-        // Sources that do not compile must not overflow the stack either.
+        // No source may overflow the stack, even if the source does not compile.
         let compiled = [20, 60, 100, 120, 124, 200, 240, 247, 248, 249, 250]
             .into_iter()
             .filter(|times| compiles_and_evaluates(&shapes(*times).swap_remove(index)))
@@ -197,8 +197,8 @@ fn functions_charge_their_result_before_they_build_it() {
         "{{\"s\":\"{long}\",\"l\":[{}1],\"t\":\"ab\"}}",
         "1,".repeat(999)
     );
-    // Without a budget, each expression would create gigabytes of data, or take as long as
-    // creating them would take.
+    // Without a budget, each expression would create gigabytes of data, or take as long as the
+    // creation of gigabytes.
     let mut nested = "object.s".to_owned();
     for _ in 0..6 {
         nested = format!("{nested}.replace('x', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx')");

@@ -22,7 +22,8 @@ fn now() -> Timestamp {
     "2026-11-21T08:00:00Z".parse().unwrap()
 }
 
-/// Returns an environment with these variables. Each is a name and an expression.
+/// Returns an environment with these variables. Each variable is a pair of a name and an
+/// expression.
 fn environment(variables: &[(&str, &str)]) -> Environment {
     let mut environment = Environment::default();
     for (name, source) in variables {
@@ -171,8 +172,8 @@ fn a_variable_is_evaluated_once_and_every_expression_that_reads_it_has_its_error
             .collect();
         (outcomes, STEPS_PER_OBJECT - scope.budget.left)
     };
-    // The program and the variable take one step each, and the three elements of the variable's
-    // list take three.
+    // The program takes one step, the variable takes one step, and the three elements of the
+    // variable's list take three steps.
     assert_eq!(spent(&["size(variables.costly)"]).1, 5);
     let twice = "size(variables.costly) == size(variables.costly)";
     assert_eq!(spent(&[twice, twice]).1, 6);

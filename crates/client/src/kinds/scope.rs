@@ -42,7 +42,7 @@ const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("storage.k8s.io", "VolumeAttachment"),
 ];
 
-/// API groups in which all kinds are namespaced, except those in [`CLUSTER_SCOPED`].
+/// API groups in which a kind counts as namespaced if it is not in [`CLUSTER_SCOPED`].
 const NAMESPACED_GROUPS: &[&str] = &[
     "",
     "apps",

@@ -1,6 +1,6 @@
-//! A table of short names of widely used kinds, such as `vm`. It is used if discovery does not
-//! contain the kind. This is the case with the demo server, which does not serve these kinds, and
-//! with kube-apiservers before 1.26, which have no aggregated discovery.
+//! A table of short names of widely used kinds, such as `vm`. The table is used for kinds that
+//! discovery does not contain. For example, a demo server that reads a folder of manifests does not
+//! serve these kinds. Kube-apiservers before 1.26 have no aggregated discovery.
 
 use super::is_plural;
 

@@ -27,7 +27,9 @@ pub use detector::{Detector, EvaluatedObject, VanishedObject};
 pub(crate) use evaluate::labels_of_json;
 #[cfg(test)]
 pub(crate) use evaluate::unselected;
-pub use evaluate::{DetectedOutcome, Evaluation, FieldFailure, Finding, RuleValues, evaluate};
+pub use evaluate::{
+    DetectedOutcome, Evaluation, FieldFailure, Finding, Nodes, RuleValues, evaluate,
+};
 pub use subject::{MissingName, Subject};
 
 use std::time::Instant;

@@ -1,7 +1,8 @@
 //! Compiles the spec of an OperationRuleSet into a [`RuleSet`], and reports all its errors.
 
+use super::timing_hash;
 use super::validate::validate;
-use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleSet, Supersedes};
+use super::{Activity, CompiledRule, ExpectedDuration, ForEach, RuleDetails, RuleSet, Supersedes};
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
 use ifo_cel::{CompileError, Environment, Program, ResultKind};
@@ -50,6 +51,10 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
             label_expressions.push((label.key.as_str().into(), program));
         }
     }
+    let nodes = spec.nodes.as_ref().and_then(|source| {
+        let field = "nodes".to_owned();
+        compiler.compile_program(field, source, ResultKind::Strings, &environment)
+    });
     if !compiler.invalid.is_empty() {
         return Err(compiler.invalid);
     }
@@ -77,7 +82,9 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
         selector: selector.filter(|selector| !selector.selects_all()),
         labels: Arc::new(labels.collect()),
         label_expressions,
+        nodes,
         environment,
+        timing_hashes: timing_hash::of_rules(spec),
         rules: rules.into_iter().flatten().collect(),
         activity: Activity::default(),
     })
@@ -167,7 +174,17 @@ impl Compiler {
                 inner,
             ),
             outcome: optional("outcome", rule.outcome.as_ref(), ResultKind::String, inner),
+            size: optional("size", rule.size.as_ref(), ResultKind::Amount, inner),
+            work: optional("work", rule.work.as_ref(), ResultKind::String, inner),
         };
+        let expected = rule.expected_duration.as_ref().and_then(|source| {
+            if let Some(fixed) = duration::parse(source) {
+                return Some(ExpectedDuration::Fixed(fixed));
+            }
+            let kind = ResultKind::Duration;
+            let program = optional("expectedDuration", Some(source), kind, inner);
+            program.map(ExpectedDuration::Computed)
+        });
         let continue_while = optional(
             "continueWhile",
             rule.continue_while.as_ref(),
@@ -212,6 +229,8 @@ impl Compiler {
                 .as_deref()
                 .and_then(duration::parse)
                 .unwrap_or_default(),
+            expected,
+            stalled_after: rule.stalled_after.as_deref().and_then(duration::parse),
         })
     }
 

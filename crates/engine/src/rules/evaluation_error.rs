@@ -33,9 +33,9 @@ pub enum EvaluationError {
     /// The list of `forEach` has too many elements.
     #[error("expected at most 1000 elements, found more")]
     TooManyElements,
-    /// The `instance` is too long. Contains its length in bytes.
+    /// The `instance` or `work` is too long. Contains its length in bytes.
     #[error("expected a string of at most 253 bytes, found {0} bytes")]
-    InstanceLength(usize),
+    IdentityLength(usize),
     /// The object is too large to be decoded. Contains its size in bytes.
     #[error("the object has {0} bytes, which is more than the limit for one object")]
     TooLarge(u64),

@@ -7,6 +7,7 @@ mod evaluation_error;
 mod evaluation_record;
 pub mod roles;
 mod rule_book;
+mod timing_hash;
 mod validate;
 
 pub use compile::{RuleSetError, compile};
@@ -54,8 +55,13 @@ pub struct RuleSet {
     pub labels: Arc<Labels>,
     /// Labels of the operations whose values are computed from the object.
     pub label_expressions: Vec<(Arc<str>, Program)>,
+    /// Expression that yields the nodes that the operations touch.
+    pub nodes: Option<Program>,
     /// Variables that the expressions may use.
     pub environment: Environment,
+    /// For each rule, a hash of the fields that decide when the operation starts and ends. Durations
+    /// of earlier runs are comparable only if they were measured with the same hash.
+    pub timing_hashes: Vec<Arc<str>>,
     /// Compiled rules, in the order of the OperationRuleSet.
     pub rules: Vec<CompiledRule>,
     /// Record of evaluations and failures.
@@ -87,6 +93,20 @@ pub struct CompiledRule {
     /// Time for which the `state` expression must yield `Blocked` or `Failing` before this state is
     /// shown.
     pub state_after: Duration,
+    /// Duration after which the operation is overdue. None if the durations of earlier runs decide.
+    pub expected: Option<ExpectedDuration>,
+    /// Time for which the progress must not have risen before the operation is stalled. None if the
+    /// operation is never stalled.
+    pub stalled_after: Option<Duration>,
+}
+
+/// The duration after which an operation is overdue.
+#[derive(Debug, PartialEq)]
+pub enum ExpectedDuration {
+    /// The same duration for all objects.
+    Fixed(Duration),
+    /// Expression that yields the duration for one object.
+    Computed(Program),
 }
 
 impl CompiledRule {
@@ -139,6 +159,11 @@ pub struct RuleDetails {
     pub instance: Option<Program>,
     /// Expression that yields `Succeeded`, `Failed` or `Superseded` when the operation is over.
     pub outcome: Option<Program>,
+    /// Expression that yields the amount of work. The durations of runs are compared for each unit
+    /// of this amount.
+    pub size: Option<Program>,
+    /// Expression that yields the key of the piece of work that the operation belongs to.
+    pub work: Option<Program>,
 }
 
 impl RuleDetails {
@@ -151,6 +176,8 @@ impl RuleDetails {
             &self.started_at,
             &self.instance,
             &self.outcome,
+            &self.size,
+            &self.work,
         ]
         .into_iter()
         .flatten()
@@ -223,8 +250,9 @@ pub fn is_reason(text: &str) -> bool {
 const MAX_REASON: usize = 128;
 
 impl PartialEq for RuleSet {
-    /// Returns true if all fields except `activity` are equal. Both rule sets then yield the same
-    /// results on every object.
+    /// Returns true if all fields except `activity` and `timing_hashes` are equal. Both rule sets
+    /// then yield the same results on every object. The hashes can differ, because they depend on
+    /// parentheses and on names of variables.
     fn eq(&self, other: &Self) -> bool {
         // The pattern names all fields, so that a new field causes a compiler error here.
         let Self {
@@ -234,8 +262,10 @@ impl PartialEq for RuleSet {
             selector,
             labels,
             label_expressions,
+            nodes,
             environment,
             rules,
+            timing_hashes: _,
             activity: _,
         } = self;
         *name == other.name
@@ -244,6 +274,7 @@ impl PartialEq for RuleSet {
             && *selector == other.selector
             && *labels == other.labels
             && *label_expressions == other.label_expressions
+            && *nodes == other.nodes
             && *environment == other.environment
             && *rules == other.rules
     }
@@ -263,7 +294,14 @@ impl RuleSet {
     /// Adds the fields that the expressions of the rule set read.
     fn project(&self, projection: &mut Projection) {
         for rule in &self.rules {
-            let own = rule.predicates().chain(rule.details.programs());
+            let expected = rule.expected.iter().filter_map(|expected| match expected {
+                ExpectedDuration::Fixed(_) => None,
+                ExpectedDuration::Computed(program) => Some(program),
+            });
+            let own = rule
+                .predicates()
+                .chain(rule.details.programs())
+                .chain(expected);
             for program in own.clone() {
                 projection.merge(program.projection());
             }
@@ -273,7 +311,8 @@ impl RuleSet {
                 projection.merge(key.projection());
             }
         }
-        for (_, program) in &self.label_expressions {
+        let labels = self.label_expressions.iter().map(|(_, program)| program);
+        for program in labels.chain(&self.nodes) {
             projection.merge(program.projection());
         }
     }

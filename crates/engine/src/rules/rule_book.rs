@@ -141,7 +141,8 @@ impl RuleBook {
 /// belong to these rule sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetsWithoutBook {
-    /// Names of the rule sets for which discovery has not yet shown whether their target is served.
+    /// Names of the rule sets for which discovery has not yet shown whether their target is served,
+    /// and of those that do not compile. Their rules may still arrive.
     pub undecided: BTreeSet<String>,
     /// Names of the rule sets whose target is not served.
     pub unserved: BTreeSet<String>,

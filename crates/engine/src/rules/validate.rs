@@ -44,6 +44,9 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
         }
     }
     check.labels(spec);
+    if let Some(nodes) = &spec.nodes {
+        check.length("nodes", nodes);
+    }
     check.0
 }
 
@@ -150,6 +153,15 @@ impl RuleSetCheck {
                 "rules[{name}].itemKey is of the elements of forEach, which is missing"
             ));
         }
+        if rule.stalled_after.is_some() && rule.progress.is_none() {
+            self.refuse(format!(
+                "rules[{name}].stalledAfter needs progress, which is missing"
+            ));
+        }
+        let expected = rule.expected_duration.as_deref().and_then(duration::parse);
+        if expected.is_some_and(|expected| expected.is_zero()) {
+            self.refuse(format!("rules[{name}].expectedDuration is zero"));
+        }
         self.count(
             &format!("rules[{name}].supersedes"),
             rule.supersedes.len(),
@@ -166,6 +178,7 @@ impl RuleSetCheck {
             ("debounce", &rule.debounce),
             ("appearAfter", &rule.appear_after),
             ("stateAfter", &rule.state_after),
+            ("stalledAfter", &rule.stalled_after),
         ] {
             let Some(text) = text else { continue };
             match duration::parse(text) {

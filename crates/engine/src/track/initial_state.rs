@@ -6,7 +6,7 @@
 //! not detected.
 
 use super::end_reason::End;
-use super::operation::Restored;
+use super::operation::{Restored, RestoredRecord};
 use super::subject::Tracked;
 use super::tracker::Tracker;
 use super::tracker_state::OperationId;
@@ -35,6 +35,8 @@ pub struct InitialState {
     namespaces: Option<HashMap<String, Timestamp>>,
     /// Operations by identity and second of the start. Both together determine name and UID.
     operations: BTreeMap<(OperationId, i64), FoundOperation>,
+    /// Records in the index.
+    records: Vec<RestoredRecord>,
     /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
     /// Number of operations that are only in a custom resource.
@@ -69,6 +71,7 @@ impl InitialState {
             cluster_namespace,
             namespaces,
             operations: BTreeMap::new(),
+            records: Vec::new(),
             rejected: Vec::new(),
             custom_resources: 0,
         }
@@ -78,7 +81,16 @@ impl InitialState {
     /// object cannot be decoded, or is a completed operation of a deleted namespace, the tracker
     /// deletes the object.
     pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: ClockReading) {
-        match Restored::from_index(json, now.steady) {
+        if key.is_record() {
+            match RestoredRecord::decode(key, json) {
+                Some(record) if !self.is_record_of_deleted_namespace(&record) => {
+                    self.records.push(record);
+                }
+                _ => self.rejected.push(key.clone()),
+            }
+            return;
+        }
+        match Restored::from_index(json, now) {
             Some(mut restored)
                 if restored.ended.is_none() || !self.is_from_deleted_namespace(&restored) =>
             {
@@ -97,7 +109,7 @@ impl InitialState {
     /// start, so that a run that starts in the same second gets another name. A custom resource of
     /// this operation that has not been deleted yet is then ignored.
     pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
-        let restored = Restored::from_index(json, now.steady);
+        let restored = Restored::from_index(json, now);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
             self.insert(restored, FoundIn::Deleted);
         }
@@ -159,6 +171,18 @@ impl InitialState {
         self.namespaces.as_ref()?.get(&**name).copied()
     }
 
+    /// Returns true if the namespace of a record was deleted. Returns false if the namespaces could
+    /// not be read.
+    fn is_record_of_deleted_namespace(&self, record: &RestoredRecord) -> bool {
+        let Some(namespaces) = &self.namespaces else {
+            return false;
+        };
+        let namespace = record.key.object_namespace();
+        let created = namespaces.get(namespace);
+        let is_cluster_scoped = namespace == &*self.cluster_namespace;
+        !is_cluster_scoped && created.is_none_or(|created| *created > record.completed)
+    }
+
     /// Returns true if the namespace of the operation was deleted. A new namespace may have the
     /// same name, but was created after the operation ended or was last detected.
     ///
@@ -201,6 +225,19 @@ impl Tracker {
         }
         for key in state.rejected {
             self.shared.delete(key);
+        }
+        for RestoredRecord {
+            key,
+            started,
+            completed,
+        } in state.records
+        {
+            if !self
+                .shared
+                .keep_record(key.clone(), started, completed, now)
+            {
+                self.shared.delete(key);
+            }
         }
         let mut over = Vec::new();
         let mut runs = state.operations.into_iter().peekable();

@@ -31,6 +31,8 @@ pub enum TextField {
     Component,
     /// The field `spec.item`.
     Item,
+    /// The field `spec.work`.
+    Work,
     /// The field `spec.subject.apiVersion`.
     SubjectApiVersion,
     /// The field `spec.subject.kind`.
@@ -49,6 +51,8 @@ pub enum TextField {
     Reason,
     /// The field `status.message`. It is absent if the operation has no message.
     Message,
+    /// The field `status.nodes`, a list of strings. It is absent if the operation touches no nodes.
+    Nodes,
     /// The field `status.completed`.
     Completed,
 }
@@ -82,6 +86,10 @@ pub struct ObjectFacts {
     pub progress: Option<u8>,
     /// Value of `status.completed`.
     pub completed: Option<Timestamp>,
+    /// True if the status of the condition `Overdue` is `True`. None if it is absent.
+    pub overdue: Option<bool>,
+    /// True if the status of the condition `Stalled` is `True`. None if it is absent.
+    pub stalled: Option<bool>,
 }
 
 /// An operation that this process has encoded.
@@ -155,6 +163,7 @@ impl ObjectFacts {
             spec.rule_set,
             spec.component,
             spec.item,
+            spec.work,
             subject.api_version,
             subject.kind,
             subject.name,
@@ -164,8 +173,15 @@ impl ObjectFacts {
             status.state,
             status.reason,
             status.message,
+            status.nodes,
             status.completed,
         ];
+        let conditions: Vec<WireCondition<'_>> = decode_or_default(status.conditions);
+        let is_true = |kind: &str| {
+            let mut conditions = conditions.iter();
+            let condition = conditions.find(|condition| condition.r#type == kind)?;
+            Some(condition.status == "True")
+        };
         Self {
             labels: labels
                 .map(|(key, value)| (span(key), span(value)))
@@ -176,6 +192,8 @@ impl ObjectFacts {
             state: decode(status.state),
             progress: decode(status.progress),
             completed: decode(status.completed).map(|Time(time)| time),
+            overdue: is_true("Overdue"),
+            stalled: is_true("Stalled"),
         }
     }
 
@@ -208,11 +226,11 @@ impl TextSpan {
         }
     }
 
-    /// Creates the position of `literal`, which is a part of `text`. A value that is not a string
-    /// becomes absent.
+    /// Creates the position of `literal`, which is a part of `text`. A value that is neither a
+    /// string nor a list becomes absent.
     fn of(literal: &RawValue, text: &str) -> Self {
         let literal = literal.get();
-        if !literal.starts_with('"') {
+        if !literal.starts_with(['"', '[']) {
             return Self::default();
         }
         let range = range_of(literal, text);
@@ -245,6 +263,13 @@ impl ObjectTexts<'_> {
     /// Returns the value of a text field as the JSON string in the object, including its quotes.
     pub fn literal(&self, field: TextField) -> Option<&[u8]> {
         self.facts.texts[field as usize].literal(&self.json)
+    }
+
+    /// Returns the nodes that the operation touches.
+    pub fn nodes(&self) -> Vec<Cow<'_, str>> {
+        let literal = self.literal(TextField::Nodes);
+        let decoded = literal.and_then(|literal| serde_json::from_slice(literal).ok());
+        decoded.unwrap_or_default()
     }
 
     /// Returns the value of a label, or None if the object does not have the label.
@@ -311,6 +336,8 @@ struct WireSpec<'a> {
     #[serde(borrow)]
     item: Option<&'a RawValue>,
     #[serde(borrow)]
+    work: Option<&'a RawValue>,
+    #[serde(borrow)]
     subject: Option<&'a RawValue>,
 }
 
@@ -333,7 +360,8 @@ struct WireSubject<'a> {
 struct WireStatus<'a> {
     #[serde(borrow)]
     phase: Option<&'a RawValue>,
-    #[serde(borrow)]
+    // A record has its final state in `outcome`.
+    #[serde(borrow, alias = "outcome")]
     state: Option<&'a RawValue>,
     #[serde(borrow)]
     reason: Option<&'a RawValue>,
@@ -342,7 +370,20 @@ struct WireStatus<'a> {
     #[serde(borrow)]
     progress: Option<&'a RawValue>,
     #[serde(borrow)]
+    nodes: Option<&'a RawValue>,
+    #[serde(borrow)]
     completed: Option<&'a RawValue>,
+    #[serde(borrow)]
+    conditions: Option<&'a RawValue>,
+}
+
+/// The members of a condition that become facts.
+#[derive(Deserialize)]
+struct WireCondition<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
 }
 
 /// The keys and values of labels as JSON strings.
@@ -447,6 +488,6 @@ mod tests {
 
     #[test]
     fn facts_are_small() {
-        assert!(size_of::<ObjectFacts>() <= 200);
+        assert!(size_of::<ObjectFacts>() <= 224);
     }
 }

@@ -4,6 +4,7 @@
 //! a new leader. It returns a [`Write`] for each change of an operation. The caller passes the time
 //! to each call.
 
+mod baselines;
 mod end_reason;
 mod expiring_map;
 mod initial_state;
@@ -17,6 +18,7 @@ mod tracker;
 mod tracker_state;
 pub use json_fields::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
 
+pub use baselines::{Baselines, BaselinesError, MAX_ENCODED_BYTES, SharedBaselines, UsualDuration};
 pub use initial_state::{InitialState, MAX_RESTORED};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
@@ -84,6 +86,9 @@ pub enum Message {
     Resume(Box<InitialState>),
     /// The rule books with all rule sets have been sent, except the rule sets in this message.
     Booked(Arc<RuleSetsWithoutBook>),
+    /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
+    /// flight can be overdue now.
+    BaselinesLoaded,
     /// A namespace was deleted. The retained completed operations in the namespace are deleted,
     /// too.
     NamespaceGone {

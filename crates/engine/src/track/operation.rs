@@ -4,11 +4,15 @@
 mod delayed_state;
 mod json;
 mod object;
+mod record;
 mod restored;
+mod timing;
 
 pub use delayed_state::{Observed, Yielded};
-pub use restored::{Restored, UNKNOWN_TARGET};
+pub use restored::{Restored, RestoredRecord, UNKNOWN_TARGET};
+pub use timing::{Timing, TimingInput};
 
+use super::baselines::{RunKind, SharedBaselines};
 use super::end_reason::End;
 use super::supersession::OperationName;
 use crate::ClockReading;
@@ -62,6 +66,12 @@ impl Detection {
         self.rule_set.rules.get(self.says.order)
     }
 
+    /// Returns the hash of the rule. Durations of runs with another hash are not comparable.
+    fn timing_hash(&self) -> Option<&str> {
+        let hash = self.rule_set.timing_hashes.get(self.says.order)?;
+        Some(hash)
+    }
+
     /// Returns true if the operation shows the same values for both detections. The state is not
     /// compared, because a new state is shown only after the rule's `stateAfter`.
     fn shows_same_values(&self, other: &Self) -> bool {
@@ -72,6 +82,8 @@ impl Detection {
             && own.reason == its.reason
             && own.message == its.message
             && own.progress == its.progress
+            && own.nodes == its.nodes
+            && own.work == its.work
     }
 }
 
@@ -114,6 +126,8 @@ pub struct Operation {
     detected: Detected,
     /// Time since which the condition `Detected` has had this status.
     detected_since: Timestamp,
+    /// The times of the operation.
+    pub timing: Timing,
 }
 
 /// The status of the condition `Detected`.
@@ -122,6 +136,21 @@ enum Detected {
     True,
     False,
     Unknown,
+}
+
+/// The circumstances of a change of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeContext<'a> {
+    /// The time of the change, which users see.
+    pub at: Timestamp,
+    /// The current time.
+    pub now: ClockReading,
+    /// True while the watch of the subject is interrupted.
+    pub gap: bool,
+    /// Namespace of the subject. None for a cluster-scoped subject.
+    pub namespace: Option<&'a Arc<str>>,
+    /// The durations of earlier runs.
+    pub baselines: &'a SharedBaselines,
 }
 
 /// The start of a new operation.
@@ -153,7 +182,7 @@ impl Operation {
         (detections, yielded): (Detections, Yielded),
         what: OperationName,
         start: OperationStart,
-        now: Timestamp,
+        now: ClockReading,
     ) -> Option<Self> {
         let primary = detections.values().next()?.clone();
         let seconds = start.at.as_second();
@@ -172,9 +201,10 @@ impl Operation {
             state: State::Progressing,
             yielded,
             detected_by: Vec::new(),
-            last_detected: now,
+            last_detected: now.wall,
             detected: Detected::True,
-            detected_since: now,
+            detected_since: now.wall,
+            timing: Timing::start(start.at, start.source, now),
         };
         started.update_primary();
         Some(started)
@@ -243,7 +273,8 @@ impl Operation {
 
     /// Updates the shown values from the current `detections`. Returns true if a visible value has
     /// changed.
-    pub fn apply_detections(&mut self, now: Timestamp, gap: bool, observed: Observed) -> bool {
+    pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
+        let (now, gap) = (change.at, change.gap);
         let before = self.primary.clone();
         let names = self.detected_by.clone();
         let state = self.state;
@@ -259,14 +290,94 @@ impl Operation {
             self.detected = status;
             self.detected_since = now;
         }
+        let detection = self.primary.clone();
+        let input = self.timing_input(&detection, change);
+        let suspected = self.timing.update(input);
         let changed = flipped
+            || suspected
             || state != self.state
             || names != self.detected_by
             || !self.primary.shows_same_values(&before);
         if changed && (status == Detected::True || flipped && status == Detected::False) {
             self.last_detected = now;
         }
+        if changed {
+            self.timing.refresh(input);
+        }
         changed
+    }
+
+    /// Takes over the state with which the operation starts.
+    pub fn begin_timing(&mut self, change: ChangeContext<'_>) {
+        let detection = self.primary.clone();
+        let input = self.timing_input(&detection, change);
+        self.timing.begin(input);
+    }
+
+    /// Returns the values from which the times of the operation are updated. `detection` is the
+    /// detection whose values the operation shows.
+    fn timing_input<'d>(
+        &self,
+        detection: &'d Detection,
+        change: ChangeContext<'_>,
+    ) -> TimingInput<'d> {
+        let kind = self.run_kind(change.namespace);
+        TimingInput {
+            state: self.shown_state(),
+            progress: detection.says.progress,
+            gap: change.gap,
+            at: change.at,
+            now: change.now,
+            rule: detection.rule(),
+            expected: detection.says.expected,
+            size: detection.says.size,
+            usual: kind.and_then(|kind| change.baselines.usual(kind)),
+        }
+    }
+
+    /// Learns the duration of this run, which ends now with `end`, if the run was successful.
+    /// Returns true if operations in flight must be judged again ([`SharedBaselines::learn`]).
+    pub fn learn_duration(
+        &self,
+        namespace: Option<&Arc<str>>,
+        end: &End,
+        now: ClockReading,
+        baselines: &SharedBaselines,
+    ) -> bool {
+        let rule = self.primary.rule();
+        // A rule without an `outcome` does not know more than that the operation is over.
+        let is_success = match end {
+            End::NotDetected => rule.is_some_and(|rule| rule.details.outcome.is_none()),
+            end => end.state() == State::Succeeded,
+        };
+        if let Some(kind) = self.run_kind(namespace)
+            && is_success
+            && let Some(duration) = self.timing.comparable_duration(now.steady)
+        {
+            let size = self.primary.says.size.unwrap_or(1.0);
+            return baselines.learn(kind, duration, size, now.wall);
+        }
+        false
+    }
+
+    /// Returns the baseline to which the runs of this operation belong. None while the rule is
+    /// known only by name.
+    fn run_kind<'a>(&'a self, namespace: Option<&'a Arc<str>>) -> Option<RunKind<'a>> {
+        Some(RunKind {
+            rule_set: &self.primary.rule_set.name,
+            operation: &self.what.operation,
+            timing_hash: self.primary.timing_hash()?,
+            namespace,
+        })
+    }
+
+    /// Returns the state that the operation shows.
+    pub fn shown_state(&self) -> State {
+        if self.detections.is_empty() {
+            State::Settling
+        } else {
+            self.state
+        }
     }
 
     /// Updates `primary` and the values that depend on it. Does nothing while the operation is not

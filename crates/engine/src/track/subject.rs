@@ -78,7 +78,8 @@ impl Tracked {
         let settles = !step.gap && !self.is_unevaluated;
         let operations = self.operations.values();
         let settled = operations.filter_map(|it| it.debounce_end.filter(|_| settles));
-        let states = self.operations.values().filter_map(|it| it.state_due());
+        let states = self.operations.values();
+        let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.next_check()));
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
         // Expired timers are left out. An operation that is still waiting after `appearAfter` is
         // superseded, so it does not wait for a timer.
@@ -198,7 +199,8 @@ impl Tracked {
             return;
         }
         for (_, operation) in &mut self.operations {
-            if operation.apply_detections(step.transition.at, step.gap, step.observed) {
+            let change = step.change(self.view.subject.namespace.as_ref());
+            if operation.apply_detections(change, step.observed) {
                 step.shared.show(operation, &self.view);
             }
         }
@@ -400,10 +402,11 @@ impl Tracked {
             (waiting.detections, waiting.yielded),
             what.clone(),
             step.shared.after_predecessor(&id, start),
-            step.now.wall,
+            step.now,
         );
         if let Some(mut operation) = operation {
             operation.update_state(step.now.steady, step.gap);
+            operation.begin_timing(step.change(self.view.subject.namespace.as_ref()));
             step.shared.start(&operation, &self.view);
             self.operations.insert(what, Box::new(operation));
         }

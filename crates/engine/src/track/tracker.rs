@@ -6,7 +6,7 @@ use super::end_reason::End;
 use super::operation::SubjectView;
 use super::subject::{SubjectStep, Tracked};
 use super::tracker_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
-use super::{Message, Write};
+use super::{Message, SharedBaselines, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;
 use crate::{ClockReading, Meter};
@@ -25,6 +25,9 @@ pub struct TrackerSettings {
     pub debounce: Duration,
     /// Retention of completed operations. None if completed operations are deleted at once.
     pub retain: Option<Retention>,
+    /// Maximum number of records of completed operations. The records of the operations that ended
+    /// first are deleted first. 0 if there are no records.
+    pub records: usize,
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Arc<str>,
 }
@@ -65,8 +68,18 @@ struct FeedState {
 impl Tracker {
     /// Creates a tracker without rules and operations.
     pub fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
+        Self::with_baselines(settings, meter, SharedBaselines::default())
+    }
+
+    /// Creates a tracker that compares operations with these durations of earlier runs, and adds
+    /// the runs that complete.
+    pub fn with_baselines(
+        settings: TrackerSettings,
+        meter: Arc<dyn Meter>,
+        baselines: SharedBaselines,
+    ) -> Self {
         Self {
-            shared: SharedState::new(settings, meter),
+            shared: SharedState::new(settings, meter, baselines),
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: BTreeMap::new(),
@@ -89,6 +102,7 @@ impl Tracker {
             }
             Message::Resume(state) => self.resume(*state, now),
             Message::Booked(bookless) => self.all_booked(&bookless, now),
+            Message::BaselinesLoaded => self.shared.must_judge_again = true,
             // The caller answers this message after it has written the changes to the index.
             Message::Flush(_) => {}
             Message::Feed {
@@ -126,6 +140,10 @@ impl Tracker {
         let due = |shared: &mut SharedState| shared.deadlines.pop(usize::MAX, now.steady);
         while let Some((identity, ())) = due(&mut self.shared) {
             self.step(&identity, now, Tracked::refresh);
+        }
+        // This happens once for each baseline, so it need not be fast.
+        if std::mem::take(&mut self.shared.must_judge_again) {
+            self.step_each(now, |it| !it.has_no_target(), Tracked::refresh);
         }
         self.shared.expire(now.steady);
         self.forget_gone(now.steady);

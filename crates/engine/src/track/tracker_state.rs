@@ -2,6 +2,7 @@
 //! operations, deleted namespaces, and the times of previous runs.
 
 use super::Write;
+use super::baselines::SharedBaselines;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::json_fields::EncodedOperation;
@@ -27,6 +28,9 @@ const MAX_ENDED: usize = 10_000;
 /// for longer, that time is used.
 const ENDED_TTL: Duration = Duration::from_hours(1);
 
+/// Maximum age of a record. Usually the maximum number of records removes it earlier.
+const RECORD_TTL: Duration = Duration::from_hours(365 * 24);
+
 /// Minimum time for which a deleted namespace is remembered. The watches of namespaces and of
 /// objects report deletions at different times, and this time is longer than the difference. While
 /// an operation is in flight in a deleted namespace, the namespace is remembered for longer.
@@ -48,10 +52,17 @@ pub(super) struct SharedState {
     ended: ExpiringMap<OperationId, LastRun>,
     /// Start times of the completed operations that are retained.
     retained: ExpiringMap<Key, Timestamp>,
+    /// Start times of the operations that have a record. The time of each entry is the end of the
+    /// operation plus [`RECORD_TTL`].
+    records: ExpiringMap<Key, Timestamp>,
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name. An
     /// operation of a deleted namespace is not retained, even if the watch of its subject reports
     /// the deletion later than the watch of namespaces.
     pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
+    /// The durations of earlier runs.
+    pub(super) baselines: SharedBaselines,
+    /// True if a baseline has become usable, so that operations in flight can be overdue now.
+    pub(super) must_judge_again: bool,
     writes: Vec<Write>,
 }
 
@@ -65,14 +76,21 @@ struct LastRun {
 }
 
 impl SharedState {
-    pub(super) fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
+    pub(super) fn new(
+        settings: TrackerSettings,
+        meter: Arc<dyn Meter>,
+        baselines: SharedBaselines,
+    ) -> Self {
         Self {
             settings,
             meter,
             deadlines: ExpiringMap::new(),
             ended: ExpiringMap::new(),
             retained: ExpiringMap::new(),
+            records: ExpiringMap::new(),
             deleted_namespaces: ExpiringMap::new(),
+            baselines,
+            must_judge_again: false,
             writes: Vec::new(),
         }
     }
@@ -132,7 +150,15 @@ impl SharedState {
         if namespace_was_deleted || !self.retain(operation, now.wall, now) {
             self.delete(key.clone());
         }
+        if self.settings.records > 0 && !namespace_was_deleted {
+            let json = operation.record(view, end, now.wall);
+            let key = operation.record_key();
+            self.keep_record(key.clone(), operation.start, now.wall, now);
+            self.writes.push(Write::Put { key, json });
+        }
         self.remember_end(identity, operation, now.wall, now);
+        let namespace = view.subject.namespace.as_ref();
+        self.must_judge_again |= operation.learn_duration(namespace, end, now, &self.baselines);
         let name = &operation.what.operation;
         self.meter.operation_completed(
             operation.component(),
@@ -190,6 +216,21 @@ impl SharedState {
         left.is_some()
     }
 
+    /// Keeps the record of an operation that ended at `end`. Returns false if it is too old.
+    pub(super) fn keep_record(
+        &mut self,
+        key: Key,
+        start: Timestamp,
+        end: Timestamp,
+        now: ClockReading,
+    ) -> bool {
+        let left = RECORD_TTL.checked_sub(now.since(end));
+        if let Some(left) = left {
+            self.records.insert(key, start, now.steady + left);
+        }
+        left.is_some()
+    }
+
     /// Returns `start`, or a later start if the previous run of the operation makes it necessary.
     ///
     /// The name of an operation contains the second of its start, so a run starts at least one
@@ -221,11 +262,14 @@ impl SharedState {
         while let Some((key, _)) = self.retained.pop(most, now) {
             self.delete(key);
         }
+        while let Some((key, _)) = self.records.pop(self.settings.records, now) {
+            self.delete(key);
+        }
         while self.ended.pop(most.max(MAX_ENDED), now).is_some() {}
     }
 
-    /// Deletes the retained operations of a deleted namespace. Operations of this namespace that
-    /// complete later are not retained. `recreated` is the creation time of a new namespace with
+    /// Deletes the retained operations and the records of a deleted namespace. Operations of this
+    /// namespace that complete later are not retained, and get no record. `recreated` is the creation time of a new namespace with
     /// the same name.
     pub(super) fn namespace_gone(
         &mut self,
@@ -233,16 +277,18 @@ impl SharedState {
         recreated: Option<Timestamp>,
         now: Instant,
     ) {
-        if self.settings.retain.is_none() {
+        if self.settings.retain.is_none() && self.settings.records == 0 {
             return;
         }
         let is_from_deleted_namespace = |start| recreated.is_none_or(|recreated| start < recreated);
-        let retained = self.retained.iter();
-        let outdated = retained
-            .filter(|(key, start)| key.namespace == name && is_from_deleted_namespace(**start));
+        let all = self.retained.iter().chain(self.records.iter());
+        let outdated = all.filter(|(key, start)| {
+            key.object_namespace() == &*name && is_from_deleted_namespace(**start)
+        });
         let outdated: Vec<Key> = outdated.map(|(key, _)| key.clone()).collect();
         for key in outdated {
             self.retained.remove(&key);
+            self.records.remove(&key);
             self.delete(key);
         }
         self.deleted_namespaces

@@ -3,14 +3,14 @@
 use super::{FieldRequirement, parse};
 use crate::serve::fuzzing::check_error;
 
-/// Parses a field selector, formats the result with `=` and with `==`, and parses it again. The
-/// requirements must be the same. Errors must be a 400.
+/// Parses a field selector, formats the requirements with `=` and with `==`, and parses the
+/// formatted text. Both texts must have the same requirements. Errors must be a 400.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
         Err(failure) => return check_error(&failure, &[400]),
     };
-    // The order of the requirements can change. It has no meaning.
+    // The order of the requirements has no meaning, and can change.
     let sorted = |requirements: &[FieldRequirement]| {
         let mut terms = terms(requirements, "=");
         terms.sort();

@@ -10,14 +10,17 @@ use std::fmt::Write as _;
 /// The labels of one object.
 type Labels = BTreeMap<String, String>;
 
-/// Largest number of requirements that are compared with example labels. Each requirement adds
-/// examples, and every requirement is compared with all examples. So the time grows with the square
-/// of this number.
+/// Largest number of requirements that are compared with example labels. Further requirements are
+/// only parsed. Each requirement adds examples, and every requirement is compared with all
+/// examples. So the time grows with the square of this number.
 const MAX_COMPARED: usize = 12;
 
-/// Checks a label selector. Its requirements must be the same after formatting and parsing them
-/// again. Each requirement must match labels as the Kubernetes documentation describes it. Errors
-/// must be a 400.
+/// Checks a label selector:
+///
+/// - If the parsed requirements are formatted and parsed again, the result must be the same
+///   requirements.
+/// - Each requirement must match labels as the Kubernetes documentation describes.
+/// - Errors must be a 400.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
@@ -111,9 +114,9 @@ impl Spelling {
     }
 }
 
-/// Returns example labels for a selector. For each requirement, there are examples without the
-/// label, with several values of the requirement, with numbers close to the number of a comparison,
-/// and with the labels of other requirements.
+/// Returns example labels for a selector. For each requirement, there are examples with several
+/// values of the label, and an example that also has the labels of earlier requirements. For a
+/// comparison, some values are close to its number. The first example has no labels.
 fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
     let mut all = vec![Labels::new()];
     let mut many = Labels::new();

@@ -1,13 +1,13 @@
 //! Parses label selectors. Input: the text of a selector. Output: the requirements, or an error.
-//! Errors have the text of Kubernetes' parser, because clients show them to users.
+//! Errors have the same text as in Kubernetes' parser, because clients show these texts to users.
 
 use super::{LabelRequirement, Test};
-use crate::serve::go_quoting::{Quoted, join_errors};
+use crate::serve::quoted_client_text::{Quoted, join_errors};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 
-/// Largest number of errors in the message about one requirement. An error takes some 300 bytes,
-/// and a set may have thousands of invalid values.
+/// Largest number of errors in the message about one requirement. Further errors are left out. An
+/// error takes some 300 bytes, and a set may have thousands of invalid values.
 const MAX_REPORTED_ERRORS: usize = 10;
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
@@ -230,7 +230,8 @@ fn parse_number(key: &str, value: &str) -> Result<i64, String> {
     }
 }
 
-/// Returns the error message about an invalid value. `position` is its position in the set.
+/// Returns the error message about an invalid value. `position` is the position of the value in the
+/// set.
 fn value_error(key: &str, position: usize, value: &str) -> String {
     let mut errors = Vec::new();
     if value.len() > MAX_VALUE {

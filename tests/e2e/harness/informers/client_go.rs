@@ -1,5 +1,6 @@
-//! Runs an informer of client-go, the Go library. It is the program in
-//! `tests/control-plane/informer`, which prints its state when it reads a line.
+//! Runs an informer of client-go, the Go library of Kubernetes. The informer is a separate program,
+//! `tests/control-plane/informer`. The program prints its state as one line of JSON each time it
+//! reads a line from its standard input.
 
 use super::{Belief, Informer, Objects};
 use crate::harness::{ControlPlane, DEADLINE, OPERATION};
@@ -10,7 +11,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// A running informer. It exits when its standard input is closed.
+/// A running informer. The program exits when its standard input is closed.
 pub struct ClientGo {
     name: String,
     stdin: ChildStdin,
@@ -50,7 +51,8 @@ where
 }
 
 impl ClientGo {
-    /// Starts an informer. It receives its initial state from a watch (`streaming`) or from a list.
+    /// Starts an informer. If `streaming` is true, the informer receives its initial state from a
+    /// watch. Otherwise it lists the objects.
     pub fn start(control_plane: &ControlPlane, streaming: bool) -> Self {
         let state = &control_plane.state;
         let (group, version) = OPERATION.group_version();

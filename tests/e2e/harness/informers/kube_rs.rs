@@ -1,4 +1,5 @@
-//! Runs an informer of the kube crate: a reflector, which keeps a store of the watched objects.
+//! Runs an informer of kube-rs, the Rust library: a reflector, which keeps a store of the watched
+//! objects.
 
 use super::{Belief, Informer, Objects, key};
 use crate::harness::{Caller, OPERATION, text};
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// A running reflector. It continues after errors.
+/// A running reflector. It watches again after an error.
 pub struct KubeRs {
     name: String,
     store: Store<DynamicObject>,
@@ -28,7 +29,8 @@ impl Drop for KubeRs {
 }
 
 impl KubeRs {
-    /// Starts a reflector. It receives its initial state from a watch (`streaming`) or from a list.
+    /// Starts a reflector. If `streaming` is true, the reflector receives its initial state from a
+    /// watch. Otherwise it lists the objects.
     pub fn start(caller: &Caller, streaming: bool) -> Self {
         let (group, version) = OPERATION.group_version();
         let kind = GroupVersionKind::gvk(group, version, OPERATION.kind);
@@ -50,7 +52,7 @@ impl KubeRs {
                 .default_backoff()
                 .boxed();
             while let Some(event) = events.next().await {
-                // The watcher continues after an error by itself.
+                // After an error, the watcher retries without further calls.
                 if let Ok(event) = event {
                     let mut witness = shared.lock().unwrap_or_else(PoisonError::into_inner);
                     witness.apply(event);
@@ -89,16 +91,16 @@ fn by_key(object: &DynamicObject) -> (String, Value) {
     (key(&object), object)
 }
 
-/// The state that results from the events of the watcher, and the guarantees that events have
-/// violated.
+/// Computes the objects that exist after the events of the watcher, and checks the guarantees for
+/// these events.
 #[derive(Default)]
 struct Witness {
     synced: bool,
     objects: Objects,
-    /// The part of the initial state that has been received, while the rest is being received.
+    /// While the initial state is being received: the objects that have been received so far.
     initial: Option<Objects>,
     deleted: BTreeSet<String>,
-    /// The highest resourceVersion of each key, including deleted objects.
+    /// The highest resourceVersion of each key. The keys of deleted objects are kept.
     newest: BTreeMap<String, u64>,
     violations: Vec<String>,
 }

@@ -1,5 +1,6 @@
-//! Informers of client-go and kube-rs, the two libraries that most programs use. The tests compare
-//! the objects in their stores with a list of the operations.
+//! Informers of client-go and kube-rs, the libraries that most Go and Rust programs use to watch
+//! objects. The tests compare the objects in the store of each informer with a list of the
+//! operations.
 
 mod client_go;
 mod kube_rs;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects by `namespace/name`.
 pub type Objects = BTreeMap<String, Value>;
 
-/// What an informer has received so far.
+/// The state of an informer, which follows from the answers and events that it has received so far.
 #[derive(Debug)]
 pub struct Belief {
     /// True if the informer has received the complete initial state.

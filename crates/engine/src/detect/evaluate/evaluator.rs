@@ -1,9 +1,10 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 
-use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, RuleValues};
+use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, Nodes, RuleValues};
 use crate::Meter;
 use crate::rules::{
-    self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleSet,
+    self, CompiledRule, EvaluationError, EvaluationFailure, ExpectedDuration, ForEach, Labels,
+    RuleSet,
 };
 use ifo_api::labels;
 use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
@@ -14,9 +15,12 @@ use std::sync::Arc;
 /// watch event contains the message, and a table shows only one line of the message.
 const MAX_MESSAGE: usize = 1024;
 
-/// Maximum length of `instance` and `itemKey`, in bytes. They are identifiers such as UIDs, which
+/// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. They are identifiers such as UIDs, which
 /// have 36 bytes. A longer text is a failure of the rule.
 const MAX_IDENTITY: usize = 253;
+
+/// Maximum number of nodes of one operation. Further nodes are not shown.
+const MAX_NODES: usize = 16;
 
 /// Maximum number of `forEach` elements on which one rule is evaluated.
 const MAX_ITEMS: usize = 1_000;
@@ -32,8 +36,9 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) meter: &'a dyn Meter,
 }
 
-/// The labels of one rule set for one object. None until the first rule matches.
-type RuleSetLabels = Option<Arc<Labels>>;
+/// The values that all operations of one rule set on one object share. None until the first rule
+/// matches.
+type SharedValues = Option<(Arc<Labels>, Nodes)>;
 
 /// The rule and the element that are being evaluated.
 #[derive(Clone, Copy)]
@@ -48,7 +53,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     /// Evaluates all rules of `rule_set` on the object.
     pub(super) fn evaluate_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
-        let mut labels = None;
+        let mut shared = None;
         for (order, rule) in rule_set.rules.iter().enumerate() {
             let current = CurrentRule {
                 rule_set,
@@ -57,8 +62,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 item: None,
             };
             match &rule.for_each {
-                Some(each) => self.evaluate_items(current, each, &mut labels),
-                None => self.evaluate_rule(current, &mut labels),
+                Some(each) => self.evaluate_items(current, each, &mut shared),
+                None => self.evaluate_rule(current, &mut shared),
             }
         }
     }
@@ -84,7 +89,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         &mut self,
         current: CurrentRule<'_>,
         each: &'s ForEach,
-        labels: &mut RuleSetLabels,
+        shared: &mut SharedValues,
     ) {
         let items: Vec<ListElement<'s>> = match each.list.items(&mut self.scope) {
             Ok(items) => items,
@@ -117,7 +122,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 break;
             } else if seen.insert(key.clone()) {
                 let item = Some(&key);
-                self.evaluate_rule(CurrentRule { item, ..current }, labels);
+                self.evaluate_rule(CurrentRule { item, ..current }, shared);
             } else {
                 self.record_detection_failure(current, "itemKey", EvaluationError::KeyTwice(index));
             }
@@ -126,7 +131,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 
     /// Evaluates a rule on the object, or on the current element of `forEach`.
-    fn evaluate_rule(&mut self, current: CurrentRule<'_>, labels: &mut RuleSetLabels) {
+    fn evaluate_rule(&mut self, current: CurrentRule<'_>, shared: &mut SharedValues) {
         let continue_while = current.rule.continue_while.as_ref();
         let starts = self.evaluate_predicate(current, "expression", Some(&current.rule.expression));
         let continues = match starts {
@@ -136,12 +141,14 @@ impl<'s> ObjectEvaluator<'_, 's> {
         match (starts, continues) {
             (Some(false), Some(false)) => self.evaluate_outcome(current),
             (Some(_), Some(continues)) => {
-                let labels = labels
-                    .get_or_insert_with(|| self.evaluate_labels(current))
+                let shared = shared
+                    .get_or_insert_with(|| {
+                        (self.evaluate_labels(current), self.evaluate_nodes(current))
+                    })
                     .clone();
                 let values = RuleValues {
                     continues,
-                    ..self.evaluate_values(current, labels)
+                    ..self.evaluate_values(current, shared)
                 };
                 self.add_finding(current, Some(values));
             }
@@ -179,7 +186,11 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 
     /// Evaluates the descriptive fields of a rule, such as `state` and `message`.
-    fn evaluate_values(&mut self, current: CurrentRule<'_>, labels: Arc<Labels>) -> RuleValues {
+    fn evaluate_values(
+        &mut self,
+        current: CurrentRule<'_>,
+        (labels, nodes): (Arc<Labels>, Nodes),
+    ) -> RuleValues {
         let details = &current.rule.details;
         let state = self
             .evaluate_text(current, "state", details.state.as_ref())
@@ -224,7 +235,24 @@ impl<'s> ObjectEvaluator<'_, 's> {
                     Program::time,
                 )
                 .flatten(),
-            instance: self.evaluate_instance(current),
+            instance: self.evaluate_identity(current, "instance", details.instance.as_ref()),
+            work: self.evaluate_identity(current, "work", details.work.as_ref()),
+            nodes,
+            expected: match &current.rule.expected {
+                None => None,
+                Some(ExpectedDuration::Fixed(duration)) => Some(*duration),
+                Some(ExpectedDuration::Computed(program)) => self
+                    .evaluate_field(
+                        current,
+                        "expectedDuration",
+                        Some(program),
+                        Program::duration,
+                    )
+                    .filter(|expected| !expected.is_zero()),
+            },
+            size: self
+                .evaluate_field(current, "size", details.size.as_ref(), Program::amount)
+                .filter(|size| *size > 0.0),
         }
     }
 
@@ -270,12 +298,17 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    fn evaluate_instance(&mut self, current: CurrentRule<'_>) -> Option<Arc<str>> {
-        let text =
-            self.evaluate_text(current, "instance", current.rule.details.instance.as_ref())?;
+    /// Evaluates `instance` or `work`, which yield an identifier. Returns None for an empty text.
+    fn evaluate_identity(
+        &mut self,
+        current: CurrentRule<'_>,
+        field: &str,
+        program: Option<&Program>,
+    ) -> Option<Arc<str>> {
+        let text = self.evaluate_text(current, field, program)?;
         if text.len() > MAX_IDENTITY {
-            let error = EvaluationError::InstanceLength(text.len());
-            self.record_failure(current, "instance", error);
+            let error = EvaluationError::IdentityLength(text.len());
+            self.record_failure(current, field, error);
             return None;
         }
         (!text.is_empty()).then(|| text.into())
@@ -342,6 +375,31 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
         self.scope.set_item(item);
         Arc::new(all)
+    }
+
+    /// Evaluates the nodes of the rule set. Without the expression, or if its evaluation fails,
+    /// there are no nodes.
+    fn evaluate_nodes(&mut self, current: CurrentRule<'_>) -> Nodes {
+        let Some(program) = &current.rule_set.nodes else {
+            return Nodes::default();
+        };
+        // Nodes belong to the rule set, so their expression cannot read the current element.
+        let item = self.scope.set_item(None);
+        let nodes = program.strings(&mut self.scope);
+        self.scope.set_item(item);
+        match nodes {
+            Ok(nodes) => {
+                let is_name = |name: &&String| !name.is_empty() && name.len() <= MAX_IDENTITY;
+                let names = nodes.iter().filter(is_name).take(MAX_NODES);
+                names.map(|name| Arc::from(name.as_str())).collect()
+            }
+            Err(EvaluationFault::Missing(_)) => Nodes::default(),
+            Err(failure) => {
+                let field = "nodes".to_owned();
+                self.report_failure(current.rule_set, "", "nodes", field, failure.into());
+                Nodes::default()
+            }
+        }
     }
 
     /// Records a failure of an expression that decides whether the operation is in flight. Because

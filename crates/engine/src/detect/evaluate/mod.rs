@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use kube::core::SelectorExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The results of all rules of one rule book on one object.
 #[derive(Debug)]
@@ -101,7 +102,18 @@ pub struct RuleValues {
     pub started: Option<Timestamp>,
     /// Result of the rule's `instance`, which identifies one run of the operation.
     pub instance: Option<Arc<str>>,
+    /// Key of the piece of work that the operation belongs to.
+    pub work: Option<Arc<str>>,
+    /// Nodes that the operation touches, without empty names.
+    pub nodes: Nodes,
+    /// Duration after which the operation is overdue, if the rule gives one.
+    pub expected: Option<Duration>,
+    /// Amount of work, above 0. The durations of runs are compared for each unit of this amount.
+    pub size: Option<f64>,
 }
+
+/// The names of nodes. All operations that one rule set detects on one object share them.
+pub type Nodes = Arc<[Arc<str>]>;
 
 /// The result of a rule's `outcome` expression. The object shows that the operation is over, and
 /// how the operation ended.

@@ -5,7 +5,7 @@
 
 use crate::rules::Labels;
 use crate::track::json_fields::{TEXT_COUNT, TextField, TextSpan};
-use ifo_api::live::{self, Phase, StartTimeSource, State};
+use ifo_api::live::{self, Expected, Phase, StartTimeSource, State};
 use ifo_api::{LIVE_GROUP, VERSION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::{Serialize, Serializer};
@@ -50,7 +50,7 @@ pub struct RecordedText<'a, T = &'a str> {
 
 impl JsonRecorder {
     /// Wraps the value of `field`, so that its position is recorded. `text` must serialize as a
-    /// JSON string.
+    /// JSON string or, for [`TextField::Nodes`], as a list of strings.
     pub fn text<T>(&self, field: TextField, text: T) -> RecordedText<'_, T> {
         self.record(RecordedPart::Text(field), text)
     }
@@ -160,6 +160,8 @@ pub struct SpecJson<'a> {
     pub subject: SubjectJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<RecordedText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<RecordedText<'a>>,
 }
 
 /// The field `spec.subject`.
@@ -188,6 +190,17 @@ pub struct StatusJson<'a> {
     pub message: Option<RecordedText<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<RecordedText<'a, NodesJson<'a>>>,
+    pub state_since: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_progress: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_completion: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_seconds: Option<u64>,
     pub start_time_source: StartTimeSource,
     pub last_detected: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,9 +211,18 @@ pub struct StatusJson<'a> {
     pub detected_by: &'a [Arc<str>],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
-    pub conditions: [ConditionJson<'a>; 3],
+    pub conditions: Vec<ConditionJson<'a>>,
     #[cfg(feature = "neighbour-release")]
     pub neighbour_field: &'a str,
+}
+
+/// The value of `status.nodes`.
+pub struct NodesJson<'a>(pub &'a [Arc<str>]);
+
+impl Serialize for NodesJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        texts(self.0, serializer)
+    }
 }
 
 /// An element of `status.conditions`.

@@ -1,8 +1,8 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
 use super::json::{
-    self, ConditionJson, JsonRecorder, MetadataJson, OwnerJson, RecordedLabels, Recording,
-    SpecJson, StatusJson, SubjectJson,
+    self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedLabels,
+    Recording, SpecJson, StatusJson, SubjectJson,
 };
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
@@ -62,7 +62,11 @@ impl Operation {
         let (what, rule_set) = (&self.what, &self.primary.rule_set);
         let phase = completed.map_or(Phase::Active, |_| Phase::Completed);
         let until = completed.map(|_| self.detected_until(completed));
-        let labels = self.labels(view);
+        let labels = self.labels(view, state);
+        let (work, nodes) = (
+            self.primary.says.work.as_deref(),
+            NodesJson(&self.primary.says.nodes),
+        );
         let recorder = JsonRecorder::default();
         let text = |field, text| recorder.text::<&str>(field, text);
         let time = |field, time| recorder.text(field, Time(time));
@@ -103,7 +107,11 @@ impl Operation {
                 owner_references: &subject.owners,
             },
             item: what.item.as_deref().map(|it| text(TextField::Item, it)),
+            work: work.map(|it| text(TextField::Work, it)),
         };
+        let timing = &self.timing;
+        let in_flight = completed.is_none();
+        let duration = until.map(|until| self.shown_duration(until));
         let shown = Some(&*message).filter(|message| !message.is_empty());
         let status = StatusJson {
             phase: recorder.text(TextField::Phase, phase),
@@ -111,6 +119,12 @@ impl Operation {
             reason: text(TextField::Reason, &reason),
             message: shown.map(|message| text(TextField::Message, message)),
             progress,
+            nodes: (!nodes.0.is_empty()).then(|| recorder.text(TextField::Nodes, nodes)),
+            state_since: Time(completed.unwrap_or(timing.state_since)),
+            last_progress: timing.last_progress.map(Time),
+            expected: timing.expected,
+            estimated_completion: timing.estimated_completion.filter(|_| in_flight).map(Time),
+            duration_seconds: duration,
             start_time_source: self.start_source,
             last_detected: Time(self.last_detected),
             completed: until.map(|until| time(TextField::Completed, until)),
@@ -136,6 +150,16 @@ impl Operation {
             state: Some(state),
             progress,
             completed: until.map(whole_second),
+            overdue: timing
+                .overdue
+                .as_ref()
+                .filter(|_| in_flight)
+                .map(|it| it.is_raised),
+            stalled: timing
+                .stalled
+                .as_ref()
+                .filter(|_| in_flight)
+                .map(|it| it.is_raised),
         };
         EncodedOperation {
             json,
@@ -159,12 +183,12 @@ impl Operation {
     }
 
     fn conditions<'a>(
-        &self,
+        &'a self,
         generation: Option<i64>,
         reason: &'a str,
         message: &'a str,
         completed: Option<Timestamp>,
-    ) -> [ConditionJson<'a>; 3] {
+    ) -> Vec<ConditionJson<'a>> {
         let condition =
             |type_: &'a str, status: &'a str, since, reason: &'a str, message: &'a str| {
                 ConditionJson {
@@ -184,7 +208,14 @@ impl Operation {
             (Detected::Unknown, None) => ("Unknown", self.detected_since, "WatchGap"),
         };
         let over = completed.is_some();
-        [
+        let suspicions = [
+            ("Overdue", &self.timing.overdue),
+            ("Stalled", &self.timing.stalled),
+        ];
+        // A completed operation is neither overdue nor stalled.
+        let suspicions = suspicions.into_iter().filter(|_| !over);
+        let mut all = Vec::with_capacity(5);
+        all.extend([
             condition(
                 "Progressing",
                 if over { "False" } else { "True" },
@@ -200,21 +231,27 @@ impl Operation {
                 if over { reason } else { "InFlight" },
                 if over { message } else { "" },
             ),
-        ]
+        ]);
+        all.extend(suspicions.filter_map(|(kind, suspicion)| {
+            let own = suspicion.as_ref()?;
+            let status = if own.is_raised { "True" } else { "False" };
+            Some(condition(kind, status, own.since, own.reason, &own.message))
+        }));
+        all
     }
 
     /// Returns the labels of the rule set and the labels of the server. If both have a key, the
     /// value of the server is used.
-    fn labels(&self, view: &SubjectView) -> Labels {
+    fn labels(&self, view: &SubjectView, state: State) -> Labels {
         let (subject, rule_set) = (&view.subject, &self.primary.rule_set);
         // The exact capacity saves memory, because the map would otherwise double its capacity.
         let own = &self.primary.says.labels;
         let of_server = labels::SERVER_SUFFIXES.len();
-        let absent = if subject.owners.is_empty() {
-            OWNER_LABELS
-        } else {
-            0
-        };
+        let nodes = &self.primary.says.nodes;
+        let mut absent = NODE_LABELS.len() - nodes.len().min(NODE_LABELS.len());
+        if subject.owners.is_empty() {
+            absent += OWNER_LABELS;
+        }
         let mut all = Labels::with_capacity(own.len() + of_server - absent);
         all.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
         let mut set = |suffix: &str, value: Arc<str>| {
@@ -242,12 +279,19 @@ impl Operation {
         set("operation", label_value(&self.what.operation));
         set("component", label_value(&rule_set.component));
         set("ruleset", label_value(&rule_set.name));
+        set("state", state.name().into());
+        for (suffix, node) in NODE_LABELS.into_iter().zip(&**nodes) {
+            set(suffix, label_value(node));
+        }
         all
     }
 }
 
 /// Number of labels for the owner of the subject. They are absent if the subject has no owner.
 const OWNER_LABELS: usize = 5;
+
+/// Labels for the first two nodes that the operation touches.
+const NODE_LABELS: [&str; 2] = ["node", "node-2"];
 
 /// Rounds a time down to whole seconds, as in JSON.
 fn whole_second(time: Timestamp) -> Timestamp {

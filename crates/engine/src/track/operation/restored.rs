@@ -4,19 +4,22 @@
 //! by name.
 
 use super::object::operation_reason;
-use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
+use super::{
+    ChangeContext, Detected, Detection, Observed, Operation, SubjectView, Timing, Yielded,
+};
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::json_fields::EncodedOperation;
 use crate::track::supersession::OperationName;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
+use ifo_api::record::OperationRecord;
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use litemap::LiteMap;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Maximum time by which a time in a custom resource may be ahead of the clock. Such a time is
@@ -73,8 +76,8 @@ impl Restored {
     /// Decodes an object of the index. The values are not checked, because a server encoded the
     /// object. Fields of a newer release are ignored. Returns None if the object cannot be decoded,
     /// or if its subject has no UID.
-    pub fn from_index(json: &[u8], now: Instant) -> Option<Self> {
-        Self::build(serde_json::from_slice(json).ok()?, now)
+    pub fn from_index(json: &[u8], now: ClockReading) -> Option<Self> {
+        Self::build(serde_json::from_slice(json).ok()?, now, now.wall)
     }
 
     /// Decodes a custom resource. Each field is checked, because users can edit custom resources.
@@ -88,7 +91,9 @@ impl Restored {
         check(&object, now.wall)?;
         correct(&mut object, now.wall);
         let status = object.status.clone();
-        let mut restored = Self::build(object, now.steady).ok_or(NotRestored::Identity)?;
+        let known_until = status.last_detected.0;
+        let restored = Self::build(object, now, known_until);
+        let mut restored = restored.ok_or(NotRestored::Identity)?;
         let (view, operation) = (&restored.view, &mut restored.operation);
         let (what, second) = (&operation.what, operation.start.as_second());
         let (key, uid) =
@@ -108,8 +113,9 @@ impl Restored {
         Ok(restored)
     }
 
-    /// Converts `object`. Returns None if a required field is missing.
-    fn build(object: InFlightOperation, now: Instant) -> Option<Self> {
+    /// Converts `object`, which is up to date until `known_until`. Returns None if a required field
+    /// is missing.
+    fn build(object: InFlightOperation, now: ClockReading, known_until: Timestamp) -> Option<Self> {
         let start = object.metadata.creation_timestamp.as_ref()?.0;
         let uid = Uuid::parse_str(object.metadata.uid.as_deref()?).ok()?;
         let namespace = object.metadata.namespace.as_deref()?;
@@ -157,12 +163,13 @@ impl Restored {
             instance: primary.says.instance.clone(),
             // The shown state stays until the first evaluation.
             state: primary.state(),
-            yielded: Yielded::first(&primary, Observed::now(now)),
+            yielded: Yielded::first(&primary, Observed::now(now.steady)),
             primary,
             detected_by,
             last_detected: status.last_detected.0,
             detected,
             detected_since,
+            timing: Timing::restored(status, start, known_until),
         };
         let view = view(object);
         Some(Self {
@@ -311,10 +318,37 @@ impl Operation {
         known.all(|it| !it.is_unbound() || !undecided(&it.rule_set.name))
     }
 
-    /// Records that no rule has detected the operation since `since`.
-    pub fn record_undetected(&mut self, since: Timestamp) {
-        (self.detected, self.detected_since) = (Detected::False, since);
-        self.last_detected = since;
+    /// Records that no rule has detected the operation since the time of the change.
+    pub fn record_undetected(&mut self, change: ChangeContext<'_>) {
+        (self.detected, self.detected_since) = (Detected::False, change.at);
+        self.last_detected = change.at;
+        let detection = self.primary.clone();
+        let input = self.timing_input(&detection, change);
+        self.timing.update(input);
+        self.timing.refresh(input);
+    }
+}
+
+/// A record that a new leader takes over from its index. Its JSON stays as it is.
+#[derive(Debug)]
+pub struct RestoredRecord {
+    /// Key of the record.
+    pub key: Key,
+    /// Start of the operation.
+    pub started: Timestamp,
+    /// End of the operation.
+    pub completed: Timestamp,
+}
+
+impl RestoredRecord {
+    /// Decodes a record of the index. Returns None if the JSON is not a record.
+    pub fn decode(key: &Key, json: &[u8]) -> Option<Self> {
+        let record: OperationRecord = serde_json::from_slice(json).ok()?;
+        Some(Self {
+            key: key.clone(),
+            started: record.status.started.0,
+            completed: record.status.completed.0,
+        })
     }
 }
 
@@ -368,6 +402,10 @@ fn primary(object: &InFlightOperation) -> Detection {
             progress: status.progress,
             started: None,
             instance: status.instance.as_deref().map(Into::into),
+            work: spec.work.as_deref().map(Into::into),
+            nodes: status.nodes.iter().map(|it| it.as_str().into()).collect(),
+            expected: None,
+            size: None,
         },
     }
 }

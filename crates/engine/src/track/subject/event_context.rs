@@ -2,9 +2,10 @@
 //! the rules, and the state that all objects share.
 
 use crate::ClockReading;
-use crate::track::operation::{Observed, OperationStart};
+use crate::track::operation::{ChangeContext, Observed, OperationStart};
 use crate::track::tracker::Books;
 use crate::track::tracker_state::SharedState;
+use std::sync::Arc;
 
 /// The context for one event: an evaluation, an expired timer, new rules, or an interruption of a
 /// watch.
@@ -35,6 +36,17 @@ impl<'a> SubjectStep<'a> {
             gap,
             observed: Observed::now(now.steady),
             transition: OperationStart::detected(now.wall),
+        }
+    }
+
+    /// Returns the circumstances of a change in this step. `namespace` is that of the subject.
+    pub fn change<'s>(&'s self, namespace: Option<&'s Arc<str>>) -> ChangeContext<'s> {
+        ChangeContext {
+            at: self.transition.at,
+            now: self.now,
+            gap: self.gap,
+            namespace,
+            baselines: &self.shared.baselines,
         }
     }
 }

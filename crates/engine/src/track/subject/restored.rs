@@ -5,7 +5,7 @@ use super::{SubjectStep, Tracked};
 use crate::ClockReading;
 use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
-use crate::track::operation::{Observed, Operation, SubjectView, UNKNOWN_TARGET};
+use crate::track::operation::{ChangeContext, Observed, Operation, SubjectView, UNKNOWN_TARGET};
 use ifo_api::Gvr;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
@@ -122,7 +122,11 @@ impl Tracked {
             {
                 let since = changed.clamp(operation.last_detected.min(now.wall), now.wall);
                 operation.start_debounce(since, step.shared.settings.debounce, now);
-                operation.record_undetected(since);
+                let change = ChangeContext {
+                    at: since,
+                    ..step.change(self.view.subject.namespace.as_ref())
+                };
+                operation.record_undetected(change);
                 step.shared.show(operation, &self.view);
             }
         }

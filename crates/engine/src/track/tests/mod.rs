@@ -8,6 +8,7 @@ mod rule_fields;
 mod start;
 mod state_after;
 mod takeover_from_index;
+mod timing;
 
 use super::*;
 use crate::ClockReading;
@@ -32,6 +33,8 @@ struct World {
     tracker: Tracker,
     /// Operations in the index, as JSON.
     objects: BTreeMap<Key, Vec<u8>>,
+    /// Records in the index, as JSON.
+    records: BTreeMap<Key, Vec<u8>>,
     /// Number of changes so far.
     version: usize,
     /// Changes since the last call of [`World::take_changes`].
@@ -47,6 +50,7 @@ fn world() -> World {
     world_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     })
 }
@@ -69,6 +73,7 @@ fn world_without_rules(settings: TrackerSettings) -> World {
     World {
         tracker: Tracker::new(settings, Arc::new(())),
         objects: BTreeMap::new(),
+        records: BTreeMap::new(),
         version: 0,
         changes: Vec::new(),
         now: ClockReading {
@@ -103,6 +108,7 @@ fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<Rul
             namespaces: Vec::new(),
             labels: BTreeMap::new(),
             label_expressions: Vec::new(),
+            nodes: None,
         };
         Arc::new(compile(name, &spec).expect("the rules of the test compile"))
     });
@@ -161,7 +167,15 @@ impl World {
     /// write that does not change the object is ignored.
     fn apply(&mut self, change: Write) {
         let seen = match change {
-            Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
+            Write::Put { key, json } => {
+                assert!(key.is_record(), "the tracker has encoded {key}");
+                self.records.insert(key, json);
+                return;
+            }
+            Write::Delete { key } if key.is_record() => {
+                self.records.remove(&key).expect("the record exists");
+                return;
+            }
             Write::Show { key, operation } => {
                 let EncodedOperation {
                     json,
@@ -396,6 +410,7 @@ fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
     let settings = TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
@@ -429,6 +444,7 @@ fn retained_operations_are_deleted_after_the_retention_time() {
     let settings = TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
@@ -447,6 +463,7 @@ fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
             most: 2,
             ..RETENTION
         }),
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     for name in ["a", "b", "c", "d"] {
@@ -689,6 +706,7 @@ fn a_second_run_within_the_same_second_is_another_object() {
     let mut world = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     world.evaluate_vm(&["Migrating"]);

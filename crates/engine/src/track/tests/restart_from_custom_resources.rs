@@ -12,6 +12,7 @@ pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
     TrackerSettings {
         debounce: DEBOUNCE,
         retain,
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     }
 }

@@ -10,6 +10,7 @@ fn retaining(most: usize) -> World {
     world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention { most, ..RETENTION }),
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     })
 }

@@ -140,6 +140,7 @@ fn success_sets_progress_to_100_and_failure_keeps_it() {
         let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
+            records: 0,
             cluster_namespace: "ifo-system".into(),
         });
         world.set_rule_set(
@@ -398,6 +399,7 @@ fn the_message_of_a_superseded_operation_names_the_other_operation() {
     let mut settings_world = world_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     settings_world.set_rule_set(STOPPING);

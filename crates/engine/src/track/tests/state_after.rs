@@ -371,6 +371,7 @@ fn world_before_first_list(fields: &str) -> World {
     let mut world = world_without_rules(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     world.set_rule_set(&rule(fields));
@@ -424,6 +425,7 @@ fn the_waiting_time_of_a_state_continues_after_a_restart() {
     let settings = || TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let restarted = |unchanged: Duration, how: &str| {

@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 impl World {
     /// Creates the next leader, which starts `away` later with the index of this leader. `add` adds
     /// further operations to its initial state.
-    fn taken_over_with(
+    pub(super) fn taken_over_with(
         &self,
         settings: TrackerSettings,
         away: Duration,
@@ -21,9 +21,10 @@ impl World {
     ) -> World {
         let mut world = world_without_rules(settings);
         world.objects.clone_from(&self.objects);
+        world.records.clone_from(&self.records);
         world.now.wall = self.now.wall + away;
         let mut state = initial_state(&world, self.decodable_operations().iter());
-        for (key, json) in &world.objects {
+        for (key, json) in world.objects.iter().chain(&world.records) {
             state.add_index_object(key, json, world.now);
         }
         add(&mut state, world.now);
@@ -139,7 +140,7 @@ fn a_takeover_changes_no_object() {
 fn fields_of_a_newer_release_stay_until_the_operation_changes() {
     let mut before = migrating();
     before.edit(|object| {
-        object["status"]["expected"] = json!({"p95": 7});
+        object["status"]["forecast"] = json!({"p95": 7});
         object["spec"]["subject"]["zone"] = json!("a");
     });
     let mut world = before.taken_over(SECOND);
@@ -516,6 +517,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
     before.evaluate(node(), &["Migrating"]);
     let custom_resource = before.only_operation();
     let moved = TrackerSettings {
+        records: 0,
         cluster_namespace: "elsewhere".into(),
         ..settings(None)
     };

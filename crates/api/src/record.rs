@@ -1,0 +1,67 @@
+//! The type `live.ifo.kubevirt.io/v1alpha1` `OperationRecord`: the record of one completed
+//! operation. The server keeps the records of the last completed operations in memory.
+//! `kubectl explain` prints the descriptions of the fields.
+
+use crate::live::{Expected, Spec, StartTimeSource, State};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Kind of the records.
+pub const KIND: &str = "OperationRecord";
+/// Plural of the records.
+pub const PLURAL: &str = "operationrecords";
+
+/// Maximum length of the message of a record, in bytes. A longer message is cut.
+pub const MAX_MESSAGE: usize = 200;
+
+/// The record of one operation that has completed. It is kept in memory, never changes, and is
+/// removed when the server has newer records than it can keep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationRecord {
+    /// Always `live.ifo.kubevirt.io/v1alpha1`.
+    pub api_version: String,
+    /// Always `OperationRecord`.
+    pub kind: String,
+    /// Standard object metadata. Name, namespace, uid and creationTimestamp are those of the
+    /// operation.
+    pub metadata: ObjectMeta,
+    /// The operation and its subject.
+    pub spec: Spec,
+    /// The result of the operation.
+    pub status: RecordStatus,
+}
+
+/// The result of a completed operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OperationRecordStatus")]
+#[serde(rename_all = "camelCase")]
+pub struct RecordStatus {
+    /// The result: `Succeeded`, `Failed`, `Superseded`, or `Ended` if no more is known.
+    pub outcome: State,
+    /// CamelCase reason for the result.
+    pub reason: String,
+    /// Message for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Last known progress in percent, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 100), extend("format" = "int32"))]
+    pub progress: Option<u8>,
+    /// Names of the nodes that the operation touched, if the rule set yields them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// Start of the operation.
+    pub started: Time,
+    /// Source of the start time.
+    pub start_time_source: StartTimeSource,
+    /// Time since which the operation has no longer been detected.
+    pub completed: Time,
+    /// Duration in seconds, from the start to the last detection.
+    #[schemars(extend("format" = "int64"))]
+    pub duration_seconds: u64,
+    /// The usual duration of the operation, as it was known at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+}

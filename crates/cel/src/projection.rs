@@ -1,0 +1,264 @@
+//! Computes which fields of the object an expression can read. [`super::Doc::parse`] decodes only
+//! these fields. A [`Projection`] can contain more fields than an evaluation reads, but never
+//! fewer.
+
+use super::op::{Comprehension, ComprehensionKind, Function, Op};
+
+/// A set of field paths of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Projection {
+    pub(super) root: NeededPart,
+}
+
+impl Projection {
+    /// Adds a path of field names, with everything below the last field. The name `"*"` stands for
+    /// every element of a list and every member of an object.
+    pub fn add(&mut self, path: &[&str]) {
+        let need = path.iter().rev().fold(NeededPart::whole(), |need, name| {
+            if *name == "*" {
+                NeededPart::every(need)
+            } else {
+                NeededPart::named(name, need)
+            }
+        });
+        self.root.merge(need);
+    }
+
+    /// Adds all paths of `other`.
+    pub fn merge(&mut self, other: &Projection) {
+        self.root.merge(other.root.clone());
+    }
+
+    /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
+    /// read. The variables that `op` uses are included. `want` is the part of the result of `op`
+    /// that the caller needs.
+    pub(super) fn of(op: &Op, want: NeededPart, variables: &[&Op]) -> (Self, NeededPart) {
+        let mut collector = NeedCollector {
+            variables: vec![None; variables.len()],
+            ..NeedCollector::default()
+        };
+        collector.visit(op, want);
+        // A variable can use only variables with a lower index. So the variables are visited in
+        // reverse order. When the expression of a variable is visited, all uses of this variable
+        // are already known, so one visit is enough.
+        for (slot, op) in variables.iter().enumerate().rev() {
+            if let Some(need) = collector.variables.get_mut(slot).and_then(Option::take) {
+                collector.visit(op, need);
+            }
+        }
+        let object = Self {
+            root: collector.object,
+        };
+        (object, collector.item)
+    }
+}
+
+/// The part of one value that an evaluation needs. The default means that the evaluation only needs
+/// to know whether the value exists.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct NeededPart {
+    /// True if the evaluation needs the whole value.
+    whole: bool,
+    /// The needed parts of some members, by their names.
+    named: Vec<(Box<str>, NeededPart)>,
+    /// The part that is needed of every member or element.
+    every: Option<Box<NeededPart>>,
+}
+
+static WHOLE: NeededPart = NeededPart {
+    whole: true,
+    named: Vec::new(),
+    every: None,
+};
+
+impl NeededPart {
+    pub(super) fn whole() -> Self {
+        WHOLE.clone()
+    }
+
+    fn named(name: &str, need: NeededPart) -> Self {
+        Self {
+            named: vec![(name.into(), need)],
+            ..Self::default()
+        }
+    }
+
+    /// Returns a value in which the part `need` of every member or element is needed.
+    pub(super) fn every(need: NeededPart) -> Self {
+        Self {
+            every: Some(Box::new(need)),
+            ..Self::default()
+        }
+    }
+
+    /// Returns true if the evaluation only needs to know whether the value exists.
+    pub(super) fn is_existence(&self) -> bool {
+        !self.whole && self.named.is_empty() && self.every.is_none()
+    }
+
+    /// Returns the needed part of the member `name`, or None if the member is not needed.
+    pub(super) fn member(&self, name: &str) -> Option<&NeededPart> {
+        if self.whole {
+            return Some(&WHOLE);
+        }
+        self.named
+            .iter()
+            .find_map(|(key, need)| (**key == *name).then_some(need))
+            .or(self.every.as_deref())
+    }
+
+    /// Returns the needed part of each element of a list, or None if no element is needed.
+    pub(super) fn element(&self) -> Option<&NeededPart> {
+        if self.whole {
+            Some(&WHOLE)
+        } else {
+            self.every.as_deref()
+        }
+    }
+
+    fn into_element(mut self) -> NeededPart {
+        if self.whole {
+            return Self::whole();
+        }
+        self.every.take().map(|need| *need).unwrap_or_default()
+    }
+
+    pub(super) fn merge(&mut self, other: NeededPart) {
+        if self.whole {
+            return;
+        }
+        if other.whole {
+            *self = Self::whole();
+            return;
+        }
+        for (name, need) in other.named {
+            match self.named.iter_mut().find(|(key, _)| *key == name) {
+                Some((_, own)) => own.merge(need),
+                None => self.named.push((name, need)),
+            }
+        }
+        if let Some(need) = other.every {
+            self.every.get_or_insert_default().merge(*need);
+        }
+        // The part that is needed of every member is also needed of each named member. If this part
+        // was copied to each named member, the size of the tree could double at each level.
+        // Instead, the whole value is marked as needed.
+        if !self.named.is_empty() && self.every.as_ref().is_some_and(|need| !need.is_existence()) {
+            *self = Self::whole();
+        }
+    }
+}
+
+/// Visits an op tree from its root to its leaves, and collects the needed parts of `object`, `item`
+/// and the variables.
+#[derive(Default)]
+struct NeedCollector {
+    object: NeededPart,
+    item: NeededPart,
+    /// The needed part of each variable of the environment, or None if the variable is not used.
+    variables: Vec<Option<NeededPart>>,
+    /// The needed part of each comprehension variable in scope, beginning with the outermost one.
+    vars: Vec<NeededPart>,
+}
+
+impl NeedCollector {
+    /// Collects the parts that an evaluation of `op` reads, if the part `want` of the result of
+    /// `op` is needed.
+    fn visit(&mut self, op: &Op, want: NeededPart) {
+        match op {
+            Op::Const(_) | Op::Now => {}
+            Op::Object => self.object.merge(want),
+            Op::Item => self.item.merge(want),
+            Op::Variable(slot) => {
+                if let Some(variable) = self.variables.get_mut(*slot) {
+                    variable.get_or_insert_default().merge(want);
+                }
+            }
+            Op::Var(slot) => {
+                if let Some(var) = self.vars.get_mut(*slot) {
+                    var.merge(want);
+                }
+            }
+            Op::Path(base, fields) => {
+                let need = fields
+                    .iter()
+                    .rev()
+                    .fold(want, |need, field| NeededPart::named(field, need));
+                self.visit(base, need);
+            }
+            Op::Has(base, field) => {
+                self.visit(base, NeededPart::named(field, NeededPart::default()));
+            }
+            Op::Index(pair) => {
+                self.visit(&pair.0, NeededPart::every(want));
+                self.visit(&pair.1, NeededPart::whole());
+            }
+            Op::List(items) => {
+                let element = want.into_element();
+                for item in items {
+                    self.visit(item, element.clone());
+                }
+            }
+            Op::Map(entries) => {
+                for (key, value) in entries {
+                    self.visit(key, NeededPart::whole());
+                    self.visit(value, NeededPart::whole());
+                }
+            }
+            Op::Not(operand) | Op::Neg(operand) | Op::InSet(operand, _) => {
+                self.visit(operand, NeededPart::whole());
+            }
+            Op::Matches(operand, _) => self.visit(operand, NeededPart::whole()),
+            Op::And(terms) | Op::Or(terms) => self.visit_all(terms),
+            Op::Cond(parts) => {
+                self.visit(&parts.0, NeededPart::whole());
+                self.visit(&parts.1, want.clone());
+                self.visit(&parts.2, want);
+            }
+            Op::Equal(pair, _) | Op::Order(pair, _) | Op::Arith(pair, _) | Op::In(pair) => {
+                self.visit(&pair.0, NeededPart::whole());
+                self.visit(&pair.1, NeededPart::whole());
+            }
+            Op::Call(Function::Size, args) => {
+                for arg in args {
+                    self.visit(arg, NeededPart::every(NeededPart::default()));
+                }
+            }
+            Op::Call(Function::Dyn, args) => {
+                for arg in args {
+                    self.visit(arg, want.clone());
+                }
+            }
+            Op::Call(_, args) => self.visit_all(args),
+            Op::Fold(fold) => self.visit_comprehension(fold, want),
+        }
+    }
+
+    fn visit_all(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.visit(op, NeededPart::whole());
+        }
+    }
+
+    fn visit_comprehension(&mut self, fold: &Comprehension, want: NeededPart) {
+        let element = want.into_element();
+        self.vars.push(NeededPart::default());
+        if let Some(test) = &fold.test {
+            self.visit(test, NeededPart::whole());
+        }
+        match fold.kind {
+            ComprehensionKind::Map => self.visit(&fold.body, element),
+            ComprehensionKind::Filter => {
+                self.visit(&fold.body, NeededPart::whole());
+                if let Some(var) = self.vars.last_mut() {
+                    var.merge(element);
+                }
+            }
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                self.visit(&fold.body, NeededPart::whole());
+            }
+        }
+        let var = self.vars.pop().unwrap_or_default();
+        self.visit(&fold.range, NeededPart::every(var));
+    }
+}

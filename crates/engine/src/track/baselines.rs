@@ -1,0 +1,323 @@
+//! The usual durations of operations, learned from completed runs.
+//!
+//! A baseline belongs to one operation of one rule set. It contains sketches: small summaries of
+//! many durations, from which quantiles can be read, and which can be merged. There is a baseline
+//! for all namespaces together, and one for each namespace. If the rule changes so that durations
+//! are no longer comparable, its baselines start again without runs.
+
+mod encoding;
+mod shared;
+
+pub use shared::SharedBaselines;
+
+pub use encoding::{BaselinesError, MAX_ENCODED_BYTES};
+
+use jiff::{SignedDuration, Timestamp};
+use sketches_ddsketch::{Config, DDSketch};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Relative error of the quantiles. With this error, a sketch has at most 128 counters (1 KiB) for
+/// durations that differ by a factor of 150.
+const ACCURACY: f64 = 0.02;
+
+/// Maximum number of counters of a sketch, and the smallest duration that it distinguishes from
+/// zero, in seconds. Both are the crate's defaults, because sketches that are decoded have them.
+const MAX_COUNTERS: u32 = 2048;
+const MIN_SECONDS: f64 = 1e-9;
+
+/// Time after which the sketch of the newest runs becomes the sketch of earlier runs. The last two
+/// periods, so between 45 and 90 days, weigh more than the time before.
+const PERIOD: SignedDuration = SignedDuration::from_hours(45 * 24);
+
+/// Weight of a run of the last two periods. An older run has the weight 1.
+const RECENT_WEIGHT: u32 = 3;
+
+/// Number of runs of one namespace from which the baseline of this namespace is used. With fewer
+/// runs, the baseline of all namespaces together is used.
+const ENOUGH_IN_NAMESPACE: u64 = 20;
+
+/// Number of earlier runs from which an operation can be overdue. With few runs, normal runs are
+/// often longer than all of them.
+pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
+
+/// Maximum number of baselines. They take about 2 KB each. Above this number, the baseline that has
+/// not learned for the longest time is removed.
+const MAX_BASELINES: usize = 1_000;
+
+/// Identity of a baseline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct BaselineKey {
+    rule_set: Arc<str>,
+    operation: Arc<str>,
+    /// None for all namespaces together.
+    namespace: Option<Arc<str>>,
+}
+
+/// The rule and the namespace of an operation whose duration is learned or compared.
+#[derive(Clone, Copy, Debug)]
+pub struct RunKind<'a> {
+    /// Name of the rule set.
+    pub rule_set: &'a Arc<str>,
+    /// Name of the operation.
+    pub operation: &'a Arc<str>,
+    /// Hash of the rule. Durations with another hash are not comparable.
+    pub timing_hash: &'a str,
+    /// Namespace of the subject. None for a cluster-scoped subject.
+    pub namespace: Option<&'a Arc<str>>,
+}
+
+/// The usual duration of an operation. If the rule has a `size`, durations are for one unit of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UsualDuration {
+    /// Median, in seconds.
+    pub typical: f64,
+    /// The duration that 95 of 100 runs did not exceed, in seconds.
+    pub p95: f64,
+    /// Number of runs.
+    pub runs: u64,
+}
+
+/// The baselines of all operations.
+#[derive(Clone, Debug, Default)]
+pub struct Baselines {
+    all: BTreeMap<BaselineKey, Baseline>,
+    /// True if a run was learned since the baselines were encoded last.
+    is_changed: bool,
+}
+
+/// The durations of one operation.
+#[derive(Clone, Debug)]
+struct Baseline {
+    timing_hash: Arc<str>,
+    /// Runs since `since`.
+    recent: Sketch,
+    /// Runs of the period before `since`.
+    previous: Sketch,
+    /// All earlier runs.
+    older: Sketch,
+    since: Timestamp,
+    last_run: Timestamp,
+    /// The result of all three sketches. None if there are no runs.
+    usual: Option<UsualDuration>,
+}
+
+/// A summary of durations in seconds.
+#[derive(Clone)]
+struct Sketch(DDSketch);
+
+impl std::fmt::Debug for Sketch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sketch({} runs)", self.0.count())
+    }
+}
+
+impl Sketch {
+    fn new() -> Self {
+        Self(DDSketch::new(Config::new(
+            ACCURACY,
+            MAX_COUNTERS,
+            MIN_SECONDS,
+        )))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.count() == 0
+    }
+
+    fn runs(&self) -> u64 {
+        self.0.count() as u64
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0
+            .merge(&other.0)
+            .expect("all sketches have the same configuration");
+    }
+
+    fn quantile(&self, q: f64) -> Option<f64> {
+        self.0.quantile(q).ok().flatten()
+    }
+}
+
+impl Baseline {
+    fn new(timing_hash: &str, now: Timestamp) -> Self {
+        Self {
+            timing_hash: timing_hash.into(),
+            recent: Sketch::new(),
+            previous: Sketch::new(),
+            older: Sketch::new(),
+            since: now,
+            last_run: now,
+            usual: None,
+        }
+    }
+
+    fn learn(&mut self, seconds: f64, now: Timestamp) {
+        self.begin_period(now);
+        self.recent.0.add(seconds);
+        self.last_run = self.last_run.max(now);
+        self.compute();
+    }
+
+    /// Begins a new period if the current one is over.
+    fn begin_period(&mut self, now: Timestamp) {
+        let age = now.duration_since(self.since);
+        if age < PERIOD {
+            return;
+        }
+        let previous = std::mem::replace(&mut self.previous, Sketch::new());
+        let recent = std::mem::replace(&mut self.recent, Sketch::new());
+        self.older.merge(&previous);
+        if age < PERIOD * 2 {
+            self.previous = recent;
+        } else {
+            self.older.merge(&recent);
+        }
+        self.since = now;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.recent.merge(&other.recent);
+        self.previous.merge(&other.previous);
+        self.older.merge(&other.older);
+        self.since = self.since.min(other.since);
+        self.last_run = self.last_run.max(other.last_run);
+        self.compute();
+    }
+
+    /// Computes the quantiles. A sketch that is merged several times has a higher weight.
+    fn compute(&mut self) {
+        let mut all = self.older.clone();
+        for sketch in [&self.previous, &self.recent] {
+            for _ in 0..RECENT_WEIGHT {
+                all.merge(sketch);
+            }
+        }
+        let runs = [&self.recent, &self.previous, &self.older];
+        self.usual = all
+            .quantile(0.5)
+            .zip(all.quantile(0.95))
+            .map(|(typical, p95)| UsualDuration {
+                typical,
+                p95,
+                runs: runs.into_iter().map(Sketch::runs).sum(),
+            });
+    }
+}
+
+impl Baselines {
+    /// Returns the number of baselines.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns true if there are no baselines.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Adds the duration of a successful run. `size` is the amount of work of the run, or 1.
+    ///
+    /// Returns true if a baseline has reached [`ENOUGH_TO_JUDGE`] runs with this run. Operations in
+    /// flight can then be overdue, so the caller must judge them again.
+    pub fn learn(
+        &mut self,
+        kind: RunKind<'_>,
+        duration: Duration,
+        size: f64,
+        now: Timestamp,
+    ) -> bool {
+        let seconds = duration.as_secs_f64() / size;
+        if !seconds.is_finite() {
+            return false;
+        }
+        let mut can_judge = false;
+        let namespaces = [None, kind.namespace];
+        let namespaces = namespaces
+            .into_iter()
+            .take(1 + usize::from(kind.namespace.is_some()));
+        for namespace in namespaces {
+            let key = kind.key(namespace);
+            let baseline = match self.all.entry(key) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(Baseline::new(kind.timing_hash, now)),
+            };
+            if *baseline.timing_hash != *kind.timing_hash {
+                *baseline = Baseline::new(kind.timing_hash, now);
+            }
+            baseline.learn(seconds, now);
+            can_judge |= baseline
+                .usual
+                .is_some_and(|usual| usual.runs == ENOUGH_TO_JUDGE);
+        }
+        self.is_changed = true;
+        self.remove_surplus();
+        can_judge
+    }
+
+    /// Returns the usual duration of an operation: that in its namespace if enough runs are known,
+    /// and otherwise that in all namespaces. None if no run is known.
+    pub fn usual(&self, kind: RunKind<'_>) -> Option<UsualDuration> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let of = |namespace| {
+            let baseline = self.all.get(&kind.key(namespace))?;
+            baseline
+                .usual
+                .filter(|_| *baseline.timing_hash == *kind.timing_hash)
+        };
+        let own = kind.namespace.and_then(|namespace| of(Some(namespace)));
+        own.filter(|own| own.runs >= ENOUGH_IN_NAMESPACE)
+            .or_else(|| of(None))
+    }
+
+    /// Adds the runs of `other`. If both have a baseline of the same operation, but for different
+    /// versions of the rule, the one with the newest run stays.
+    pub fn merge(&mut self, other: Self) {
+        for (key, theirs) in other.all {
+            match self.all.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(theirs);
+                }
+                Entry::Occupied(mut entry) => {
+                    let own = entry.get_mut();
+                    if own.timing_hash == theirs.timing_hash {
+                        own.merge(&theirs);
+                    } else if own.last_run < theirs.last_run {
+                        *own = theirs;
+                    }
+                }
+            }
+        }
+        self.remove_surplus();
+    }
+
+    /// Removes the baselines above [`MAX_BASELINES`]. Baselines of single namespaces are removed
+    /// first.
+    fn remove_surplus(&mut self) {
+        while self.all.len() > MAX_BASELINES {
+            let oldest = self
+                .all
+                .iter()
+                .min_by_key(|(key, baseline)| (key.namespace.is_none(), baseline.last_run));
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            self.all.remove(&key);
+        }
+    }
+}
+
+impl RunKind<'_> {
+    fn key(self, namespace: Option<&Arc<str>>) -> BaselineKey {
+        BaselineKey {
+            rule_set: self.rule_set.clone(),
+            operation: self.operation.clone(),
+            namespace: namespace.cloned(),
+        }
+    }
+}

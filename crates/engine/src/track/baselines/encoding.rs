@@ -1,0 +1,184 @@
+//! The text in which baselines are stored: JSON, with each sketch in the binary format of DataDog's
+//! sketch libraries, in base64.
+
+use super::{Baseline, BaselineKey, Baselines, MAX_BASELINES, Sketch};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sketches_ddsketch::DDSketch;
+use std::cmp::Reverse;
+
+/// Maximum length of the text, in bytes. It is stored in a ConfigMap, which can have 1 MiB. If the
+/// baselines need more, those that have not learned for the longest time are left out.
+pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
+
+/// Version of the format. A text with another version is not read.
+const FORMAT: u32 = 1;
+
+/// The reason why a text cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum BaselinesError {
+    /// The text is not JSON with the expected fields.
+    #[error("not a list of baselines: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The format has another version.
+    #[error("format {0} is unknown, expected {FORMAT}")]
+    Format(u32),
+    /// The text or the number of baselines exceeds its limit.
+    #[error("larger than this server writes")]
+    TooLarge,
+    /// A sketch cannot be decoded.
+    #[error("the durations of {operation} of rule set {rule_set} cannot be decoded")]
+    Sketch {
+        /// Name of the rule set.
+        rule_set: String,
+        /// Name of the operation.
+        operation: String,
+    },
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<T> {
+    format: u32,
+    baselines: Vec<T>,
+}
+
+/// One baseline.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    rule_set: String,
+    operation: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    rule_hash: String,
+    since: Timestamp,
+    last_run: Timestamp,
+    /// Number of runs, for people who read the text.
+    runs: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    previous: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    older: Option<String>,
+}
+
+impl Stored {
+    fn new(key: &BaselineKey, baseline: &Baseline) -> Self {
+        Self {
+            rule_set: key.rule_set.to_string(),
+            operation: key.operation.to_string(),
+            namespace: key.namespace.as_deref().map(str::to_owned),
+            rule_hash: baseline.timing_hash.to_string(),
+            since: baseline.since,
+            last_run: baseline.last_run,
+            runs: baseline.usual.map_or(0, |usual| usual.runs),
+            recent: encode(&baseline.recent),
+            previous: encode(&baseline.previous),
+            older: encode(&baseline.older),
+        }
+    }
+
+    fn decode(self) -> Result<(BaselineKey, Baseline), BaselinesError> {
+        let sketch = |text: &Option<String>| decode(text.as_deref());
+        let sketches = [&self.recent, &self.previous, &self.older].map(sketch);
+        let [Some(recent), Some(previous), Some(older)] = sketches else {
+            return Err(BaselinesError::Sketch {
+                rule_set: self.rule_set,
+                operation: self.operation,
+            });
+        };
+        let key = BaselineKey {
+            rule_set: self.rule_set.into(),
+            operation: self.operation.into(),
+            namespace: self.namespace.map(Into::into),
+        };
+        let mut baseline = Baseline {
+            recent,
+            previous,
+            older,
+            ..Baseline::new(&self.rule_hash, self.since)
+        };
+        baseline.last_run = self.last_run;
+        baseline.compute();
+        Ok((key, baseline))
+    }
+}
+
+/// Encodes a sketch. Returns None for a sketch without runs.
+fn encode(sketch: &Sketch) -> Option<String> {
+    let bytes = || BASE64_STANDARD.encode(sketch.0.to_java_bytes());
+    (!sketch.is_empty()).then(bytes)
+}
+
+/// Decodes a sketch. Returns None if the text is invalid, or if the sketch has another accuracy.
+fn decode(text: Option<&str>) -> Option<Sketch> {
+    let mut sketch = Sketch::new();
+    if let Some(text) = text {
+        let bytes = BASE64_STANDARD.decode(text).ok()?;
+        let stored = DDSketch::from_java_bytes(&bytes).ok()?;
+        sketch.0.merge(&stored).ok()?;
+    }
+    Some(sketch)
+}
+
+impl Baselines {
+    /// Encodes the baselines, in at most [`MAX_ENCODED_BYTES`]. Returns None if no run was learned
+    /// since the last call.
+    pub fn encode_changed(&mut self) -> Option<String> {
+        std::mem::take(&mut self.is_changed).then(|| self.encode())
+    }
+
+    /// Encodes the baselines, in at most [`MAX_ENCODED_BYTES`].
+    pub fn encode(&self) -> String {
+        let mut all: Vec<_> = self.all.iter().collect();
+        all.sort_by_key(|(key, baseline)| (key.namespace.is_some(), Reverse(baseline.last_run)));
+        let mut left = MAX_ENCODED_BYTES - 64; // For the text around the baselines.
+        let mut kept: Vec<Box<serde_json::value::RawValue>> = Vec::new();
+        for (key, baseline) in all {
+            let json = serde_json::value::to_raw_value(&Stored::new(key, baseline));
+            let json = json.expect("a baseline can always be encoded");
+            let Some(rest) = left.checked_sub(json.get().len() + 1) else {
+                break;
+            };
+            left = rest;
+            kept.push(json);
+        }
+        let document = Document {
+            format: FORMAT,
+            baselines: kept,
+        };
+        serde_json::to_string(&document).expect("a list can always be encoded")
+    }
+
+    /// Decodes baselines that [`Self::encode`] has written.
+    ///
+    /// # Errors
+    ///
+    /// The text is no such list, or exceeds the limits of this release.
+    pub fn decode(text: &str) -> Result<Self, BaselinesError> {
+        if text.len() > MAX_ENCODED_BYTES {
+            return Err(BaselinesError::TooLarge);
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let Version { format } = serde_json::from_str(text)?;
+        if format != FORMAT {
+            return Err(BaselinesError::Format(format));
+        }
+        let document: Document<Stored> = serde_json::from_str(text)?;
+        if document.baselines.len() > MAX_BASELINES {
+            return Err(BaselinesError::TooLarge);
+        }
+        let decoded = document.baselines.into_iter().map(Stored::decode);
+        Ok(Self {
+            all: decoded.collect::<Result<_, _>>()?,
+            is_changed: false,
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Baselines that the tracker shares with the task that stores them.
+
+use super::{Baselines, RunKind, UsualDuration};
+use jiff::Timestamp;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Baselines that several tasks use. Clones share the same baselines.
+#[derive(Clone, Debug, Default)]
+pub struct SharedBaselines(Arc<Mutex<Baselines>>);
+
+impl SharedBaselines {
+    fn lock(&self) -> MutexGuard<'_, Baselines> {
+        self.0
+            .lock()
+            .expect("no code panics while it holds this lock")
+    }
+
+    /// Adds the duration of a successful run ([`Baselines::learn`]).
+    pub fn learn(&self, kind: RunKind<'_>, duration: Duration, size: f64, now: Timestamp) -> bool {
+        self.lock().learn(kind, duration, size, now)
+    }
+
+    /// Returns the usual duration of an operation ([`Baselines::usual`]).
+    pub fn usual(&self, kind: RunKind<'_>) -> Option<UsualDuration> {
+        self.lock().usual(kind)
+    }
+
+    /// Adds the runs of stored baselines. Then the caller must send
+    /// [`Message::BaselinesLoaded`](crate::track::Message::BaselinesLoaded), so that operations in
+    /// flight are compared with these runs even if their subjects do not change.
+    pub fn merge(&self, stored: Baselines) {
+        self.lock().merge(stored);
+    }
+
+    /// Returns the baselines as text if a run was learned since the last call.
+    pub fn encode_changed(&self) -> Option<String> {
+        self.lock().encode_changed()
+    }
+
+    /// Returns the baselines as text.
+    pub fn encode(&self) -> String {
+        self.lock().encode()
+    }
+
+    /// Removes all baselines.
+    pub fn clear(&self) {
+        *self.lock() = Baselines::default();
+    }
+
+    /// Returns rule set, operation and usual duration for each baseline of all namespaces.
+    pub fn of_all_namespaces(&self) -> Vec<(Arc<str>, Arc<str>, UsualDuration)> {
+        let baselines = self.lock();
+        let all = baselines.all.iter();
+        let all = all.filter(|(key, _)| key.namespace.is_none());
+        all.filter_map(|(key, baseline)| {
+            Some((key.rule_set.clone(), key.operation.clone(), baseline.usual?))
+        })
+        .collect()
+    }
+
+    /// Returns the number of baselines.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Returns true if there are no baselines.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,413 @@
+//! The times of one operation: since when it has had its state, when its progress rose last, how
+//! long it usually takes, and whether it is overdue or stalled.
+//!
+//! Only the time in the state `Progressing` counts, and only while the watch of the subject is not
+//! interrupted. The counted time is compared with the rule's `expectedDuration` or, without one,
+//! with the durations of earlier runs.
+
+mod restored;
+
+use crate::ClockReading;
+use crate::rules::CompiledRule;
+use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
+use ifo_api::duration::human;
+use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State};
+use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Number of earlier runs from which an operation shows its usual duration.
+const ENOUGH_TO_SHOW: u64 = 5;
+
+/// An operation is overdue only if it takes at least this time longer than usual.
+const MIN_EXCESS: Duration = Duration::from_secs(60);
+
+/// Number of rises of the progress from which its rate is computed.
+const RATE_SAMPLES: usize = 4;
+
+/// The times of one operation.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    /// The state that the operation shows.
+    state: State,
+    /// Time since which the operation has shown this state.
+    pub(super) state_since: Timestamp,
+    /// The progress that the operation shows, in percent.
+    progress: Option<u8>,
+    /// Time at which the progress rose last.
+    pub(super) last_progress: Option<Timestamp>,
+    /// Counted time before `counting_since`.
+    counted: Duration,
+    /// Time since which the time counts. None while it does not count.
+    counting_since: Option<Instant>,
+    /// Counted time at the last rise of the progress.
+    counted_at_rise: Duration,
+    /// Counted time and progress of the last rises, the oldest first.
+    rises: [Option<(Duration, u8)>; RATE_SAMPLES],
+    /// True if all times since the start are known. Otherwise the operation is not judged, and its
+    /// duration is not learned.
+    is_comparable: bool,
+    /// Time at which the operation becomes overdue or stalled, or must be judged again.
+    deadline: Option<Instant>,
+    /// The condition `Overdue`. None if no usual duration is known.
+    pub(super) overdue: Option<Suspicion>,
+    /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is
+    /// unknown.
+    pub(super) stalled: Option<Suspicion>,
+    /// The shown usual duration.
+    pub(super) expected: Option<Expected>,
+    /// The shown estimate of the end.
+    pub(super) estimated_completion: Option<Timestamp>,
+}
+
+/// One of the conditions `Overdue` and `Stalled`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Suspicion {
+    /// True if the operation is suspected to be overdue or stalled.
+    pub(super) is_raised: bool,
+    /// Time since which `is_raised` has had this value.
+    pub(super) since: Timestamp,
+    pub(super) reason: &'static str,
+    pub(super) message: Arc<str>,
+}
+
+/// The reasons of the conditions `Overdue` and `Stalled`.
+mod reason {
+    pub const LONGER_THAN_EXPECTED: &str = "LongerThanExpected";
+    pub const LONGER_THAN_USUAL: &str = "LongerThanUsual";
+    pub const AS_EXPECTED: &str = "AsExpected";
+    pub const AS_USUAL: &str = "AsUsual";
+    pub const NO_PROGRESS: &str = "ProgressNotRising";
+    pub const PROGRESS: &str = "ProgressRising";
+    pub const COMPLETE: &str = "ProgressComplete";
+    pub const NOT_JUDGED: &str = "NotJudged";
+
+    pub const ALL: [&str; 8] = [
+        LONGER_THAN_EXPECTED,
+        LONGER_THAN_USUAL,
+        AS_EXPECTED,
+        AS_USUAL,
+        NO_PROGRESS,
+        PROGRESS,
+        COMPLETE,
+        NOT_JUDGED,
+    ];
+}
+
+/// The current values of an operation, from which its times are updated.
+#[derive(Clone, Copy, Debug)]
+pub struct TimingInput<'a> {
+    /// The state that the operation shows from now on.
+    pub state: State,
+    /// The progress in percent.
+    pub progress: Option<u8>,
+    /// True while the watch of the subject is interrupted.
+    pub gap: bool,
+    /// The time of the change, which users see.
+    pub at: Timestamp,
+    /// The current time.
+    pub now: ClockReading,
+    /// The rule that detects the operation.
+    pub rule: Option<&'a CompiledRule>,
+    /// The duration after which the operation is overdue, if the rule gives one.
+    pub expected: Option<Duration>,
+    /// The amount of work, if the rule gives it.
+    pub size: Option<f64>,
+    /// The duration of earlier runs, for one unit of work.
+    pub usual: Option<UsualDuration>,
+}
+
+/// The duration with which the counted time is compared, as text.
+struct LimitText {
+    is_from_rule: bool,
+    /// Text for the message of a raised condition.
+    exceeded: String,
+    /// Text for the message of a condition that is not raised.
+    kept: String,
+}
+
+impl Timing {
+    /// Creates the times of an operation that starts now or has started before.
+    pub fn start(start: Timestamp, source: StartTimeSource, now: ClockReading) -> Self {
+        // A start that was taken from `managedFields` is only known to be later than the real start.
+        let is_comparable = matches!(
+            source,
+            StartTimeSource::Detected | StartTimeSource::Expression
+        );
+        Self {
+            state: State::Progressing,
+            state_since: start,
+            progress: None,
+            last_progress: None,
+            counted: now.since(start),
+            counting_since: None,
+            counted_at_rise: Duration::ZERO,
+            rises: [None; RATE_SAMPLES],
+            is_comparable,
+            deadline: None,
+            overdue: None,
+            stalled: None,
+            expected: None,
+            estimated_completion: None,
+        }
+    }
+
+    /// Takes over the state with which the operation starts. If it does not start in the state
+    /// `Progressing`, no time has counted yet.
+    pub fn begin(&mut self, input: TimingInput<'_>) {
+        self.state = input.state;
+        if input.state != State::Progressing {
+            self.counted = Duration::ZERO;
+        }
+        self.update(input);
+        self.refresh(input);
+    }
+
+    /// Returns the time at which the operation must be judged again.
+    pub fn next_check(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Returns the counted time at `now`.
+    fn counted_at(&self, now: Instant) -> Duration {
+        let running = self.counting_since;
+        let running = running.map(|since| now.saturating_duration_since(since));
+        self.counted + running.unwrap_or_default()
+    }
+
+    /// Returns the duration of a run that ends now, if it can be compared with other runs.
+    pub fn comparable_duration(&self, now: Instant) -> Option<Duration> {
+        self.is_comparable.then(|| self.counted_at(now))
+    }
+
+    /// Updates the times. Returns true if the status of a condition has changed. Then, and after
+    /// each other visible change, the caller must call [`Timing::refresh`].
+    pub fn update(&mut self, input: TimingInput<'_>) -> bool {
+        let now = input.now.steady;
+        self.counted = self.counted_at(now);
+        let counts = input.state == State::Progressing && !input.gap;
+        self.counting_since = counts.then_some(now);
+        if input.state != self.state {
+            self.state = input.state;
+            self.state_since = input.at;
+        }
+        self.update_progress(input);
+        let raised = |suspicion: &Option<Suspicion>| suspicion.as_ref().map(|it| it.is_raised);
+        let before = (raised(&self.overdue), raised(&self.stalled));
+        let is_raised = |suspicion: Option<bool>| suspicion.unwrap_or_default();
+        let after = self.judge(input);
+        // A condition that appears without being raised is not a visible change.
+        is_raised(before.0) != is_raised(after.0) || is_raised(before.1) != is_raised(after.1)
+    }
+
+    /// Updates the values that depend on the progress. A falling progress is no rise, but later
+    /// rises count from the lower value.
+    fn update_progress(&mut self, input: TimingInput<'_>) {
+        let Some(progress) = input.progress else {
+            return;
+        };
+        let rises = self.progress.is_none_or(|before| progress > before);
+        if self.progress.is_some_and(|before| progress < before) {
+            self.rises = [None; RATE_SAMPLES];
+        }
+        self.progress = Some(progress);
+        if !rises {
+            return;
+        }
+        self.last_progress = Some(input.at);
+        self.counted_at_rise = self.counted;
+        if self.rises[RATE_SAMPLES - 1].is_some() {
+            self.rises.rotate_left(1);
+            self.rises[RATE_SAMPLES - 1] = None;
+        }
+        if let Some(free) = self.rises.iter_mut().find(|it| it.is_none()) {
+            *free = Some((self.counted, progress));
+        }
+    }
+
+    /// Returns whether each condition must be raised now, or None for a condition that has no
+    /// basis. Sets the time at which the operation must be judged again.
+    fn judge(&mut self, input: TimingInput<'_>) -> (Option<bool>, Option<bool>) {
+        let counts = self.counting_since.is_some();
+        let mut waits: Vec<Duration> = Vec::with_capacity(2);
+        let mut exceeds = |limit: Duration, passed: Duration| {
+            let left = limit.saturating_sub(passed);
+            if counts && !left.is_zero() {
+                waits.push(left);
+            }
+            counts && left.is_zero()
+        };
+        let limit = input.limit().filter(|_| self.is_comparable);
+        let overdue = limit.map(|limit| exceeds(limit, self.counted));
+        let stalled = self.stall_limit(input).map(|limit| {
+            let is_complete = self.progress == Some(100);
+            !is_complete && exceeds(limit, self.counted - self.counted_at_rise)
+        });
+        self.deadline = waits.into_iter().min().map(|wait| input.now.steady + wait);
+        (overdue, stalled)
+    }
+
+    /// Returns the rule's `stalledAfter` if the progress is known.
+    fn stall_limit(&self, input: TimingInput<'_>) -> Option<Duration> {
+        let after = input.rule.and_then(|rule| rule.stalled_after);
+        after.filter(|_| self.progress.is_some() && input.progress.is_some())
+    }
+
+    /// Computes the shown values: both conditions, the usual duration and the estimate of the end.
+    pub fn refresh(&mut self, input: TimingInput<'_>) {
+        let (overdue, stalled) = self.judge(input);
+        let not_judged = || {
+            let state = self.state.name();
+            let text = match self.state {
+                State::Progressing => {
+                    "Time does not count while the watch of the subject is interrupted.".to_owned()
+                }
+                _ => format!("Time does not count while the operation is {state}."),
+            };
+            (reason::NOT_JUDGED, text)
+        };
+        let counts = self.counting_since.is_some();
+        let overdue = overdue.zip(input.limit_text()).map(|(is_raised, limit)| {
+            let (reason, message) = match (is_raised, limit.is_from_rule) {
+                _ if !counts => not_judged(),
+                (true, true) => (reason::LONGER_THAN_EXPECTED, limit.exceeded),
+                (true, false) => (reason::LONGER_THAN_USUAL, limit.exceeded),
+                (false, true) => (reason::AS_EXPECTED, limit.kept),
+                (false, false) => (reason::AS_USUAL, limit.kept),
+            };
+            (is_raised, reason, message)
+        });
+        let stalled = stalled
+            .zip(self.stall_limit(input))
+            .map(|(is_raised, limit)| {
+                let progress = self.progress.unwrap_or_default();
+                let limit = text(limit);
+                let (reason, message) = match is_raised {
+                    _ if progress == 100 => (reason::COMPLETE, "The progress is 100%.".to_owned()),
+                    _ if !counts => not_judged(),
+                    true => (
+                        reason::NO_PROGRESS,
+                        format!("The progress has stayed at {progress}% for {limit} or longer."),
+                    ),
+                    false => (
+                        reason::PROGRESS,
+                        format!("The progress rose within the last {limit}."),
+                    ),
+                };
+                (is_raised, reason, message)
+            });
+        let since = |before: &Option<Suspicion>, is_raised: bool| {
+            let before = before.as_ref().filter(|it| it.is_raised == is_raised);
+            before.map_or(input.at, |it| it.since)
+        };
+        let suspicion = |before: &Option<Suspicion>, (is_raised, reason, message)| Suspicion {
+            is_raised,
+            since: since(before, is_raised),
+            reason,
+            message: String::into(message),
+        };
+        self.overdue = overdue.map(|it| suspicion(&self.overdue, it));
+        self.stalled = stalled.map(|it| suspicion(&self.stalled, it));
+        self.expected = input.shown_expectation();
+        self.estimated_completion = self.estimate(input);
+    }
+
+    /// Estimates the end from the recent rate of the progress, or from the duration of earlier
+    /// runs. Returns None while the time does not count, and if the operation already takes longer.
+    fn estimate(&self, input: TimingInput<'_>) -> Option<Timestamp> {
+        self.counting_since?;
+        let left = self.left_by_rate().or_else(|| {
+            let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
+            let typical = seconds(usual.typical * input.size.unwrap_or(1.0))?;
+            typical.checked_sub(self.counted)
+        })?;
+        let left = SignedDuration::try_from(left).ok()?;
+        input.now.wall.checked_add(left).ok()
+    }
+
+    /// Returns the time until the progress is 100 % at the rate of the last rises.
+    fn left_by_rate(&self) -> Option<Duration> {
+        let mut rises = self.rises.iter().flatten();
+        let (first_at, first) = rises.next()?;
+        let (last_at, last) = rises.next_back()?;
+        let passed = last_at.checked_sub(*first_at)?.as_secs_f64();
+        let per_percent = passed / f64::from(last.checked_sub(*first)?);
+        let whole = seconds(per_percent * f64::from(100_u8.saturating_sub(*last)))?;
+        // At the rate of the last rises, the end would be past if the progress has not risen since.
+        whole.checked_sub(self.counted.saturating_sub(*last_at))
+    }
+}
+
+impl TimingInput<'_> {
+    /// Returns the 95th percentile of earlier runs, if there are enough to judge an operation.
+    fn usual_p95(&self) -> Option<(Duration, u64)> {
+        let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
+        let p95 = seconds(usual.p95 * self.size.unwrap_or(1.0))?;
+        Some((p95, usual.runs))
+    }
+
+    /// Returns the counted time from which the operation is overdue.
+    fn limit(&self) -> Option<Duration> {
+        self.expected.or_else(|| {
+            let (p95, _) = self.usual_p95()?;
+            Some((p95 * 2).max(p95 + MIN_EXCESS))
+        })
+    }
+
+    fn limit_text(&self) -> Option<LimitText> {
+        let duration = self.limit()?;
+        if let Some(expected) = self.expected {
+            let expected = text(expected);
+            return Some(LimitText {
+                is_from_rule: true,
+                exceeded: format!("Longer than the {expected} that the rule expects."),
+                kept: format!("The rule expects at most {expected}."),
+            });
+        }
+        let (p95, runs) = self.usual_p95()?;
+        let usual = format!("the usual {} of {runs} runs", text(p95));
+        let exceeded = if duration == p95 * 2 {
+            format!("Longer than twice {usual}.")
+        } else {
+            format!("At least {} longer than {usual}.", text(MIN_EXCESS))
+        };
+        Some(LimitText {
+            is_from_rule: false,
+            exceeded,
+            kept: format!("At most twice {usual} is normal."),
+        })
+    }
+
+    /// Returns the usual duration for `status.expected`.
+    fn shown_expectation(&self) -> Option<Expected> {
+        if let Some(expected) = self.expected {
+            return Some(Expected {
+                typical_seconds: expected.as_secs(),
+                p95_seconds: None,
+                runs: None,
+                source: ExpectedSource::Rule,
+            });
+        }
+        let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
+        let size = self.size.unwrap_or(1.0);
+        Some(Expected {
+            typical_seconds: rounded(usual.typical * size)?,
+            p95_seconds: Some(rounded(usual.p95 * size)?),
+            runs: Some(usual.runs),
+            source: ExpectedSource::History,
+        })
+    }
+}
+
+/// Converts seconds to a duration. Returns None if the number is negative, infinite or too large.
+fn seconds(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+fn rounded(number: f64) -> Option<u64> {
+    Some(seconds(number.round())?.as_secs())
+}
+
+fn text(duration: Duration) -> String {
+    human(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,61 @@
+//! Restores the times of an operation after a restart or a change of the leader.
+
+use super::{RATE_SAMPLES, Suspicion, Timing, reason};
+use ifo_api::live::{StartTimeSource, State, Status};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::time::Duration;
+
+/// Precision of the times in JSON.
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Timing {
+    /// Restores the times from the status of an operation that started at `start`. The shown values
+    /// stay as they are. `known_until` is the time until which the status is up to date: the
+    /// current time for an operation of the index, and its last detection for a custom resource.
+    ///
+    /// The counted time is known only if the operation has been `Progressing` since its start.
+    /// Otherwise the operation is not judged again, and its duration is not learned.
+    pub fn restored(status: &Status, start: Timestamp, known_until: Timestamp) -> Self {
+        let time = |time: &Option<Time>| time.as_ref().map(|time| time.0);
+        let state_since = time(&status.state_since).unwrap_or(start);
+        let last_progress = time(&status.last_progress);
+        let since = |then: Timestamp| {
+            let passed = known_until.duration_since(then);
+            Duration::try_from(passed).unwrap_or_default()
+        };
+        let always_progressing = status.state == State::Progressing
+            && status.state_since.is_some()
+            && Duration::try_from(state_since.duration_since(start)).unwrap_or_default() <= SECOND;
+        let counted = since(start);
+        let is_start_known = status.start_time_source != StartTimeSource::ManagedFields;
+        let suspicion = |kind: &str| {
+            let mut conditions = status.conditions.iter();
+            let condition = conditions.find(|condition| condition.type_ == kind)?;
+            let mut reasons = reason::ALL.into_iter();
+            Some(Suspicion {
+                is_raised: condition.status == "True",
+                since: condition.last_transition_time.0,
+                reason: reasons.find(|reason| *reason == condition.reason)?,
+                message: condition.message.as_str().into(),
+            })
+        };
+        Self {
+            state: status.state,
+            state_since,
+            progress: status.progress,
+            last_progress,
+            counted,
+            counting_since: None,
+            counted_at_rise: counted.saturating_sub(last_progress.map(since).unwrap_or_default()),
+            rises: [None; RATE_SAMPLES],
+            is_comparable: always_progressing && is_start_known,
+            // The operation is judged when its subject is evaluated for the first time.
+            deadline: None,
+            overdue: suspicion("Overdue"),
+            stalled: suspicion("Stalled"),
+            expected: status.expected,
+            estimated_completion: time(&status.estimated_completion),
+        }
+    }
+}

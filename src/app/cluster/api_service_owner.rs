@@ -1,0 +1,86 @@
+//! Makes one of our `ClusterRole`s the owner of our `APIService`, so that both are deleted
+//! together.
+//!
+//! While an `APIService` is registered and no server answers for it, no namespace of the cluster
+//! can be deleted. An administrator who removes the server may forget the `APIService`, because it
+//! is in a separate manifest. With the owner reference, the garbage collector deletes the
+//! `APIService` together with the `ClusterRole`.
+
+use crate::replicate::OWNER;
+use futures::StreamExt as _;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use serde_json::json;
+use std::time::Duration;
+
+/// Time between a failed attempt and the next attempt. An administrator can grant the missing
+/// permissions at any time, and no event reports that.
+const RETRY_DELAY: Duration = Duration::from_mins(1);
+
+/// Sets [`OWNER`] as the owner of the `APIService` `name` whenever the `APIService` does not have
+/// this owner. Never ends.
+///
+/// Only the first failure is logged, because the server also works if its `APIService` has no
+/// owner.
+pub(super) async fn keep_owner(client: Client, name: &str) {
+    let registrations: Api<APIService> = Api::all(client.clone());
+    let roles: Api<ClusterRole> = Api::all(client);
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = watcher(registrations.clone(), only)
+        .default_backoff()
+        .boxed();
+    let mut was_logged = false;
+    while let Some(event) = events.next().await {
+        // The `caBundle` updater and discovery log the errors of their own watches, which have the
+        // same causes. So the errors of this watch are not logged.
+        let Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) = event else {
+            continue;
+        };
+        if is_owned(&found) {
+            continue;
+        }
+        while let Err(error) = set_owner(&registrations, &roles, name).await {
+            if !std::mem::replace(&mut was_logged, true) {
+                tracing::warn!(
+                    name,
+                    %error,
+                    "the APIService has no owner: delete it before this server is removed"
+                );
+            }
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+fn is_owned(found: &APIService) -> bool {
+    let mut owners = found.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == "ClusterRole" && owner.name == OWNER)
+}
+
+/// Adds the owner with a strategic merge patch, which keeps other owners.
+async fn set_owner(
+    registrations: &Api<APIService>,
+    roles: &Api<ClusterRole>,
+    name: &str,
+) -> Result<(), kube::Error> {
+    let owner = roles.get(OWNER).await?;
+    let patch = Patch::Strategic(json!({"metadata": {"ownerReferences": [{
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "name": OWNER,
+        "uid": owner.metadata.uid,
+    }]}}));
+    match registrations
+        .patch_metadata(name, &PatchParams::default(), &patch)
+        .await
+    {
+        Ok(_) => Ok(()),
+        // The object was deleted in the meantime. The watch reports the next registration.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,78 @@
+//! Provides the TLS configuration of the listener and keeps its certificate valid. The certificate
+//! is read from files, or the server issues it with its own CA for the names of its Service.
+
+use super::API_SERVICE;
+use crate::app::App;
+use crate::auth::client_certificate_verifier;
+use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
+use crate::config::Serve;
+use kube::Client;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Interval at which certificate files are read again.
+const FILES_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Returns the TLS configuration of the listener. If no flags name certificate files, our own CA
+/// issues the certificate. A task then keeps the `caBundle` of our `APIService` up to date.
+pub(super) async fn server_config(
+    app: &mut App,
+    client: &Client,
+    serve: &Serve,
+) -> anyhow::Result<rustls::ServerConfig> {
+    let serving = if let Some((certificate, key)) = &serve.tls_files {
+        let serving =
+            Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
+        let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
+        app.keep("certificate files", async move {
+            follow.follow(certificate, key, FILES_INTERVAL).await;
+        });
+        serving
+    } else {
+        let names = service_names(&serve.service_name, &serve.namespace);
+        let ips = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let own = OwnCertificate::load(
+            client.clone(),
+            &serve.namespace,
+            certs::SECRET_NAME,
+            names,
+            ips,
+        )
+        .await?;
+        let certified = own.certified();
+        let serving = Arc::new(ServingCertificate::new(
+            &certified.chain,
+            &certified.key,
+            app.metrics.clone(),
+        )?);
+        app.keep(
+            "caBundle",
+            CaBundle::new(
+                client.clone(),
+                API_SERVICE,
+                own.bundle(),
+                app.metrics.clone(),
+            )
+            .keep(),
+        );
+        app.keep("certificate", own.keep(serving.clone()));
+        serving
+    };
+    Ok(certs::server_config(
+        serving,
+        client_certificate_verifier(),
+        &serve.tls,
+    ))
+}
+
+/// Returns the DNS names of a Service, and `localhost`.
+fn service_names(service: &str, namespace: &str) -> Vec<String> {
+    vec![
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+        "localhost".to_owned(),
+    ]
+}

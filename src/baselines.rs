@@ -1,0 +1,210 @@
+//! Stores the usual durations of operations (baselines) in a ConfigMap, so that they survive a
+//! restart and a change of the leader.
+//!
+//! The leader reads the ConfigMap when its leadership term begins. It writes the ConfigMap at most
+//! every five minutes, only if operations have completed since, and once more when the term ends in
+//! an orderly way. After a crash, the runs of the last minutes are lost.
+//!
+//! The manifests create the ConfigMap without data. So the server needs no right to create one.
+
+use crate::telemetry::Metrics;
+use ifo_engine::track::{Baselines, BaselinesError, Message, SharedBaselines};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Name of the ConfigMap in the server's own namespace.
+pub const CONFIG_MAP: &str = "ifo-apiserver-baselines";
+
+/// Key of the baselines in the data of the ConfigMap.
+const DATA_KEY: &str = "baselines.json";
+
+/// Shortest time between two writes. A write has up to 512 KiB.
+const WRITE_INTERVAL: Duration = Duration::from_mins(5);
+
+/// Time between two attempts to read the ConfigMap at the beginning of a term.
+const READ_RETRY: Duration = Duration::from_secs(10);
+
+/// Time limit of one request. The last write delays the release of the leadership.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Field manager of the writes.
+const FIELD_MANAGER: &str = "ifo-apiserver-baselines";
+
+/// Reads and writes the ConfigMap during one leadership term.
+pub struct BaselineStore {
+    api: Api<ConfigMap>,
+    baselines: SharedBaselines,
+    /// The queue of the tracker. It is a weak reference, because the tracker ends when no sender is
+    /// left.
+    tracker: mpsc::WeakSender<Message>,
+    metrics: Arc<Metrics>,
+    /// The resourceVersion that the next write replaces. `None` if the ConfigMap does not exist.
+    version: Option<String>,
+    /// A text that could not be written.
+    unwritten: Option<String>,
+    /// The last reason why the ConfigMap could not be read or written, which was logged.
+    logged: String,
+}
+
+/// The reason why the ConfigMap cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum StoreError {
+    #[error("the ConfigMap {CONFIG_MAP} does not exist; apply the manifests of this release")]
+    Missing,
+    #[error("the kube-apiserver did not answer within {} ms", REQUEST_TIMEOUT.as_millis())]
+    TimedOut,
+    #[error("another client has changed the ConfigMap {CONFIG_MAP}")]
+    Changed,
+    #[error("the ConfigMap {CONFIG_MAP}: {0}")]
+    Request(#[source] kube::Error),
+}
+
+impl From<kube::Error> for StoreError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if status.code == 404 => Self::Missing,
+            kube::Error::Api(status) if status.code == 409 => Self::Changed,
+            _ => Self::Request(error),
+        }
+    }
+}
+
+impl BaselineStore {
+    /// Creates a store for the ConfigMap in `namespace`. It does nothing before
+    /// [`BaselineStore::run`].
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        baselines: SharedBaselines,
+        tracker: mpsc::WeakSender<Message>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            baselines,
+            tracker,
+            metrics,
+            version: None,
+            unwritten: None,
+            logged: String::new(),
+        }
+    }
+
+    /// Reads the ConfigMap, and then writes it regularly and when `ending` is cancelled.
+    pub async fn run(mut self, ending: CancellationToken) {
+        // Nothing is written before the ConfigMap has been read, because the write would replace
+        // the runs that earlier leaders have learned.
+        while let Err(error) = self.load().await {
+            self.report("baselines could not be read", &error);
+            if is_over(&ending, READ_RETRY).await {
+                return;
+            }
+        }
+        loop {
+            let ends = is_over(&ending, WRITE_INTERVAL).await;
+            let changed = self.baselines.encode_changed();
+            if let Some(text) = changed.or_else(|| self.unwritten.take()) {
+                let written = self.write(&text).await;
+                let result = if written.is_ok() { "success" } else { "error" };
+                self.metrics.baselines_written(result);
+                if let Err(error) = written {
+                    self.report("baselines could not be written", &error);
+                    self.unwritten = Some(text);
+                }
+            }
+            if ends {
+                return;
+            }
+        }
+    }
+
+    /// Adds the stored runs to the baselines. A text that cannot be decoded is replaced by the next
+    /// write.
+    async fn load(&mut self) -> Result<(), StoreError> {
+        let stored = match self.get().await {
+            Err(StoreError::Missing) => {
+                self.report("baselines are kept in memory only", &StoreError::Missing);
+                return Ok(());
+            }
+            stored => stored?,
+        };
+        let text = stored.data.and_then(|mut data| data.remove(DATA_KEY));
+        match text.as_deref().map(Baselines::decode) {
+            Some(Ok(baselines)) => {
+                tracing::info!(baselines = baselines.len(), "baselines were read");
+                self.baselines.merge(baselines);
+                if let Some(tracker) = self.tracker.upgrade() {
+                    // An error means that the leadership term is ending.
+                    let _ = tracker.send(Message::BaselinesLoaded).await;
+                }
+            }
+            Some(Err(error)) => {
+                self.reject(&error);
+                self.unwritten = Some(self.baselines.encode());
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn reject(&self, error: &BaselinesError) {
+        tracing::warn!(%error, "the ConfigMap {CONFIG_MAP} does not contain baselines of this release; it will be replaced");
+        self.metrics.baselines_rejected();
+    }
+
+    /// Reads the ConfigMap, and remembers its resourceVersion.
+    async fn get(&mut self) -> Result<ConfigMap, StoreError> {
+        let stored = with_time_limit(self.api.get(CONFIG_MAP)).await?;
+        self.version.clone_from(&stored.metadata.resource_version);
+        Ok(stored)
+    }
+
+    /// Writes the ConfigMap unless another client has changed it since the last read or write.
+    /// After such a change, the next write replaces the change.
+    async fn write(&mut self, text: &str) -> Result<(), StoreError> {
+        if self.version.is_none() {
+            self.get().await?;
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": self.version.take()},
+            "data": {DATA_KEY: text},
+        });
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&patch);
+        let stored = with_time_limit(self.api.patch(CONFIG_MAP, &params, &patch)).await?;
+        self.version = stored.metadata.resource_version;
+        Ok(())
+    }
+
+    /// Logs an error unless the previous error was the same.
+    fn report(&mut self, what: &str, error: &StoreError) {
+        let text = error.to_string();
+        if self.logged != text {
+            tracing::warn!(%error, "{what}");
+            self.logged = text;
+        }
+    }
+}
+
+/// Returns true if `ending` is cancelled before `time` is over.
+async fn is_over(ending: &CancellationToken, time: Duration) -> bool {
+    tokio::time::timeout(time, ending.cancelled()).await.is_ok()
+}
+
+async fn with_time_limit<T>(
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(StoreError::TimedOut),
+    }
+}

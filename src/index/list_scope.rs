@@ -1,0 +1,65 @@
+//! The part of the index that a list or a watch covers.
+
+use super::Key;
+use ifo_api::is_record_namespace;
+use std::sync::Arc;
+
+/// The part of the index that a list or a watch covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListScope {
+    /// All operations.
+    All,
+    /// All records of completed operations.
+    Records,
+    /// All operations and all records. A follower copies both, and a new leader takes over both.
+    Everything,
+    /// The operations or the records of one namespace. For records, this is the namespace of
+    /// [`Key::of_record`].
+    Namespace(Arc<str>),
+    /// One object.
+    Object(Key),
+}
+
+impl ListScope {
+    /// Returns true if the object at `key` is in the scope.
+    pub fn contains(&self, key: &Key) -> bool {
+        match self {
+            Self::Namespace(namespace) => *namespace == key.namespace,
+            Self::Object(object) => object == key,
+            whole => whole.has_namespace(&key.namespace),
+        }
+    }
+
+    /// Returns true if the scope contains objects whose keys have this namespace.
+    pub(super) fn has_namespace(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => !is_record_namespace(namespace),
+            Self::Records => is_record_namespace(namespace),
+            Self::Everything => true,
+            Self::Namespace(own) => **own == *namespace,
+            Self::Object(key) => *key.namespace == *namespace,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_contains_exactly_its_keys() {
+        let key = Key::new("a", "x");
+        assert!(ListScope::All.contains(&key));
+        assert!(ListScope::Namespace("a".into()).contains(&key));
+        assert!(!ListScope::Namespace("a-b".into()).contains(&key));
+        assert!(ListScope::Object(key.clone()).contains(&key));
+        assert!(!ListScope::Object(Key::new("b", "x")).contains(&key));
+        let record = Key::of_record("a", "x");
+        assert!(ListScope::Records.contains(&record) && !ListScope::Records.contains(&key));
+        assert!(!ListScope::All.contains(&record));
+        assert!(ListScope::Everything.contains(&record) && ListScope::Everything.contains(&key));
+        assert!(!ListScope::Namespace("a".into()).contains(&record));
+        assert!(ListScope::Namespace(record.namespace.clone()).contains(&record));
+        assert_eq!(record.object_namespace(), "a");
+    }
+}

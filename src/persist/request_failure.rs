@@ -1,0 +1,109 @@
+//! The failures of requests for custom resources, and their classification. The class decides if
+//! the request is retried, and how the failure is reported.
+
+use super::custom_resource_client::read;
+use super::redacted_failure::FailureText;
+use http::{Response, StatusCode, header};
+use kube::client::Body;
+use kube::core::Status;
+use std::time::Duration;
+
+/// The time to wait after an answer 429 that has no header `Retry-After`. client-go also waits for
+/// one second.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The reason why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreFailure {
+    /// The kube-apiserver does not serve the resource.
+    #[error("the CRD is missing")]
+    Missing,
+    /// This server lacks the right, or an admission plugin refused the request.
+    #[error("forbidden: {0}")]
+    Forbidden(FailureText),
+    /// The object was deleted. A new object with the same name may exist.
+    #[error("conflict: the object was deleted")]
+    Gone,
+    /// The request was conditional on a state that the object does not have, or the continue token
+    /// of a list has expired.
+    #[error("conflict: {0}")]
+    Conflict(FailureText),
+    /// The kube-apiserver refuses this request. A retry of the same request would also be refused.
+    #[error("refused: {0}")]
+    Invalid(FailureText),
+    /// The kube-apiserver received too many requests. The request had no effect.
+    #[error("too many requests, retry in {} s", .0.as_secs())]
+    Throttled(Duration),
+    /// The kube-apiserver did not answer, or answered with an unexpected code, such as 500. The
+    /// request may have had an effect. The duration is the value of the header `Retry-After`.
+    #[error("{0}")]
+    Unreachable(FailureText, Option<Duration>),
+}
+
+impl StoreFailure {
+    /// Returns the value of the metrics label `reason`.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Forbidden(_) => "forbidden",
+            Self::Gone | Self::Conflict(_) => "conflict",
+            Self::Invalid(_) => "invalid",
+            Self::Throttled(_) => "throttled",
+            Self::Unreachable(..) => "unreachable",
+        }
+    }
+
+    /// Returns true if the kube-apiserver has received this request and refuses it.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Forbidden(_) | Self::Invalid(_))
+    }
+
+    /// Returns the failure of a request that was not answered.
+    pub(super) fn unanswered(error: &dyn std::error::Error) -> Self {
+        Self::Unreachable(FailureText::of_connection(error), None)
+    }
+
+    /// Classifies an answer that is not a success. The message of the answer quotes the object, so
+    /// it is logged at the debug level only.
+    pub(super) async fn of(answer: Response<Body>) -> Self {
+        let code = answer.status();
+        // The header contains seconds. HTTP also allows a date, but Kubernetes never sends one.
+        let retry_after = answer.headers().get(header::RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let retry_after = retry_after.map(Duration::from_secs);
+        let body = match read(answer).await {
+            Ok(body) => body,
+            Err(failure) => return failure,
+        };
+        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        let message: String = status.message.chars().take(500).collect();
+        tracing::debug!(%code, message, "the kube-apiserver answered a request of persistence mode with an error");
+        // If only the object is missing, a 404 answer names the object. If the CRD is missing, the
+        // answer names no object.
+        let names_object = status
+            .details
+            .as_ref()
+            .is_some_and(|it| !it.name.is_empty());
+        let causes = status
+            .details
+            .map(|details| details.causes)
+            .unwrap_or_default();
+        let is_other_object = causes.iter().any(|cause| cause.field == "metadata.uid");
+        let why = FailureText::of_answer(code, causes.iter().map(|cause| &*cause.field));
+        match code {
+            StatusCode::NOT_FOUND if names_object => Self::Gone,
+            StatusCode::UNPROCESSABLE_ENTITY if is_other_object => Self::Gone,
+            // While the CRD is being deleted, the kube-apiserver answers creations with 405.
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::Missing,
+            StatusCode::FORBIDDEN => Self::Forbidden(why),
+            // The kube-apiserver answers 410 if the continue token has expired.
+            StatusCode::CONFLICT | StatusCode::GONE => Self::Conflict(why),
+            StatusCode::TOO_MANY_REQUESTS => Self::Throttled(retry_after.unwrap_or(RETRY_AFTER)),
+            StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::UNPROCESSABLE_ENTITY => Self::Invalid(why),
+            _ => Self::Unreachable(why, retry_after),
+        }
+    }
+}

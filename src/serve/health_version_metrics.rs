@@ -1,0 +1,193 @@
+//! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
+
+use super::negotiate::Syntax;
+use super::quoted_client_text::clip;
+use super::response_syntax::{plain, whole as whole_json};
+use super::{Health, ServerState, VersionInfo};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::{MethodRouter, get};
+use http::{HeaderValue, StatusCode, Uri, header};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// The name of a health check, and the function that returns true if the check passes.
+type HealthCheck = (&'static str, fn(&Health) -> bool);
+
+/// Largest length in bytes of the text that repeats unknown names from the option `exclude`. A
+/// longer text is cut off.
+const MAX_NAMES_BYTES: usize = 512;
+
+/// The checks of `/healthz` and `/livez`. These checks only show that the server answers requests.
+/// After any other failure, a restart of the server would not help.
+const LIVENESS_CHECKS: &[HealthCheck] = &[("ping", |_| true)];
+/// The checks of `/readyz`.
+const READINESS_CHECKS: &[HealthCheck] = &[
+    ("ping", |_| true),
+    ("informer-sync", Health::synced),
+    ("replica", Health::is_among_replicas),
+    ("shutdown", |health| !health.draining()),
+];
+
+/// Creates the routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    let mut router = Router::new();
+    for (name, checks) in [
+        ("healthz", LIVENESS_CHECKS),
+        ("livez", LIVENESS_CHECKS),
+        ("readyz", READINESS_CHECKS),
+    ] {
+        router = router.route(&format!("/{name}"), combined_probe(name, checks));
+        for check in checks {
+            router = router.route(&format!("/{name}/{}", check.0), single_probe(*check));
+        }
+    }
+    router
+        .route("/version", get(version))
+        .route("/metrics", get(metrics))
+}
+
+fn combined_probe(
+    name: &'static str,
+    checks: &'static [HealthCheck],
+) -> MethodRouter<Arc<ServerState>> {
+    get(
+        move |State(shared): State<Arc<ServerState>>, uri: Uri| async move {
+            run_checks(name, checks, &shared.server.health, &uri)
+        },
+    )
+}
+
+fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
+    get(move |State(shared): State<Arc<ServerState>>| async move {
+        if (check.1)(&shared.server.health) {
+            ok("ok".to_owned())
+        } else {
+            plain(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal server error: reason withheld",
+            )
+        }
+    })
+}
+
+/// Runs all checks that the option `exclude` does not name. Returns a 500 if a check fails.
+fn run_checks(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Response {
+    let mut excluded: Vec<String> = Vec::new();
+    let mut verbose = false;
+    for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        match &*key {
+            "verbose" => verbose = true,
+            "exclude" => excluded.push(value.into_owned()),
+            _ => {}
+        }
+    }
+    let mut report = String::new();
+    let mut failed = false;
+    for (check, passes) in checks {
+        let before = excluded.len();
+        excluded.retain(|excluded| excluded != check);
+        let (sign, result) = if excluded.len() < before {
+            ('+', "excluded: ok")
+        } else if passes(health) {
+            ('+', "ok")
+        } else {
+            failed = true;
+            ('-', "failed: reason withheld")
+        };
+        writeln!(report, "[{sign}]{check} {result}").expect("writing to a String cannot fail");
+    }
+    if !excluded.is_empty() {
+        // The debug format escapes control characters. So a client cannot add lines to the report.
+        let mut names = format!("{excluded:?}");
+        clip(&mut names, MAX_NAMES_BYTES);
+        writeln!(
+            report,
+            "warn: some health checks cannot be excluded: no matches for {names}"
+        )
+        .expect("writing to a String cannot fail");
+    }
+    if failed {
+        return plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{report}{name} check failed"),
+        );
+    }
+    if name == "readyz" {
+        health.set_was_ready();
+    }
+    if !verbose {
+        return ok("ok".to_owned());
+    }
+    ok(format!("{report}{name} check passed\n"))
+}
+
+fn ok(text: String) -> Response {
+    let mut response = plain(StatusCode::OK, "");
+    *response.body_mut() = Body::from(text);
+    response
+}
+
+/// Serves the version of this server, as other aggregated API servers do.
+///
+/// The kube-apiserver never requests the version. If a user runs `kubectl version` against this
+/// server directly, kubectl warns that client and server have different versions. Reporting a
+/// version of Kubernetes would avoid the warning, but it would be wrong: this server does not have
+/// the APIs of Kubernetes.
+async fn version(State(shared): State<Arc<ServerState>>) -> Response {
+    let VersionInfo {
+        version,
+        commit,
+        built,
+    } = &shared.server.version;
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let mut number = || numbers.next().unwrap_or("0").to_owned();
+    let info = serde_json::json!({
+        "major": number(),
+        "minor": number(),
+        // Clients parse this field, and require the letter `v`.
+        "gitVersion": format!("v{}", version.trim_start_matches('v')),
+        "gitCommit": commit,
+        "gitTreeState": "",
+        "buildDate": built,
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": platform(std::env::consts::OS, std::env::consts::ARCH),
+    });
+    whole_json(info.to_string().into_bytes(), Syntax::Indented)
+}
+
+/// Returns the platform, such as `linux/amd64`. Clients expect Go's names of operating systems and
+/// architectures.
+fn platform(os: &str, arch: &str) -> String {
+    let os = if os == "macos" { "darwin" } else { os };
+    let arch = match arch {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{os}/{arch}")
+}
+
+async fn metrics(State(shared): State<Arc<ServerState>>) -> Response {
+    let mut response = Response::new(Body::from(shared.server.metrics.render()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+    );
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::platform;
+
+    #[test]
+    fn the_platform_has_the_go_names() {
+        assert_eq!(platform("linux", "x86_64"), "linux/amd64");
+        assert_eq!(platform("macos", "aarch64"), "darwin/arm64");
+        assert_eq!(platform("linux", "s390x"), "linux/s390x");
+    }
+}

@@ -1,0 +1,204 @@
+//! Describes the resource `inflightoperations`: its columns and selectable fields.
+
+use super::SelectableField::{Nodes, Overdue, Stalled, Text};
+use super::{Cell, Column, Resource, age_column, name_column, text, write_literal, write_text};
+use crate::index::{IndexReader, ObjectTexts, TextField};
+use crate::serve::watch_event_cache::LineCache;
+use ifo_api::{LIVE_GROUP, VERSION, live};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Maximum number of characters of the cell Message, so that a table fits into 120 columns more
+/// often.
+const MAX_MESSAGE: usize = 80;
+
+static LIVE_COLUMNS: &[Column] = &[
+    name_column(),
+    text(
+        "Kind",
+        0,
+        Cell::Text(TextField::SubjectKind),
+        "Kind of the subject.",
+    ),
+    text(
+        "Subject",
+        0,
+        Cell::Function(subject),
+        "Name of the subject, with the item where a rule yields several operations.",
+    ),
+    text(
+        "Operation",
+        0,
+        Cell::Text(TextField::Operation),
+        "Name of the operation.",
+    ),
+    text(
+        "State",
+        0,
+        Cell::Function(state),
+        "State of an active operation, or result of a completed one. An operation that is \
+         suspected to be overdue or stalled has a marker.",
+    ),
+    text(
+        "Progress",
+        0,
+        Cell::Function(progress),
+        "Progress in percent, if it is known.",
+    ),
+    age_column("Time since the operation started."),
+    text(
+        "Message",
+        0,
+        Cell::Function(short_message),
+        "Message for people. It is cut after 80 characters.",
+    ),
+    text(
+        "Phase",
+        1,
+        Cell::Text(TextField::Phase),
+        "Active or Completed.",
+    ),
+    text(
+        "Component",
+        1,
+        Cell::Text(TextField::Component),
+        "Component that the rule set belongs to.",
+    ),
+    text(
+        "RuleSet",
+        1,
+        Cell::Text(TextField::RuleSet),
+        "Rule set that detected it first.",
+    ),
+    text(
+        "Reason",
+        1,
+        Cell::Text(TextField::Reason),
+        "Reason for the state.",
+    ),
+    text(
+        "Started",
+        1,
+        Cell::Text(TextField::Started),
+        "When the operation started.",
+    ),
+    text(
+        "Completed",
+        1,
+        Cell::Text(TextField::Completed),
+        "When the operation ended.",
+    ),
+    text(
+        "Full Message",
+        1,
+        Cell::Text(TextField::Message),
+        "The whole message for people.",
+    ),
+];
+
+/// Writes the cell Subject: the name of the object that the operation is about. If a rule yields
+/// several operations of one object, the cell is `name/item`.
+pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let name = texts.literal(TextField::SubjectName);
+    write_literal(name, out);
+    if let (Some(_), Some([_, item @ ..])) = (name, texts.literal(TextField::Item)) {
+        out.pop(); // Removes the closing quote of the name.
+        out.push(b'/');
+        out.extend_from_slice(item);
+    }
+}
+
+fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let progress = texts.facts.progress;
+    write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
+}
+
+/// Writes the cell State: the state, and a marker if the operation is overdue or stalled.
+fn state(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let marker = match (texts.facts.overdue, texts.facts.stalled) {
+        (Some(true), Some(true)) => " (overdue, stalled)",
+        (Some(true), _) => " (overdue)",
+        (_, Some(true)) => " (stalled)",
+        _ => return write_literal(texts.literal(TextField::State), out),
+    };
+    let state = texts.text(TextField::State).unwrap_or_default();
+    write_text(Some(&[&*state, marker].concat()), out);
+}
+
+/// Writes the cell Message. A long message is cut.
+fn short_message(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let literal = texts.literal(TextField::Message);
+    // The JSON string has at least as many bytes as the message has characters.
+    if literal.is_none_or(|literal| literal.len() <= MAX_MESSAGE) {
+        return write_literal(literal, out);
+    }
+    let message = texts.text(TextField::Message).unwrap_or_default();
+    write_text(Some(&shortened(&message)), out);
+}
+
+/// Cuts a message after [`MAX_MESSAGE`] characters.
+fn shortened(message: &str) -> Cow<'_, str> {
+    match message.char_indices().nth(MAX_MESSAGE - 1) {
+        Some((end, last)) if end + last.len_utf8() < message.len() => {
+            let kept = message[..end].trim_end();
+            format!("{kept}…").into()
+        }
+        _ => message.into(),
+    }
+}
+
+/// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`.
+pub fn inflight_operations(reader: IndexReader) -> Resource {
+    Resource {
+        group: LIVE_GROUP,
+        version: VERSION,
+        plural: live::PLURAL,
+        kind: live::KIND,
+        list_kind: "InFlightOperationList",
+        namespaced: true,
+        has_records: false,
+        verbs: &["get", "list", "watch"],
+        short_names: &["ifo", "ifos"],
+        categories: &[],
+        columns: LIVE_COLUMNS,
+        fields: &[
+            ("spec.operation", Text(TextField::Operation)),
+            ("spec.component", Text(TextField::Component)),
+            ("spec.ruleSet", Text(TextField::RuleSet)),
+            ("spec.item", Text(TextField::Item)),
+            (
+                "spec.subject.apiVersion",
+                Text(TextField::SubjectApiVersion),
+            ),
+            ("spec.subject.kind", Text(TextField::SubjectKind)),
+            ("spec.subject.name", Text(TextField::SubjectName)),
+            ("spec.subject.namespace", Text(TextField::SubjectNamespace)),
+            ("spec.subject.uid", Text(TextField::SubjectUid)),
+            ("status.phase", Text(TextField::Phase)),
+            ("status.state", Text(TextField::State)),
+            ("spec.work", Text(TextField::Work)),
+            ("status.nodes", Nodes),
+            ("status.conditions.Overdue", Overdue),
+            ("status.conditions.Stalled", Stalled),
+        ],
+        schema: || schemars::schema_for!(live::InFlightOperation),
+        reader,
+        lines: Arc::new(LineCache::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character() {
+        assert_eq!(shortened("short"), "short");
+        let exact = "é".repeat(MAX_MESSAGE);
+        assert_eq!(shortened(&exact), exact);
+        let long = "é".repeat(MAX_MESSAGE + 1);
+        let cut = format!("{}…", "é".repeat(MAX_MESSAGE - 1));
+        assert_eq!(shortened(&long), cut);
+        assert_eq!(cut.chars().count(), MAX_MESSAGE);
+    }
+}

@@ -1,0 +1,78 @@
+//! The metrics of overdue and stalled operations, of the usual durations of operations (baselines),
+//! and of the records of completed operations.
+
+use super::metrics_macro::metrics;
+use super::{CounterFamily, FloatGaugeFamily, GaugeFamily, IndexSample, Metrics, OperationSample};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+metrics! {
+    /// The registered metrics.
+    pub(super) struct DurationMetrics {
+        overdue: GaugeFamily =
+            "ifo_operations_overdue", "Operations in flight whose condition Overdue is True";
+        stalled: GaugeFamily =
+            "ifo_operations_stalled", "Operations in flight whose condition Stalled is True";
+        expected: FloatGaugeFamily =
+            "ifo_operation_expected_seconds",
+            "Usual duration of an operation in all namespaces, on the leader";
+        baselines: Gauge = "ifo_baselines", "Operations whose durations are known, on the leader";
+        writes: CounterFamily = "ifo_baselines_writes", "Writes of the ConfigMap of baselines";
+        rejected: Counter =
+            "ifo_baselines_rejected", "Times that the ConfigMap had no baselines of this release";
+        records: Gauge = "ifo_operation_records", "Records of completed operations";
+    }
+}
+
+impl DurationMetrics {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        Self::register(registry)
+    }
+}
+
+impl Metrics {
+    /// Counts a write of the baselines with this result: `success` or `error`.
+    pub fn baselines_written(&self, result: &'static str) {
+        let labels = vec![("result", result.to_owned())];
+        self.durations.writes.get_or_create(&labels).inc();
+    }
+
+    /// Counts a ConfigMap of baselines that could not be decoded.
+    pub fn baselines_rejected(&self) {
+        self.durations.rejected.inc();
+    }
+
+    /// Sets the gauges whose values are read at each scrape, except the numbers of overdue and
+    /// stalled operations.
+    pub(super) fn read_durations(&self, sample: &IndexSample) {
+        let durations = &self.durations;
+        durations.overdue.clear();
+        durations.stalled.clear();
+        durations.expected.clear();
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        durations.baselines.set(count(sample.baselines.len()));
+        durations.records.set(count(sample.records));
+        for (rule_set, operation, usual) in &sample.baselines {
+            for (quantile, seconds) in [("0.5", usual.typical), ("0.95", usual.p95)] {
+                let labels = vec![
+                    self.bound("ruleset", rule_set),
+                    self.bound("operation", operation),
+                    ("quantile", quantile.to_owned()),
+                ];
+                durations.expected.get_or_create(&labels).set(seconds);
+            }
+        }
+    }
+
+    /// Counts an operation that is overdue or stalled.
+    pub(super) fn count_suspicions(&self, operation: &OperationSample) {
+        let labels = || self.operation_labels(&operation.component, &operation.operation);
+        if operation.overdue {
+            self.durations.overdue.get_or_create(&labels()).inc();
+        }
+        if operation.stalled {
+            self.durations.stalled.get_or_create(&labels()).inc();
+        }
+    }
+}

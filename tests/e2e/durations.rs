@@ -1,0 +1,714 @@
+//! Tests of the times of operations: the conditions `Overdue` and `Stalled`, the usual durations that
+//! the server learns from completed runs (baselines), and the nodes that operations touch.
+
+use crate::harness::{
+    RULE_SET, VM, World, alone, columns, condition, event_types, eventually, is_in_gap, migrating,
+    shared, so, text,
+};
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// API path of the ConfigMap in which the server stores the baselines.
+const BASELINES: &str = "/api/v1/namespaces/ifo-system/configmaps/ifo-apiserver-baselines";
+
+/// Number of runs from which the server compares operations with earlier runs.
+const ENOUGH_RUNS: usize = 20;
+
+/// The outcome of a rule whose operations succeed when the VirtualMachine is `Running` again, and
+/// fail when it is `Broken`. Such an operation ends at once, without a debounce period.
+pub const OUTCOME: &str = "object.status.printableStatus == 'Running' ? 'Succeeded' : object.status.printableStatus == 'Broken' ? 'Failed' : ''";
+
+/// Returns a rule set that detects the operation `Migrating` on VirtualMachines in one namespace.
+/// Its rule has these additional fields.
+pub fn migrating_with(namespace: &str, fields: Value) -> Value {
+    let mut rules = migrating(namespace);
+    let Value::Object(fields) = fields else {
+        panic!("not the fields of a rule: {fields}");
+    };
+    let rule = rules["spec"]["rules"][0].as_object_mut();
+    rule.expect("a rule is an object").extend(fields);
+    rules
+}
+
+/// Creates a VirtualMachine that migrates. Its status has these additional fields.
+pub async fn migrate(world: &World, namespace: &str, name: &str, mut status: Value) {
+    status["printableStatus"] = json!("Migrating");
+    let machine = json!({
+        "apiVersion": VM.api_version, "kind": VM.kind,
+        "metadata": {"name": name}, "status": status,
+    });
+    world.create(&VM, Some(namespace), &machine).await;
+}
+
+/// Changes the status of a VirtualMachine.
+pub async fn change(world: &World, namespace: &str, name: &str, status: &Value) {
+    let path = format!("{}/{name}", VM.path(Some(namespace)));
+    let patch = json!({"status": status});
+    world.admin.merge(&path, &patch).await.ok();
+}
+
+/// Waits until `kubectl get` with these options returns objects about exactly these subjects.
+/// `want` contains the names of the subjects in alphabetical order.
+pub async fn wait_until_selected(
+    world: &World,
+    resource: &str,
+    namespace: &str,
+    options: &[&str],
+    want: &[&str],
+) {
+    let names = "-o=jsonpath={.items[*].spec.subject.name}";
+    let args = [&["get", resource, "-n", namespace, names], options].concat();
+    eventually(&format!("{options:?} selects {want:?}"), async || {
+        let found = world.kubectl(&args).await?;
+        let mut found: Vec<&str> = found.split_whitespace().collect();
+        found.sort_unstable();
+        so(found == want, found)
+    })
+    .await;
+}
+
+/// Waits until `is` returns true for the operation of a VirtualMachine, and returns the operation.
+async fn wait_for_operation(
+    world: &World,
+    namespace: &str,
+    subject: &str,
+    what: &str,
+    is: impl Fn(&Value) -> bool,
+) -> Value {
+    eventually(&format!("the operation of {subject}: {what}"), async || {
+        let operations = world.operations(namespace).await;
+        let mut found = operations.into_iter();
+        let found = found.find(|it| text(it, "/spec/subject/name") == subject);
+        let found = found.ok_or("there is none")?;
+        so(is(&found), &found)?;
+        Ok(found)
+    })
+    .await
+}
+
+/// Waits until the cell State of a VirtualMachine's operation has this text in the output of
+/// `kubectl get ifos`.
+async fn wait_for_state_cell(world: &World, namespace: &str, subject: &str, want: &str) {
+    eventually(&format!("State of {subject} is {want}"), async || {
+        let table = world.kubectl(&["get", "ifos", "-n", namespace]).await?;
+        let mut rows = table.lines().map(columns);
+        // The columns are Name, Kind, Subject, Operation, State and others.
+        let row = rows.find(|row| row.get(2) == Some(&subject));
+        so(row.and_then(|row| row.get(4).copied()) == Some(want), table)
+    })
+    .await;
+}
+
+/// Runs `kubectl wait` for a condition of an operation.
+async fn kubectl_wait(world: &World, namespace: &str, name: &str, condition: &str) {
+    let (resource, condition) = (
+        format!("ifo/{name}"),
+        format!("--for=condition={condition}"),
+    );
+    let args = [
+        "wait",
+        &condition,
+        &resource,
+        "-n",
+        namespace,
+        "--timeout=170s",
+    ];
+    let waited = world.kubectl(&args).await;
+    waited.expect("kubectl must get the condition");
+}
+
+/// Returns the time at a JSON pointer.
+#[track_caller]
+pub fn time(object: &Value, pointer: &str) -> Timestamp {
+    let time = text(object, pointer).parse();
+    time.unwrap_or_else(|error| panic!("{pointer}: {error}: {object}"))
+}
+
+/// Returns the time since which a condition has had its status.
+#[track_caller]
+fn since(operation: &Value, kind: &str) -> Timestamp {
+    time(condition(operation, kind), "/lastTransitionTime")
+}
+
+/// Returns true if a condition has this status.
+fn has(operation: &Value, kind: &str, status: &str) -> bool {
+    condition(operation, kind)["status"] == status
+}
+
+#[test]
+fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
+    shared(async |world| {
+        let namespace = world.namespace("overdue").await;
+        let limit = json!({"expectedDuration": "duration(object.status.limit)"});
+        let rules = migrating_with(namespace, limit);
+        world.ready_rule_set(&rules).await;
+        let mut events = world.watch(namespace).await;
+        migrate(world, namespace, "late", json!({"limit": "2s"})).await;
+        migrate(world, namespace, "punctual", json!({"limit": "1h"})).await;
+        let both = [("late", "Migrating"), ("punctual", "Migrating")];
+        let operations = world.until_operations(namespace, &both).await;
+        let [late, punctual] = [0, 1].map(|it| text(&operations[it], "/metadata/name"));
+        kubectl_wait(world, namespace, late, "Overdue").await;
+
+        let overdue = wait_for_operation(world, namespace, "late", "it is overdue", |it| {
+            has(it, "Overdue", "True")
+        })
+        .await;
+        let shown = condition(&overdue, "Overdue");
+        assert_eq!(shown["reason"], "LongerThanExpected", "{overdue}");
+        let message = "Longer than the 2s that the rule expects.";
+        assert_eq!(shown["message"], message, "{overdue}");
+        assert_eq!(overdue["status"]["state"], "Progressing", "{overdue}");
+        let start = time(&overdue, "/metadata/creationTimestamp");
+        let passed = since(&overdue, "Overdue").duration_since(start);
+        assert!(passed >= SignedDuration::from_secs(2), "{overdue}");
+        let expected = json!({"typicalSeconds": 2, "source": "Rule"});
+        assert_eq!(overdue["status"]["expected"], expected, "{overdue}");
+
+        wait_for_state_cell(world, namespace, "late", "Progressing (overdue)").await;
+        wait_for_state_cell(world, namespace, "punctual", "Progressing").await;
+        for (option, want) in [
+            ("--field-selector=status.conditions.Overdue=True", "late"),
+            (
+                "--field-selector=status.conditions.Overdue!=True",
+                "punctual",
+            ),
+            (
+                "--field-selector=status.conditions.Overdue=False",
+                "punctual",
+            ),
+        ] {
+            wait_until_selected(world, "ifos", namespace, &[option], &[want]).await;
+        }
+        let absent = ["--field-selector=status.conditions.Stalled="];
+        wait_until_selected(world, "ifos", namespace, &absent, &["late", "punctual"]).await;
+        let state = ["-l", "ifo.kubevirt.io/state=Progressing"];
+        wait_until_selected(world, "ifos", namespace, &state, &["late", "punctual"]).await;
+
+        // The events are sent in the order of the changes. So all earlier events have arrived when
+        // the event of the third operation arrives.
+        migrate(world, namespace, "third", json!({"limit": "1h"})).await;
+        let seen = events
+            .until("the third operation", |all| {
+                let subject = |it: &Value| text(it, "/object/spec/subject/name") == "third";
+                all.iter().any(subject).then(|| all.to_vec())
+            })
+            .await;
+        // During a watch gap, time does not count. This changes the condition twice more.
+        if !seen.iter().any(|event| is_in_gap(&event["object"])) {
+            assert_eq!(event_types(&seen, late), ["ADDED", "MODIFIED"], "{seen:?}");
+            assert_eq!(event_types(&seen, punctual), ["ADDED"], "{seen:?}");
+        }
+    });
+}
+
+#[test]
+fn the_time_in_which_an_operation_is_blocked_does_not_count() {
+    shared(async |world| {
+        let namespace = world.namespace("blocked").await;
+        let fields = json!({"expectedDuration": "2s", "state": "object.status.state"});
+        let rules = migrating_with(namespace, fields);
+        world.ready_rule_set(&rules).await;
+        migrate(world, namespace, "held", json!({"state": "Blocked"})).await;
+        wait_for_operation(world, namespace, "held", "it is blocked", |it| {
+            it["status"]["state"] == "Blocked"
+        })
+        .await;
+        migrate(world, namespace, "late", json!({"state": "Progressing"})).await;
+        wait_for_operation(world, namespace, "late", "it is overdue", |it| {
+            has(it, "Overdue", "True")
+        })
+        .await;
+
+        let held = wait_for_operation(world, namespace, "held", "it is not in a gap", |it| {
+            !is_in_gap(it)
+        })
+        .await;
+        let shown = condition(&held, "Overdue");
+        assert_eq!(shown["status"], "False", "{held}");
+        assert_eq!(shown["reason"], "NotJudged", "{held}");
+        let message = "Time does not count while the operation is Blocked.";
+        assert_eq!(shown["message"], message, "{held}");
+        let state = ["-l", "ifo.kubevirt.io/state=Blocked"];
+        wait_until_selected(world, "ifos", namespace, &state, &["held"]).await;
+
+        let progressing = json!({"state": "Progressing"});
+        change(world, namespace, "held", &progressing).await;
+        let held = wait_for_operation(world, namespace, "held", "it is overdue", |it| {
+            has(it, "Overdue", "True")
+        })
+        .await;
+        let since_state = time(&held, "/status/stateSince");
+        assert!(
+            since_state > time(&held, "/metadata/creationTimestamp"),
+            "{held}"
+        );
+        let passed = since(&held, "Overdue").duration_since(since_state);
+        assert!(passed >= SignedDuration::from_secs(2), "{held}");
+
+        // A blocked operation is not suspected, even if it was overdue before.
+        change(world, namespace, "late", &json!({"state": "Blocked"})).await;
+        wait_for_operation(world, namespace, "late", "it is not overdue", |it| {
+            has(it, "Overdue", "False") && it["status"]["state"] == "Blocked"
+        })
+        .await;
+        wait_for_state_cell(world, namespace, "late", "Blocked").await;
+        wait_until_selected(world, "ifos", namespace, &state, &["late"]).await;
+    });
+}
+
+#[test]
+fn an_operation_is_stalled_until_its_progress_rises() {
+    shared(async |world| {
+        let namespace = world.namespace("stalled").await;
+        let fields = json!({
+            "progress": "object.status.progress", "message": "object.status.message",
+            "stalledAfter": "2s",
+        });
+        let mut rules = migrating_with(namespace, fields);
+        // The second rule shows both conditions.
+        let mut both = rules["spec"]["rules"][0].clone();
+        both["operation"] = json!("Both");
+        both["expectedDuration"] = json!("2s");
+        rules["spec"]["rules"] = json!([rules["spec"]["rules"][0], both]);
+        world.ready_rule_set(&rules).await;
+        let mut events = world.watch(namespace).await;
+        migrate(world, namespace, "a", json!({"progress": 10})).await;
+        let two = [("a", "Both"), ("a", "Migrating")];
+        let operations = world.until_operations(namespace, &two).await;
+        let [both, name] = [0, 1].map(|it| text(&operations[it], "/metadata/name"));
+        kubectl_wait(world, namespace, name, "Stalled").await;
+        kubectl_wait(world, namespace, both, "Stalled").await;
+        kubectl_wait(world, namespace, both, "Overdue").await;
+        eventually("kubectl marks both operations", async || {
+            let table = world.kubectl(&["get", "ifos", "-n", namespace]).await?;
+            let row = |name: &str| table.lines().find(|line| line.starts_with(name));
+            let cell = |name: &str| row(name).and_then(|row| columns(row).get(4).copied());
+            let cells = [both, name].map(cell);
+            let want = ["Progressing (overdue, stalled)", "Progressing (stalled)"];
+            so(cells == want.map(Some), table)
+        })
+        .await;
+        let stalled = ["--field-selector=status.conditions.Stalled=True"];
+        wait_until_selected(world, "ifos", namespace, &stalled, &["a", "a"]).await;
+        let neither =
+            ["--field-selector=status.conditions.Stalled=True,status.conditions.Overdue!=True"];
+        wait_until_selected(world, "ifos", namespace, &neither, &["a"]).await;
+
+        // Finds the newest event of the operation that fulfils a condition, and returns its object.
+        let find = |all: &[Value], is: &dyn Fn(&Value) -> bool| {
+            let mut objects = all.iter().rev().map(|event| &event["object"]);
+            let found = objects.find(|it| it["metadata"]["name"] == name && is(it));
+            found.cloned()
+        };
+        let first = events
+            .until("Stalled", |all| find(all, &|it| has(it, "Stalled", "True")))
+            .await;
+        let message = "The progress has stayed at 10% for 2s or longer.";
+        assert_eq!(condition(&first, "Stalled")["message"], message, "{first}");
+        let rise = time(&first, "/status/lastProgress");
+        let passed = since(&first, "Stalled").duration_since(rise);
+        assert!(passed >= SignedDuration::from_secs(2), "{first}");
+
+        // A new message is no progress.
+        change(world, namespace, "a", &json!({"message": "Still copying."})).await;
+        let same = events
+            .until("the message", |all| {
+                find(all, &|it| it["status"]["message"] == "Still copying.")
+            })
+            .await;
+        assert_eq!(
+            same["status"]["lastProgress"],
+            first["status"]["lastProgress"]
+        );
+        if !is_in_gap(&same) {
+            assert!(has(&same, "Stalled", "True"), "{same}");
+        }
+
+        change(world, namespace, "a", &json!({"progress": 20})).await;
+        let risen = events
+            .until("the progress rises", |all| {
+                find(all, &|it| {
+                    it["status"]["progress"] == 20 && has(it, "Stalled", "False")
+                })
+            })
+            .await;
+        assert!(time(&risen, "/status/lastProgress") >= since(&first, "Stalled"));
+        if !is_in_gap(&risen) {
+            assert_eq!(condition(&risen, "Stalled")["reason"], "ProgressRising");
+        }
+
+        // A falling progress is none either, so the operation becomes stalled again.
+        change(world, namespace, "a", &json!({"progress": 5})).await;
+        let fallen = events
+            .until("the operation stalls at the lower progress", |all| {
+                find(all, &|it| {
+                    it["status"]["progress"] == 5 && has(it, "Stalled", "True")
+                })
+            })
+            .await;
+        assert_eq!(
+            fallen["status"]["lastProgress"],
+            risen["status"]["lastProgress"]
+        );
+        change(world, namespace, "a", &json!({"progress": 100})).await;
+        kubectl_wait(world, namespace, name, "Stalled=False").await;
+    });
+}
+
+#[test]
+fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
+    shared(async |world| {
+        let namespace = world.namespace("times").await;
+        let fields = json!({
+            "expectedDuration": "30m", "startedAt": "object.status.startedAt",
+            "state": "object.status.state", "progress": "object.status.progress",
+        });
+        let rules = migrating_with(namespace, fields);
+        world.ready_rule_set(&rules).await;
+        let mut events = world.watch(namespace).await;
+        let hour = SignedDuration::from_hours(1);
+        let start = (Timestamp::now() - hour).to_string();
+        let status = json!({"startedAt": start, "progress": 10});
+        migrate(world, namespace, "a", status).await;
+        let started = events.until("an event", |all| all.first().cloned()).await;
+        let started = &started["object"];
+        // The operation has taken an hour when the server detects it, which is too long.
+        assert!(has(started, "Overdue", "True"), "{started}");
+        assert!(condition(started, "Stalled").is_null(), "{started}");
+        let expected = json!({"typicalSeconds": 1800, "source": "Rule"});
+        assert_eq!(started["status"]["expected"], expected, "{started}");
+        let begin = time(started, "/metadata/creationTimestamp");
+        assert_eq!(time(started, "/status/stateSince"), begin, "{started}");
+        let rise = time(started, "/status/lastProgress");
+        assert!(rise.duration_since(begin) >= hour, "{started}");
+        assert_eq!(started["status"].get("estimatedCompletion"), None);
+        assert_eq!(started["status"].get("durationSeconds"), None);
+
+        change(world, namespace, "a", &json!({"progress": 20})).await;
+        let risen = wait_for_operation(world, namespace, "a", "there is an estimate", |it| {
+            it["status"]["progress"] == 20 && it["status"]["estimatedCompletion"].is_string()
+        })
+        .await;
+        let rise = time(&risen, "/status/lastProgress");
+        assert!(
+            time(&risen, "/status/estimatedCompletion") >= rise,
+            "{risen}"
+        );
+        assert_eq!(time(&risen, "/status/stateSince"), begin, "{risen}");
+
+        change(world, namespace, "a", &json!({"state": "Blocked"})).await;
+        let blocked = wait_for_operation(world, namespace, "a", "it is blocked", |it| {
+            it["status"]["state"] == "Blocked"
+        })
+        .await;
+        let state_since = time(&blocked, "/status/stateSince");
+        assert!(state_since >= rise, "{blocked}");
+        let none = blocked["status"].get("estimatedCompletion");
+        assert_eq!(none, None, "there is no estimate while it is blocked");
+
+        world.set_status(namespace, "a", "Running").await;
+        let completed = events
+            .until("the completed operation", |all| {
+                let mut objects = all.iter().map(|event| &event["object"]);
+                let is_over = |it: &&Value| it["status"]["phase"] == "Completed";
+                objects.find(is_over).cloned()
+            })
+            .await;
+        let end = time(&completed, "/status/completed");
+        assert!(end >= state_since, "{completed}");
+        let seconds = completed["status"]["durationSeconds"].as_i64();
+        let passed = end.duration_since(begin).as_secs();
+        assert_eq!(seconds, Some(passed), "{completed}");
+        assert!(time(&completed, "/status/stateSince") >= end, "{completed}");
+    });
+}
+
+#[test]
+fn kubectl_explain_describes_times_and_records() {
+    shared(async |world| {
+        for (path, fields) in [
+            (
+                "ifo.status.expected",
+                &["typicalSeconds", "p95Seconds", "runs", "source"][..],
+            ),
+            (
+                "ifo.status",
+                &[
+                    "stateSince",
+                    "lastProgress",
+                    "estimatedCompletion",
+                    "durationSeconds",
+                    "nodes",
+                ],
+            ),
+            ("ifo.spec.work", &["piece of work"]),
+            (
+                "opr.status",
+                &["outcome", "started", "completed", "durationSeconds"],
+            ),
+            ("opr.spec.subject", &["uid"]),
+            (
+                "ors.spec.rules",
+                &["expectedDuration", "stalledAfter", "size", "work"],
+            ),
+            ("ors.spec.nodes", &["names of the nodes"]),
+        ] {
+            // After the server is registered, the kube-apiserver reads the server's OpenAPI
+            // document with a delay.
+            let explained = eventually(path, async || {
+                // kubectl breaks lines, so all whitespace is replaced by single spaces.
+                let text = world.kubectl(&["explain", path]).await?;
+                Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+            })
+            .await;
+            for field in fields {
+                assert!(explained.contains(field), "{field} in {explained}");
+            }
+            assert!(!explained.contains("<empty>"), "{explained}");
+        }
+    });
+}
+
+#[test]
+fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
+    shared(async |world| {
+        let namespace = world.namespace("nodes").await;
+        let fields = json!({"work": "object.status.work", "outcome": OUTCOME});
+        let mut rules = migrating_with(namespace, fields);
+        rules["spec"]["nodes"] = json!("object.status.nodes");
+        world.ready_rule_set(&rules).await;
+        let moves = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces";
+        let moves = format!(
+            "{moves}/{namespace}/inflightoperations?watch=1&fieldSelector=status.nodes%3Dworker-9"
+        );
+        let mut arrivals = crate::harness::Events::of(&world.admin, &moves)
+            .await
+            .expect("the field selector must be supported");
+        let nodes = json!(["worker-1", "", "worker-2", "worker-3"]);
+        let status = json!({"nodes": nodes, "work": "w/1"});
+        migrate(world, namespace, "a", status).await;
+        let status = json!({"nodes": ["worker-2"], "work": "w/1"});
+        migrate(world, namespace, "b", status).await;
+        migrate(world, namespace, "c", json!({})).await;
+        let all = ["a", "b", "c"].map(|name| (name, "Migrating"));
+        let operations = world.until_operations(namespace, &all).await;
+        let shown = |index: usize| {
+            let operation: &Value = &operations[index];
+            let label = |key: &str| operation["metadata"]["labels"].get(key).cloned();
+            (
+                operation["status"].get("nodes").cloned(),
+                label("ifo.kubevirt.io/node"),
+                label("ifo.kubevirt.io/node-2"),
+                operation["spec"].get("work").cloned(),
+            )
+        };
+        let some = |text: &str| Some(json!(text));
+        let three = json!(["worker-1", "worker-2", "worker-3"]);
+        assert_eq!(
+            shown(0),
+            (Some(three), some("worker-1"), some("worker-2"), some("w/1"))
+        );
+        let one = json!(["worker-2"]);
+        assert_eq!(shown(1), (Some(one), some("worker-2"), None, some("w/1")));
+        assert_eq!(shown(2), (None, None, None, None));
+
+        let selections: [(&str, &[&str]); 8] = [
+            ("status.nodes=worker-1", &["a"]),
+            ("status.nodes=worker-2", &["a", "b"]),
+            ("status.nodes=worker-3", &["a"]),
+            ("status.nodes!=worker-3", &["b", "c"]),
+            ("status.nodes=worker", &[]),
+            ("status.nodes=", &["c"]),
+            ("spec.work=w/1", &["a", "b"]),
+            ("spec.work!=w/1", &["c"]),
+        ];
+        for (selector, want) in selections {
+            let option = ["--field-selector", selector];
+            wait_until_selected(world, "ifos", namespace, &option, want).await;
+        }
+        let label = ["-l", "ifo.kubevirt.io/node=worker-2"];
+        wait_until_selected(world, "ifos", namespace, &label, &["b"]).await;
+        let label = ["-l", "ifo.kubevirt.io/node-2"];
+        wait_until_selected(world, "ifos", namespace, &label, &["a"]).await;
+
+        // A watch with the selector gets an operation when its nodes change.
+        let moved = json!({"nodes": ["worker-2", "worker-9"]});
+        change(world, namespace, "b", &moved).await;
+        change(world, namespace, "b", &json!({"nodes": ["worker-2"]})).await;
+        let name = text(&operations[1], "/metadata/name");
+        arrivals
+            .until("the operation arrives and leaves", |all| {
+                (event_types(all, name) == ["ADDED", "DELETED"]).then_some(())
+            })
+            .await;
+
+        // Records keep the nodes and the work.
+        for name in ["a", "b", "c"] {
+            world.set_status(namespace, name, "Running").await;
+        }
+        world.until_operations(namespace, &[]).await;
+        for (selector, want) in selections {
+            let option = ["--field-selector", selector];
+            wait_until_selected(world, "opr", namespace, &option, want).await;
+        }
+    });
+}
+
+/// Runs the operation once on each of `count` new VirtualMachines. Each run succeeds.
+async fn succeed(world: &World, namespace: &str, count: usize) {
+    let names: Vec<String> = (0..count).map(|number| format!("run-{number}")).collect();
+    let started = names
+        .iter()
+        .map(|name| migrate(world, namespace, name, json!({})));
+    join_all(started).await;
+    eventually("all runs are detected", async || {
+        let operations = world.operations(namespace).await.len();
+        so(operations == count, operations)
+    })
+    .await;
+    let ended = names
+        .iter()
+        .map(|name| world.set_status(namespace, name, "Running"));
+    join_all(ended).await;
+    world.until_operations(namespace, &[]).await;
+}
+
+/// Returns the value of a metric of the server. `series` is the name of the metric with its labels.
+async fn metric(world: &World, series: &str) -> Option<f64> {
+    let admin = [
+        ("X-Remote-User", "admin"),
+        ("X-Remote-Group", "system:masters"),
+    ];
+    let metrics = world.front_proxy().get_with("/metrics", &admin).await.text;
+    let mut lines = metrics.lines().filter_map(|line| line.rsplit_once(' '));
+    let (_, value) = lines.find(|(name, _)| *name == series)?;
+    Some(value.parse().expect("a metric is a number"))
+}
+
+/// Waits until the server has read the baselines, and then starts an operation. Returns the
+/// operation.
+async fn judged(world: &World, namespace: &str, name: &str) -> Value {
+    eventually("the server has baselines", async || {
+        let baselines = metric(world, "ifo_baselines").await;
+        so(baselines > Some(0.0), baselines)
+    })
+    .await;
+    migrate(world, namespace, name, json!({})).await;
+    wait_for_operation(world, namespace, name, "it is detected", |it| {
+        !is_in_gap(it)
+    })
+    .await
+}
+
+/// Fails unless the operation is compared with [`ENOUGH_RUNS`] runs.
+#[track_caller]
+fn assert_compared(operation: &Value) {
+    let expected = &operation["status"]["expected"];
+    assert_eq!(expected["source"], "History", "{operation}");
+    assert_eq!(expected["runs"], ENOUGH_RUNS, "{operation}");
+    let seconds = ["typicalSeconds", "p95Seconds"].map(|field| expected[field].as_u64());
+    let [Some(typical), Some(p95)] = seconds else {
+        panic!("the usual duration is missing: {operation}");
+    };
+    assert!(typical <= p95, "{operation}");
+    let overdue = condition(operation, "Overdue");
+    assert_eq!(overdue["status"], "False", "{operation}");
+    assert_eq!(overdue["reason"], "AsUsual", "{operation}");
+    let message = text(overdue, "/message");
+    let basis = format!("of {ENOUGH_RUNS} runs");
+    assert!(message.contains(&basis), "{message}");
+}
+
+/// Returns the stored text of the baselines.
+async fn stored(world: &World) -> String {
+    let map = world.admin.get(BASELINES).await.ok();
+    text(&map, "/data/baselines.json").to_owned()
+}
+
+#[test]
+fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
+    alone(async |world| {
+        let namespace = world.namespace("learned").await;
+        let rules = migrating_with(namespace, json!({"outcome": OUTCOME}));
+        world.ready_rule_set(&rules).await;
+        migrate(world, namespace, "first", json!({})).await;
+        let first = [("first", "Migrating")];
+        let first = world.until_operations(namespace, &first).await.remove(0);
+        assert_eq!(first["status"].get("expected"), None, "{first}");
+        assert!(condition(&first, "Overdue").is_null(), "{first}");
+        // A failed run does not count.
+        world.set_status(namespace, "first", "Broken").await;
+        world.until_operations(namespace, &[]).await;
+        succeed(world, namespace, ENOUGH_RUNS).await;
+        assert_compared(&judged(world, namespace, "before").await);
+        let labels = format!("ruleset=\"{namespace}\",operation=\"Migrating\"");
+        for quantile in ["0.5", "0.95"] {
+            let series =
+                format!("ifo_operation_expected_seconds{{{labels},quantile=\"{quantile}\"}}");
+            assert!(metric(world, &series).await.is_some(), "{series}");
+        }
+
+        let mut server = world.server.lock().await;
+        let status = server.terminate().await;
+        assert!(status.success(), "{status}");
+        let text = stored(world).await;
+        let document: Value = serde_json::from_str(&text).expect("the server stores JSON");
+        assert_eq!(document["format"], 1, "{text}");
+        let all = document["baselines"].as_array().expect("a list");
+        let own: Vec<_> = (all.iter())
+            .filter(|it| it["ruleSet"] == namespace)
+            .map(|it| (it.get("namespace").cloned(), it["runs"].as_u64()))
+            .collect();
+        let runs = Some(ENOUGH_RUNS as u64);
+        let want = [(None, runs), (Some(json!(namespace)), runs)];
+        assert!(want.iter().all(|it| own.contains(it)), "{own:?}");
+        assert_eq!(own.len(), want.len(), "{own:?}");
+        server.start_again(&world.kubeconfig).await;
+        drop(server);
+        world.served().await;
+
+        assert_compared(&judged(world, namespace, "after").await);
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        world.admin.delete(&path).await.ok();
+    });
+}
+
+#[test]
+fn stored_usual_durations_that_cannot_be_decoded_are_replaced_and_counted() {
+    alone(async |world| {
+        let rejections = || {
+            let log = world.control_plane.state.dir.join("ifo-apiserver.log");
+            let log = std::fs::read_to_string(log).expect("the server writes a log");
+            let reason = "does not contain baselines of this release";
+            log.lines().filter(|line| line.contains(reason)).count()
+        };
+        let foreign = ["not baselines", "{\"format\": 99, \"baselines\": []}"];
+        for text in foreign {
+            let before = rejections();
+            let mut server = world.server.lock().await;
+            let status = server.terminate().await;
+            assert!(status.success(), "{status}");
+            let patch = json!({"data": {"baselines.json": text}});
+            world.admin.merge(BASELINES, &patch).await.ok();
+            server.start_again(&world.kubeconfig).await;
+            drop(server);
+            world.served().await;
+            eventually("the server rejects the text", async || {
+                let rejected = metric(world, "ifo_baselines_rejected_total").await;
+                so(rejected == Some(1.0), rejected)?;
+                so(rejections() == before + 1, rejections())
+            })
+            .await;
+
+            let mut server = world.server.lock().await;
+            let status = server.terminate().await;
+            assert!(status.success(), "{status}");
+            let replaced = stored(world).await;
+            let document: Value = serde_json::from_str(&replaced).expect("the server stores JSON");
+            assert_eq!(document["format"], 1, "{replaced}");
+            server.start_again(&world.kubeconfig).await;
+        }
+    });
+}

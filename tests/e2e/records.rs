@@ -1,0 +1,528 @@
+//! Tests of the records of completed operations (`operationrecords`): what clients read, who may read
+//! them, and that they are separate from the operations in flight.
+
+use crate::durations::{OUTCOME, migrate, migrating_with, time, wait_until_selected};
+use crate::harness::{
+    Answer, Events, Kind, OPERATION, World, columns, eventually, shared, so, text,
+};
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The kind of the records.
+const RECORD: Kind = Kind {
+    api_version: OPERATION.api_version,
+    kind: "OperationRecord",
+    plural: "operationrecords",
+};
+
+/// The API of roles and bindings.
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// Returns the items of a list of records, and fails if another kind is in the list.
+#[track_caller]
+fn records(list: Answer) -> Vec<Value> {
+    let list = list.ok();
+    assert_eq!(list["kind"], "OperationRecordList", "{list}");
+    let items = list["items"].as_array().expect("a list has items").clone();
+    assert!(items.iter().all(|it| it["kind"] == RECORD.kind), "{list}");
+    items
+}
+
+/// Waits until the records of a namespace are about exactly these subjects, and returns the records.
+/// `want` is sorted.
+async fn wait_until_recorded(world: &World, namespace: &str, want: &[&str]) -> Vec<Value> {
+    eventually(&format!("records of {want:?} in {namespace}"), async || {
+        let found = records(world.admin.get(&RECORD.path(Some(namespace))).await);
+        let names = found.iter().map(|it| text(it, "/spec/subject/name"));
+        so(names.eq(want.iter().copied()), &found)?;
+        Ok(found)
+    })
+    .await
+}
+
+/// Creates a namespace with a rule set whose operations end at once, as [`OUTCOME`] defines.
+async fn namespace(world: &World, prefix: &str) -> &'static str {
+    let namespace = world.namespace(prefix).await;
+    let fields = json!({
+        "outcome": OUTCOME, "expectedDuration": "1h", "progress": "object.status.progress",
+        "message": "object.status.message",
+    });
+    let rules = migrating_with(namespace, fields);
+    world.ready_rule_set(&rules).await;
+    namespace
+}
+
+/// Runs the operation on a new VirtualMachine. The operation ends when the status of the
+/// VirtualMachine becomes `end`. Returns the operation as it was in flight.
+async fn run(world: &World, namespace: &str, name: &str, end: &str) -> Value {
+    migrate(world, namespace, name, json!({"progress": 40})).await;
+    let operation = eventually("the operation starts", async || {
+        let mut operations = world.operations(namespace).await.into_iter();
+        let own = operations.find(|it| text(it, "/spec/subject/name") == name);
+        own.ok_or_else(|| "there is none".to_owned())
+    })
+    .await;
+    world.set_status(namespace, name, end).await;
+    let path = format!(
+        "{}/{}",
+        OPERATION.path(Some(namespace)),
+        name_of(&operation)
+    );
+    eventually("the operation ends", async || {
+        let answer = world.admin.get(&path).await;
+        so(answer.code == 404, answer)
+    })
+    .await;
+    operation
+}
+
+fn name_of(object: &Value) -> &str {
+    text(object, "/metadata/name")
+}
+
+#[test]
+fn a_completed_operation_leaves_a_record() {
+    shared(async |world| {
+        let namespace = namespace(world, "recorded").await;
+        let good = run(world, namespace, "good", "Running").await;
+        let bad = run(world, namespace, "bad", "Broken").await;
+        let found = wait_until_recorded(world, namespace, &["bad", "good"]).await;
+        assert_eq!(
+            [name_of(&found[0]), name_of(&found[1])],
+            [name_of(&bad), name_of(&good)]
+        );
+
+        let name = name_of(&good);
+        let args = ["get", "opr", name, "-n", namespace, "-o", "json"];
+        let record = world.kubectl(&args).await.expect("kubectl must read it");
+        let record: Value = serde_json::from_str(&record).expect("kubectl prints JSON");
+        assert_eq!(record, found[1]);
+        assert_eq!(record["apiVersion"], RECORD.api_version);
+        assert_eq!(record["kind"], RECORD.kind);
+        for field in [
+            "/metadata/name",
+            "/metadata/namespace",
+            "/metadata/uid",
+            "/metadata/creationTimestamp",
+            "/spec",
+            "/status/expected",
+            "/status/startTimeSource",
+        ] {
+            let values = [&record, &good].map(|it| it.pointer(field));
+            assert!(
+                values[0].is_some() && values[0] == values[1],
+                "{field}: {record}"
+            );
+        }
+        let status = &record["status"];
+        assert_eq!(status["outcome"], "Succeeded", "{record}");
+        assert_eq!(status["reason"], "Succeeded", "{record}");
+        assert_eq!(status["progress"], 100, "{record}");
+        let start = time(&record, "/status/started");
+        assert_eq!(
+            start,
+            time(&record, "/metadata/creationTimestamp"),
+            "{record}"
+        );
+        let passed = time(&record, "/status/completed").duration_since(start);
+        assert_eq!(
+            status["durationSeconds"].as_i64(),
+            Some(passed.as_secs()),
+            "{record}"
+        );
+        assert_eq!(found[0]["status"]["outcome"], "Failed", "{found:?}");
+        assert_eq!(found[0]["status"]["progress"], 40, "{found:?}");
+
+        let table = world.kubectl(&["get", "opr", "-n", namespace]).await;
+        let table = table.expect("kubectl must know the short name opr");
+        let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
+        let header = [
+            "KIND",
+            "SUBJECT",
+            "OPERATION",
+            "OUTCOME",
+            "STARTED",
+            "DURATION",
+            "USUAL",
+        ];
+        assert_eq!(lines[0], header, "{table}");
+        assert_eq!(lines.len(), 3, "{table}");
+        let row = ["VirtualMachine", "good", "Migrating", "Succeeded"];
+        assert_eq!(lines[2][..4], row, "{table}");
+        assert_eq!(lines[2][4], text(&record, "/status/started"), "{table}");
+        assert_eq!(lines[2][6], "60m", "{table}");
+        let wide = ["get", "opr", "-n", namespace, "-o", "wide"];
+        let table = world.kubectl(&wide).await.expect("kubectl must print it");
+        let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
+        let additional = ["COMPONENT", "RULESET", "REASON", "COMPLETED", "MESSAGE"];
+        assert_eq!(lines[0][0], "NAME", "{table}");
+        assert_eq!(
+            lines[0][1..],
+            [&header[..], &additional].concat(),
+            "{table}"
+        );
+        assert_eq!(lines[2][0], name, "{table}");
+
+        for (selector, want) in [
+            ("status.outcome=Failed", &["bad"][..]),
+            ("status.outcome!=Failed", &["good"]),
+            ("status.reason=Succeeded", &["good"]),
+            ("spec.subject.name=bad", &["bad"]),
+            ("spec.operation=Migrating", &["bad", "good"]),
+            ("spec.operation=Starting", &[]),
+            ("metadata.name=none", &[]),
+        ] {
+            let option = ["--field-selector", selector];
+            wait_until_selected(world, "opr", namespace, &option, want).await;
+        }
+        let label = ["-l", "ifo.kubevirt.io/state=Failed"];
+        wait_until_selected(world, "opr", namespace, &label, &["bad"]).await;
+        let unknown = format!("{}?fieldSelector=status.phase%3DActive", RECORD.path(None));
+        let message = world.admin.get(&unknown).await.refused(400);
+        assert!(message.contains("status.phase"), "{message}");
+    });
+}
+
+#[test]
+fn records_can_be_neither_watched_nor_written() {
+    shared(async |world| {
+        let namespace = namespace(world, "read-only").await;
+        run(world, namespace, "a", "Running").await;
+        let record = wait_until_recorded(world, namespace, &["a"])
+            .await
+            .remove(0);
+        let all = RECORD.path(Some(namespace));
+        let one = format!("{all}/{}", name_of(&record));
+        for path in [
+            format!("{all}?watch=1"),
+            format!("{}?watch=true", RECORD.path(None)),
+            format!(
+                "{all}?watch=1&fieldSelector=metadata.name%3D{}",
+                name_of(&record)
+            ),
+        ] {
+            let answer = world.admin.get(&path).await;
+            assert_eq!(answer.code, 405, "{path}: {}", answer.text);
+            assert_eq!(
+                answer.body["reason"], "MethodNotAllowed",
+                "{path}: {}",
+                answer.text
+            );
+        }
+        let json = "application/json";
+        for (method, path) in [
+            (Method::POST, &all),
+            (Method::PUT, &one),
+            (Method::DELETE, &one),
+            (Method::DELETE, &all),
+        ] {
+            let body = record.to_string();
+            let answer = world.admin.send(method.clone(), path, json, body).await;
+            assert_eq!(answer.code, 405, "{method} {path}: {}", answer.text);
+        }
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        world.admin.merge(&one, &label).await.refused(405);
+        assert_eq!(world.admin.get(&one).await.ok(), record);
+    });
+}
+
+#[test]
+fn lists_and_watches_of_operations_contain_no_records() {
+    shared(async |world| {
+        let namespace = namespace(world, "separate").await;
+        let mut here = world.watch(namespace).await;
+        let everywhere = format!("{}?watch=1", OPERATION.path(None));
+        let everywhere = Events::of(&world.admin, &everywhere).await;
+        let mut everywhere = everywhere.expect("an administrator must be allowed to watch");
+        let completed = run(world, namespace, "completed", "Running").await;
+        wait_until_recorded(world, namespace, &["completed"]).await;
+        migrate(world, namespace, "active", json!({})).await;
+        let active = world
+            .until_operations(namespace, &[("active", "Migrating")])
+            .await
+            .remove(0);
+
+        // The operation and its record have the same name, but they are different resources.
+        let path = |kind: &Kind, object: &Value| {
+            format!("{}/{}", kind.path(Some(namespace)), name_of(object))
+        };
+        world
+            .admin
+            .get(&path(&OPERATION, &completed))
+            .await
+            .refused(404);
+        world.admin.get(&path(&RECORD, &completed)).await.ok();
+        world.admin.get(&path(&OPERATION, &active)).await.ok();
+        let message = world.admin.get(&path(&RECORD, &active)).await.refused(404);
+        let name = name_of(&active);
+        let not_found = format!("operationrecords.live.ifo.kubevirt.io \"{name}\" not found");
+        assert_eq!(message, not_found);
+        wait_until_recorded(world, namespace, &["completed"]).await;
+
+        let query = "limit=500&resourceVersion=0";
+        for path in [
+            OPERATION.path(None),
+            format!("{}?{query}", OPERATION.path(None)),
+            OPERATION.path(Some(namespace)),
+        ] {
+            let list = world.admin.get(&path).await.ok();
+            let items = list["items"].as_array().expect("a list has items");
+            assert!(
+                items.iter().all(|it| it["kind"] == OPERATION.kind),
+                "{list}"
+            );
+        }
+        for watch in [&mut here, &mut everywhere] {
+            let events = watch
+                .until("the operation that started after the record", |all| {
+                    let is_active = |it: &Value| it["object"]["metadata"]["name"] == name;
+                    all.iter().any(is_active).then(|| all.to_vec())
+                })
+                .await;
+            let is_operation = |it: &Value| it["object"]["kind"] == OPERATION.kind;
+            assert!(events.iter().all(is_operation), "{events:?}");
+        }
+    });
+}
+
+#[test]
+fn records_are_listed_in_pages() {
+    shared(async |world| {
+        let namespace = namespace(world, "pages").await;
+        let names = ["a", "b", "c", "d", "e"];
+        for name in names {
+            run(world, namespace, name, "Running").await;
+        }
+        let all = wait_until_recorded(world, namespace, &names).await;
+        let path = RECORD.path(Some(namespace));
+        let mut pages = Vec::new();
+        let mut token = String::new();
+        loop {
+            let page = world
+                .admin
+                .get(&format!("{path}?limit=2{token}"))
+                .await
+                .ok();
+            let items = page["items"].as_array().expect("a list has items").clone();
+            let left = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+            assert_eq!(items.len(), if pages.len() < 4 { 2 } else { 1 }, "{page}");
+            pages.extend(items);
+            assert_eq!(left, (all.len() - pages.len()) as u64, "{page}");
+            match text(&page, "/metadata/continue") {
+                "" => break,
+                next => token = format!("&continue={next}"),
+            }
+        }
+        assert_eq!(pages, all);
+
+        // Other tests create records at the same time, so only those of this namespace are compared.
+        let names =
+            "-o=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
+        let args = ["get", "opr", "-A", "--chunk-size=2", names];
+        let found = world
+            .kubectl(&args)
+            .await
+            .expect("kubectl must read the pages");
+        let own: Vec<&str> = (found.lines())
+            .filter_map(|line| line.strip_prefix(namespace)?.strip_prefix('/'))
+            .collect();
+        let want: Vec<&str> = all.iter().map(name_of).collect();
+        assert_eq!(own, want, "{found}");
+        let table = world.kubectl(&["get", "opr", "-A", "--chunk-size=2"]).await;
+        let table = table.expect("kubectl must read the pages");
+        let is_own = |line: &&str| columns(line).first() == Some(&namespace);
+        assert_eq!(table.lines().filter(is_own).count(), all.len(), "{table}");
+
+        // A token belongs to one resource.
+        let page = world.admin.get(&format!("{path}?limit=2")).await.ok();
+        let token = text(&page, "/metadata/continue");
+        let other = format!(
+            "{}?limit=2&continue={token}",
+            OPERATION.path(Some(namespace))
+        );
+        let answer = world.admin.get(&other).await;
+        let items = answer.body["items"].as_array().cloned().unwrap_or_default();
+        let is_operation = |it: &Value| it["kind"] == OPERATION.kind;
+        assert!(items.iter().all(is_operation), "{answer:?}");
+    });
+}
+
+/// Allows a user to read one resource of the group in a namespace.
+async fn grant(world: &World, namespace: &str, user: &str, resource: &str) {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": resource},
+        "rules": [{
+            "apiGroups": ["live.ifo.kubevirt.io"], "resources": [resource],
+            "verbs": ["get", "list"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": resource},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": resource},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    });
+    for (plural, object) in [("roles", role), ("rolebindings", binding)] {
+        let path = format!("{ROLES}/namespaces/{namespace}/{plural}");
+        world.admin.post(&path, &object).await.ok();
+    }
+}
+
+#[test]
+fn a_role_gives_access_to_records_or_to_operations() {
+    shared(async |world| {
+        let namespace = namespace(world, "rights").await;
+        let completed = run(world, namespace, "completed", "Running").await;
+        wait_until_recorded(world, namespace, &["completed"]).await;
+        migrate(world, namespace, "active", json!({})).await;
+        let active = [("active", "Migrating")];
+        let active = world.until_operations(namespace, &active).await.remove(0);
+        for (allowed, forbidden, name, other) in [
+            (RECORD, OPERATION, &completed, &active),
+            (OPERATION, RECORD, &active, &completed),
+        ] {
+            let user = format!("{namespace}-{}", allowed.plural);
+            grant(world, namespace, &user, allowed.plural).await;
+            let caller = world.user(&user);
+            let path = allowed.path(Some(namespace));
+            let list = eventually("the user may list", async || {
+                let answer = caller.get(&path).await;
+                so(answer.code == 200, &answer)?;
+                Ok(answer.body)
+            })
+            .await;
+            assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
+            let one = caller.get(&format!("{path}/{}", name_of(name))).await.ok();
+            assert_eq!(one["kind"], allowed.kind);
+            let refused = forbidden.path(Some(namespace));
+            for path in [
+                refused.clone(),
+                format!("{refused}?watch=1"),
+                format!("{refused}/{}", name_of(other)),
+                allowed.path(None),
+                forbidden.path(None),
+            ] {
+                let message = caller.get(&path).await.refused(403);
+                assert!(message.contains("is forbidden"), "{path}: {message}");
+            }
+            let plural = allowed.plural;
+            let args = ["get", plural, "-n", namespace, "-o", "name", "--as", &user];
+            let found = world.kubectl(&args).await.expect("the user may list");
+            assert!(found.contains(name_of(name)), "{found}");
+            let plural = forbidden.plural;
+            let args = ["get", plural, "-n", namespace, "--as", &user];
+            let error = world
+                .kubectl(&args)
+                .await
+                .expect_err("the user may not list");
+            assert!(error.contains("(Forbidden)"), "{error}");
+        }
+
+        // The shipped role `view` contains both.
+        let user = format!("{namespace}-viewer");
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "viewer"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        });
+        let path = format!("{ROLES}/namespaces/{namespace}/rolebindings");
+        world.admin.post(&path, &binding).await.ok();
+        let caller = world.user(&user);
+        for kind in [RECORD, OPERATION] {
+            eventually("the user may list", async || {
+                let answer = caller.get(&kind.path(Some(namespace))).await;
+                so(answer.code == 200, answer)
+            })
+            .await;
+        }
+    });
+}
+
+#[test]
+fn records_are_deleted_with_their_namespace() {
+    shared(async |world| {
+        let deleted = namespace(world, "tenant").await;
+        let neighbour = namespace(world, "tenant").await;
+        for name in [deleted, neighbour] {
+            run(world, name, "old", "Running").await;
+            wait_until_recorded(world, name, &["old"]).await;
+        }
+        let old: BTreeSet<String> = wait_until_recorded(world, deleted, &["old"])
+            .await
+            .iter()
+            .map(|it| text(it, "/metadata/uid").to_owned())
+            .collect();
+        // This operation completes while the namespace is deleted.
+        migrate(world, deleted, "active", json!({})).await;
+        world
+            .until_operations(deleted, &[("active", "Migrating")])
+            .await;
+        let path = format!("/api/v1/namespaces/{deleted}");
+        world.admin.delete(&path).await.ok();
+        eventually("the namespace is deleted", async || {
+            let answer = world.admin.get(&path).await;
+            so(answer.code == 404, answer.code)
+        })
+        .await;
+        wait_until_recorded(world, deleted, &[]).await;
+
+        let again = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": deleted}});
+        world.admin.post("/api/v1/namespaces", &again).await.ok();
+        run(world, deleted, "new", "Running").await;
+        let new = wait_until_recorded(world, deleted, &["new"]).await;
+        assert!(!old.contains(text(&new[0], "/metadata/uid")), "{new:?}");
+        let all = records(world.admin.get(&RECORD.path(None)).await);
+        let own = all
+            .iter()
+            .filter(|it| it["metadata"]["namespace"] == deleted);
+        assert_eq!(own.collect::<Vec<_>>(), [&new[0]]);
+        wait_until_recorded(world, neighbour, &["old"]).await;
+    });
+}
+
+#[test]
+fn discovery_describes_records() {
+    shared(async |world| {
+        let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let groups = world
+            .admin
+            .get_with("/apis", &[("Accept", accept)])
+            .await
+            .ok();
+        let mut groups = groups["items"].as_array().expect("a list has items").iter();
+        let (group, _) = RECORD.group_version();
+        let live = groups.find(|it| it["metadata"]["name"] == group);
+        let live = live.expect("the group is in the document");
+        let resources = &live["versions"][0]["resources"];
+        let mut all = resources.as_array().expect("a list").iter();
+        let record = all.find(|it| it["resource"] == RECORD.plural);
+        let record = record.unwrap_or_else(|| panic!("no records in {live}"));
+        assert_eq!(record["shortNames"], json!(["opr"]), "{record}");
+        assert_eq!(record["verbs"], json!(["get", "list"]), "{record}");
+        assert_eq!(record["scope"], "Namespaced", "{record}");
+        assert_eq!(record["responseKind"]["kind"], RECORD.kind, "{record}");
+
+        let args = [
+            "api-resources",
+            "--api-group=live.ifo.kubevirt.io",
+            "-o",
+            "wide",
+        ];
+        let table = world.kubectl(&args).await.expect("discovery must work");
+        let rows: Vec<Vec<&str>> = table.lines().map(columns).collect();
+        let row = [
+            "operationrecords",
+            "opr",
+            RECORD.api_version,
+            "true",
+            RECORD.kind,
+            "get,list",
+        ];
+        assert!(rows.iter().any(|it| *it == row), "{table}");
+    });
+}

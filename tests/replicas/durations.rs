@@ -1,0 +1,227 @@
+//! Tests that the usual durations of operations and the records of completed operations are the same
+//! on all replicas, and that both survive a change of the leader.
+
+use crate::TURNS;
+use crate::cluster::Replicas;
+use crate::harness::{
+    Caller, Events, FOLDERS, Kind, OPERATION, RULE_SET, VM, apart, condition, eventually,
+    is_in_gap, migrating, same_but_for_gaps, so, text,
+};
+use crate::operation_identity::identity;
+use futures::future::join_all;
+use serde_json::{Value, json};
+use std::sync::PoisonError;
+
+/// The kind of the records.
+const RECORD: Kind = Kind {
+    api_version: OPERATION.api_version,
+    kind: "OperationRecord",
+    plural: "operationrecords",
+};
+
+/// The namespace of the VirtualMachines.
+const NAMESPACE: &str = "durations";
+
+/// Number of runs from which the server compares operations with earlier runs.
+const ENOUGH_RUNS: u64 = 20;
+
+/// How the leader is stopped.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    /// SIGTERM. The leader stores the usual durations before it exits.
+    Terminate,
+    /// SIGKILL. The runs since the last write are lost.
+    Kill,
+}
+
+#[test]
+fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_leader() {
+    let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    apart("replicas-durations", async |control_plane| {
+        let mut replicas = Replicas::start(control_plane, &FOLDERS, &[], 2).await;
+        create_rules(&replicas.admin).await;
+        let names: Vec<String> = (0..ENOUGH_RUNS).map(|it| format!("run-{it}")).collect();
+        join_all(names.iter().map(|name| migrate(&replicas.admin, name))).await;
+        wait_for_count(&replicas.admin, &OPERATION, names.len()).await;
+        join_all(names.iter().map(|name| finish(&replicas.admin, name))).await;
+        wait_for_count(&replicas.admin, &RECORD, names.len()).await;
+        wait_for_count(&replicas.admin, &OPERATION, 0).await;
+
+        migrate(&replicas.admin, "long").await;
+        let long = wait_for_operation(&replicas.admin, "long").await;
+        assert_compared(&long);
+        let mut records = wait_until_equal(&replicas).await;
+        assert_eq!(records.len(), names.len());
+
+        for stop in [Stop::Terminate, Stop::Kill] {
+            let follower = 1 - replicas.leader().await;
+            let follower = replicas.all[follower].endpoint.caller.0.clone();
+            let path = format!("{}?watch=1", OPERATION.path(Some(NAMESPACE)));
+            let watch = Events::of(&follower, &path).await;
+            let watch = watch.expect("the follower must accept a watch");
+            stop_leader(&mut replicas, stop).await;
+            let kept = wait_until_equal(&replicas).await;
+            assert_eq!(kept, records, "after {stop:?}\n{}", replicas.logs());
+            // The operation keeps its identity and the usual duration that it shows.
+            let now = wait_for_operation(&replicas.admin, "long").await;
+            assert_eq!(identity(&now), identity(&long), "after {stop:?}");
+            // Without a watch gap, a takeover is no visible change. So clients have never received
+            // the operation without this duration.
+            watch.now(|events| {
+                let objects: Vec<&Value> = events.iter().map(|event| &event["object"]).collect();
+                if !objects.iter().any(|it| is_in_gap(it)) {
+                    objects.into_iter().for_each(assert_compared);
+                    assert_compared(&now);
+                }
+            });
+
+            // The new leader has learned no runs, so it must have read them.
+            let name = format!("{stop:?}").to_lowercase();
+            wait_until_leader_has_baselines(&replicas).await;
+            migrate(&replicas.admin, &name).await;
+            assert_compared(&wait_for_operation(&replicas.admin, &name).await);
+            // The operation fails, because a successful run would be learned.
+            set_status(&replicas.admin, &name, "Broken").await;
+            wait_for_count(&replicas.admin, &RECORD, records.len() + 1).await;
+            records = wait_until_equal(&replicas).await;
+            let failed = (records.iter()).filter(|it| it["status"]["outcome"] == "Failed");
+            assert!(failed.count() > 0, "{records:?}");
+        }
+    });
+}
+
+/// Stops the leader, waits until the other replica leads, and starts the stopped replica again.
+async fn stop_leader(replicas: &mut Replicas<'_>, stop: Stop) {
+    let old = replicas.leader().await;
+    replicas.all[old].endpoint.disturb();
+    let server = &mut replicas.all[old].server;
+    match stop {
+        Stop::Terminate => {
+            let status = server.terminate().await;
+            assert!(status.success(), "{status}");
+        }
+        Stop::Kill => server.kill().await,
+    }
+    eventually("the other replica leads", async || {
+        let leader = replicas.leader().await;
+        so(leader != old, leader)
+    })
+    .await;
+    replicas.all[old].start_again().await;
+    replicas.wait_until_recovered().await;
+}
+
+/// Creates the namespace, and a rule set whose operations end at once.
+async fn create_rules(admin: &Caller) {
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
+    });
+    admin.post("/api/v1/namespaces", &namespace).await.ok();
+    let mut rules = migrating(NAMESPACE);
+    let status = "object.status.printableStatus";
+    let outcome =
+        format!("{status} == 'Running' ? 'Succeeded' : {status} == 'Broken' ? 'Failed' : ''");
+    rules["spec"]["rules"][0]["outcome"] = json!(outcome);
+    admin.post(&RULE_SET.path(None), &rules).await.ok();
+    let path = format!("{}/{NAMESPACE}", RULE_SET.path(None));
+    eventually("the rule set is ready", async || {
+        let rules = admin.try_get(&path).await?.body;
+        so(condition(&rules, "Ready")["status"] == "True", &rules)
+    })
+    .await;
+}
+
+async fn migrate(admin: &Caller, name: &str) {
+    let machine = json!({
+        "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
+        "status": {"printableStatus": "Migrating"},
+    });
+    admin.post(&VM.path(Some(NAMESPACE)), &machine).await.ok();
+}
+
+async fn finish(admin: &Caller, name: &str) {
+    set_status(admin, name, "Running").await;
+}
+
+async fn set_status(admin: &Caller, name: &str, status: &str) {
+    let path = format!("{}/{name}", VM.path(Some(NAMESPACE)));
+    let patch = json!({"status": {"printableStatus": status}});
+    admin.merge(&path, &patch).await.ok();
+}
+
+/// Lists the objects of a kind in the namespace.
+async fn list(caller: &Caller, kind: &Kind) -> Result<Vec<Value>, String> {
+    let answer = caller.try_get(&kind.path(Some(NAMESPACE))).await?;
+    so(answer.code == 200, &answer)?;
+    let items = answer.body["items"].as_array();
+    Ok(items.expect("a list has items").clone())
+}
+
+async fn wait_for_count(admin: &Caller, kind: &Kind, want: usize) {
+    eventually(&format!("{want} {}", kind.plural), async || {
+        let found = list(admin, kind).await?;
+        so(found.len() == want, &found)
+    })
+    .await;
+}
+
+/// Waits until the operation of a VirtualMachine is shown outside a watch gap, and returns it.
+async fn wait_for_operation(admin: &Caller, subject: &str) -> Value {
+    eventually(&format!("the operation of {subject}"), async || {
+        let operations = list(admin, &OPERATION).await?;
+        let mut found = operations.into_iter();
+        let found = found.find(|it| text(it, "/spec/subject/name") == subject);
+        let found = found.ok_or("there is none")?;
+        so(!is_in_gap(&found), "there is a watch gap")?;
+        Ok(found)
+    })
+    .await
+}
+
+/// Fails unless the operation shows the usual duration of [`ENOUGH_RUNS`] runs.
+#[track_caller]
+fn assert_compared(operation: &Value) {
+    let expected = &operation["status"]["expected"];
+    assert_eq!(expected["source"], "History", "{operation}");
+    assert_eq!(expected["runs"], ENOUGH_RUNS, "{operation}");
+}
+
+/// Waits until all replicas have the same operations and the same records. Returns the records.
+async fn wait_until_equal(replicas: &Replicas<'_>) -> Vec<Value> {
+    eventually("the replicas have the same objects", async || {
+        let mut same: Option<(Vec<Value>, Vec<Value>)> = None;
+        for replica in &replicas.all {
+            let caller = &replica.endpoint.caller.0;
+            let operations = list(caller, &OPERATION).await?;
+            let records = list(caller, &RECORD).await?;
+            let Some(first) = &same else {
+                same = Some((operations, records));
+                continue;
+            };
+            let pairs = first.0.iter().zip(&operations);
+            let is_equal = first.0.len() == operations.len()
+                && pairs.into_iter().all(|(one, other)| {
+                    same_but_for_gaps(one, other)
+                        && one["status"]["expected"] == other["status"]["expected"]
+                });
+            so(is_equal, (&first.0, &operations))?;
+            so(first.1 == records, (&first.1, &records))?;
+        }
+        let (_, records) = same.expect("there are replicas");
+        Ok(records)
+    })
+    .await
+}
+
+/// Waits until the leader has read the stored durations.
+async fn wait_until_leader_has_baselines(replicas: &Replicas<'_>) {
+    let leader = replicas.leader().await;
+    let caller = &replicas.all[leader].endpoint.caller.0;
+    eventually("the leader has baselines", async || {
+        let metrics = caller.try_get("/metrics").await?.text;
+        let mut lines = metrics.lines();
+        let line = lines.find(|line| line.starts_with("ifo_baselines "));
+        so(line.is_some_and(|line| line != "ifo_baselines 0"), line)
+    })
+    .await;
+}
