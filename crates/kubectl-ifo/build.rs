@@ -1,5 +1,6 @@
-//! Generates the list of the shipped rule sets. A support bundle keeps the names and texts of
-//! shipped rule sets, because they are public.
+//! Build script: embeds the YAML files of the folder `rules/`, which contains the shipped rule
+//! sets. `kubectl ifo support-bundle` hides the names and texts of a cluster. Names and texts of
+//! shipped rule sets are public, so the command keeps them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Measures commands of the plugin: the time of a start, and the time and memory for 10,000
-//! operations. The server sends lists that were encoded in advance, so its time hardly counts. The
-//! printed times are medians.
+//! Measures how long the plugin takes to start, and the time and memory that its commands need for
+//! 10,000 operations. A server in this process sends lists that are encoded in advance, so the time
+//! of the server hardly counts. Each printed time is a median.
 
 use axum::http::header;
 use serde_json::json;
@@ -14,11 +14,12 @@ const OPERATIONS: usize = 10_000;
 /// Number of operations in a page of the list.
 const PAGE: usize = 500;
 
-/// Number of runs of each command.
+/// Number of timed runs of each command.
 const RUNS: usize = 15;
 
 fn main() {
-    // With `cargo test --benches`, the program must only start.
+    // `cargo test --benches` runs this program only to check that it starts, so nothing is
+    // measured.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
@@ -127,7 +128,7 @@ fn page(number: usize) -> String {
     .to_string()
 }
 
-/// Returns an operation of the usual size, 1.7 KB.
+/// Returns an operation of 1.7 KB, which is the usual size.
 fn operation(number: usize) -> serde_json::Value {
     let (namespace, name) = (format!("team-{}", number % 100), format!("vm-{number}"));
     let time = "2026-01-01T00:00:00Z";

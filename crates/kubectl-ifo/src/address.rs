@@ -1,11 +1,12 @@
-//! Checks the address of a cluster, which comes from `--server` or from the kubeconfig.
+//! Checks the address of a kube-apiserver, which comes from `--server` or from the kubeconfig.
 //!
 //! As in kubectl, the address is a URL, or a host and an optional port without a scheme.
 
 use super::problem::Problem;
 
-/// Adds `http://` to an address without a scheme, as kubectl does regardless of other settings.
-/// Returns None if the address already has a scheme, and an error if the address is invalid.
+/// Adds `http://` to an address without a scheme. kubectl does this even if the kubeconfig contains
+/// a certificate authority. Returns None if the address already has a scheme, and an error if the
+/// address is invalid.
 pub(super) fn with_scheme(address: &str) -> Result<Option<String>, Problem> {
     let invalid = || {
         Problem::Config(format!(

@@ -1,7 +1,7 @@
 //! Sends GET requests to the kube-apiserver of a cluster.
 //!
 //! Each request has a time limit and is retried while the server answers 429. The result is the
-//! decoded answer or a [`Problem`].
+//! decoded answer, or a [`Problem`]: an error message for the user.
 
 use super::offline::OfflineCluster;
 use super::problem::Problem;
@@ -19,7 +19,8 @@ use std::time::Duration;
 /// Time between two attempts of a request that the server has answered with 429. `ifo-apiserver`
 /// answers 429 under load, and after its start until it has listed all watched resources.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Largest number of retries of one request.
+/// Largest number of retries of one request. The pauses between the retries take ten seconds in
+/// total. After the last retry, the answer 429 is reported as an error.
 const MAX_RETRIES: usize = 20;
 
 /// A client for the kube-apiserver of a cluster, with the settings of the kubeconfig and of the
@@ -55,12 +56,12 @@ pub(super) enum ListCompleteness {
     /// Operations may be missing for this reason.
     Incomplete(Incomplete),
     /// The headers do not state whether the list is complete. The answer comes from an older
-    /// release of `ifo-apiserver`, or is not a list of live operations.
+    /// release of `ifo-apiserver`, or is not a list of operations from `ifo-apiserver`.
     NotStated,
 }
 
-/// Reads from the headers of an answer whether the list is complete. A header `Warning` counts only
-/// if it has the form that `ifo-apiserver` writes.
+/// Reads from the headers of an answer whether the list is complete. A `Warning` header counts only
+/// if it has the form that `ifo-apiserver` writes, because other servers also send warnings.
 pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
     match incomplete_warning(headers) {
         Some(incomplete) => ListCompleteness::Incomplete(incomplete),

@@ -1,8 +1,8 @@
-//! Lets clap parse command lines that follow the conventions of kubectl.
+//! Prepares the arguments of a command line for clap, so that the conventions of kubectl work.
 //!
 //! kubectl accepts flags before the command, as in `kubectl ifo -n a tree`, so this module moves
-//! the command to the front. kubectl also accepts `--watch=false`, so this module redefines boolean
-//! flags.
+//! the command to the front. kubectl also accepts `--watch=false`, so this module lets boolean
+//! flags have a value.
 
 use super::{DEFAULT_COMMAND, PluginCli};
 use clap::builder::BoolishValueParser;
@@ -12,13 +12,13 @@ use std::ffi::OsString;
 /// Returns the flag in `argument` whose value is the next argument, such as `--namespace`, `-n` or
 /// `-wn`. None if `argument` contains no such flag.
 pub(super) fn flag_awaiting_value<'a>(flags: &'a [Arg], argument: &str) -> Option<&'a Arg> {
-    // The value of `--namespace=a` is in the same argument.
+    // In `--namespace=a`, the value is not in the next argument.
     let name = argument.strip_prefix('-').filter(|it| !it.contains('='))?;
     let mut flags = flags.iter().filter(|it| it.get_action().takes_values());
     if let Some(long) = name.strip_prefix('-') {
         return flags.find(|it| it.get_long() == Some(long));
     }
-    // The value of `-na` is also in the same argument.
+    // In `-na`, the value is not in the next argument either.
     let flags_with_value: Vec<&Arg> = flags.collect();
     let flag_of_letter = |letter| {
         flags_with_value
@@ -57,8 +57,8 @@ pub(super) fn with_switches(command: Command) -> Command {
     command.mut_subcommands(with_switches)
 }
 
-/// Moves the name of the command before all flags, because users type `kubectl ifo -n a tree`. If
-/// the arguments name no command, as in `kubectl ifo -n a`, inserts `list`.
+/// Moves the name of the command before all flags: `kubectl ifo -n a tree` becomes `kubectl ifo
+/// tree -n a`. If the arguments name no command, as in `kubectl ifo -n a`, inserts `list`.
 pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let flags = all_flags();
     let mut at = 1;

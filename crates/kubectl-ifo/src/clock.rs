@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 static TIME_OF_FILES: OnceLock<Timestamp> = OnceLock::new();
 
 /// Stops the clock at the time of the files that the command reads, so that ages are relative to
-/// that time. Later calls have no effect.
+/// that time. Only the first call has an effect.
 pub(crate) fn set(time: Timestamp) {
     let _ = TIME_OF_FILES.set(time);
 }
 
-/// Returns the current time of the system clock, or the time of [`set`].
+/// Returns the time that was passed to [`set`]. If [`set`] was not called, returns the current time
+/// of the system clock.
 #[expect(clippy::disallowed_methods, reason = "the plugin's one reader of it")]
 pub(crate) fn now() -> Timestamp {
     TIME_OF_FILES.get().copied().unwrap_or_else(Timestamp::now)

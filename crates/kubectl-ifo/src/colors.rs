@@ -1,5 +1,6 @@
-//! Decides whether the output has colours, and defines the colour of each state. Colours are used
-//! on a terminal, unless `NO_COLOR` or a flag disables them.
+//! Decides whether the output has colours, and defines the colour of each state. By default, the
+//! output has colours if standard output is a terminal. The flags `--color` and `--no-color`, and
+//! the variables `NO_COLOR` and `TERM=dumb`, override this default.
 
 use anstyle::{AnsiColor, Style};
 use std::io::IsTerminal as _;

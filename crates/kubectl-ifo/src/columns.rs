@@ -1,7 +1,8 @@
-//! Defines the columns in which operations are shown. `list`, `summary`, `wait` and `top` have the
-//! same columns, and `--sort-by` accepts their headers.
+//! Defines the columns in which operations are shown. `list`, `summary`, `wait` and `top` share
+//! these columns, and `--sort-by` accepts the headers of the columns.
 //!
-//! Each column has a header, a text for each operation, and an order of operations.
+//! For each column, this module defines the header, the text of a cell, and the order in which the
+//! column sorts operations.
 
 mod table;
 
@@ -23,6 +24,9 @@ pub(super) enum OperationColumn {
     State,
     Progress,
     Age,
+    Expected,
+    Estimate,
+    Nodes,
     Name,
     Component,
     RuleSet,
@@ -33,8 +37,8 @@ pub(super) enum OperationColumn {
 }
 
 use OperationColumn::{
-    Age, Completed, Component, Message, Name, Namespace, Operation, Progress, Reason, RuleSet,
-    Started, State, Subject,
+    Age, Completed, Component, Estimate, Expected, Message, Name, Namespace, Nodes, Operation,
+    Progress, Reason, RuleSet, Started, State, Subject,
 };
 
 /// The columns of normal output, from left to right.
@@ -43,9 +47,12 @@ const DEFAULT_COLUMNS: &[OperationColumn] =
 
 /// The columns of `-O wide`, from left to right.
 const ALL_COLUMNS: &[OperationColumn] = &[
-    Namespace, Subject, Operation, State, Progress, Age, Name, Component, RuleSet, Reason, Started,
-    Completed, Message,
+    Namespace, Subject, Operation, State, Progress, Age, Expected, Estimate, Nodes, Name,
+    Component, RuleSet, Reason, Started, Completed, Message,
 ];
+
+/// The text before the subject of a member of a piece of work, below the line of this piece.
+pub(super) const MEMBER_PREFIX: &str = "└ ";
 
 /// The text of a cell without a value.
 pub(super) const EMPTY_CELL: &str = "-";
@@ -66,6 +73,9 @@ impl OperationColumn {
             State => "STATE",
             Progress => "PROGRESS",
             Age => "AGE",
+            Expected => "EXPECTED",
+            Estimate => "ESTIMATE",
+            Nodes => "NODES",
             Name => "NAME",
             Component => "COMPONENT",
             RuleSet => "RULESET",
@@ -94,9 +104,13 @@ impl OperationColumn {
         let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
         one_line(&match self {
             Namespace => operation.subject.namespace.clone().unwrap_or_default(),
-            Subject => operation.subject_name(),
+            Subject => with_member_prefix(operation, operation.subject_name()),
+            State => operation.marked_state(),
             Progress => operation.percent(""),
             Age => age(operation, now),
+            Expected => operation.usual_duration(),
+            Estimate => operation.time_left(now),
+            Nodes => operation.nodes.join(","),
             Started => time(operation.started),
             Completed => time(operation.completed),
             _ => return one_line(self.field(operation)),
@@ -108,29 +122,45 @@ impl OperationColumn {
     fn field(self, operation: &ListedOperation) -> &str {
         match self {
             Operation => &operation.operation,
-            State => &operation.state,
             Name => &operation.name,
             Component => &operation.component,
             RuleSet => &operation.rule_set,
             Reason => &operation.reason,
             Message => &operation.message,
-            Namespace | Subject | Progress | Age | Started | Completed => "",
+            Namespace | Subject | State | Progress | Age | Expected | Estimate | Nodes
+            | Started | Completed => "",
         }
     }
 
-    /// Compares two operations by this column. An operation comes first if it started earlier, has
-    /// more progress, or has a more urgent state. Texts are in alphabetical order.
+    /// Compares two operations by this column. Earlier times, higher progress, more urgent states
+    /// and shorter usual durations come first. Texts are in alphabetical order.
     ///
-    /// All operations are equal in the columns namespace and subject, because callers sort equal
-    /// operations with `sort::by_subject`.
+    /// In the columns namespace and subject, all operations compare as equal. Callers sort equal
+    /// operations with `sort::by_subject`, which compares namespaces and subjects.
     pub(super) fn compare(self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
         match self {
             Age | Started => a.started.cmp(&b.started),
             Completed => a.completed.cmp(&b.completed),
             Progress => b.progress.cmp(&a.progress),
             State => urgency(a).cmp(&urgency(b)),
+            Expected => typical(a).cmp(&typical(b)),
+            Estimate => a.estimated_completion.cmp(&b.estimated_completion),
+            Nodes => a.nodes.cmp(&b.nodes),
             _ => self.field(a).cmp(self.field(b)),
         }
+    }
+}
+
+fn typical(operation: &ListedOperation) -> Option<u64> {
+    operation.expected.map(|it| it.typical_seconds)
+}
+
+/// Adds the prefix of members to a subject, if the operation is such a member.
+pub(super) fn with_member_prefix(operation: &ListedOperation, subject: String) -> String {
+    if operation.is_member_row {
+        format!("{MEMBER_PREFIX}{subject}")
+    } else {
+        subject
     }
 }
 

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Time limit for all requests of one completion. The user waits for the result.
+/// Time limit for all requests of one completion, because the user waits for the result. If the
+/// cluster does not answer in time, no names are completed.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The last line of the output for kubectl, which stops the shell from completing file names
@@ -58,8 +59,8 @@ pub(super) fn run(args: &CompletionArgs, command: &Command) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the definition of `kubectl-ifo` without the hidden commands. Otherwise the scripts would
-/// complete hidden commands, too.
+/// Returns the definition of `kubectl-ifo` without the hidden commands. Completion scripts must not
+/// offer hidden commands.
 fn without_hidden_commands(command: &Command) -> Command {
     let commands: Vec<Command> = command
         .get_subcommands()
@@ -117,7 +118,8 @@ fn keep_lines_of_examples(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Moves the examples of a page to a section of their own, whose lines `man` keeps.
+/// Moves the examples of a page to a section `EXAMPLES`. `man` keeps the line breaks of this
+/// section.
 fn with_examples_section(page: &str) -> String {
     let Some((before, rest)) = page.split_once(".SH EXTRA\n") else {
         return page.to_owned();
@@ -153,8 +155,9 @@ pub(super) fn print_candidates(
     if lines.is_empty() {
         let mut arguments = vec![OsString::from("kubectl-ifo")];
         arguments.extend(typed);
-        // Flags can precede the command. The result is not used if `with_command` has inserted
-        // `list`, because the user may be typing another command.
+        // Flags can precede the command, so `with_command` moves the command to the front. If
+        // `with_command` has inserted the default command `list`, its result is not used, because
+        // the user may be typing another command.
         let arranged = with_command(arguments.clone());
         if arranged.len() == arguments.len() {
             arguments = arranged;
@@ -187,13 +190,15 @@ pub(super) fn print_candidates(
 }
 
 /// Returns the names of namespaces or operations that complete the word `current`. Empty if the
-/// word is not such a name, or if the cluster does not answer in time.
+/// word is not the name of a namespace or an operation. Empty also if the cluster does not answer
+/// in time.
 fn names_in_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
     let flags = all_flags();
     let last = typed.last().map(|it| it.to_string_lossy());
     let awaited = last.and_then(|it| flag_awaiting_value(&flags, &it));
-    // If the word is a value of `-n`: the text before the value in the same word, and the typed
-    // part of the value.
+    // Set if the word contains a value of `--namespace`. The first text must precede each
+    // completion: `-n` for the word `-nshop`, otherwise empty. The second text is the typed part of
+    // the value.
     let mut namespace = None;
     let mut before = typed;
     if let Some(flag) = awaited {
@@ -243,8 +248,9 @@ fn value_after_equals(word: &str) -> Option<&str> {
     Some(value)
 }
 
-/// Returns the connection flags of an incomplete command line. None if the command has no such
-/// flags. None also if the current word is neither a namespace nor the name of an operation.
+/// Returns the connection flags of an incomplete command line. None if the command has no
+/// connection flags, or if the current word is not completed with names from the cluster. Such
+/// names are namespaces, and operations after `get` or `describe`.
 fn connection_flags(command: &Command, typed: &[OsString], is_namespace: bool) -> Option<Connect> {
     let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
     let line = with_command(line.collect());

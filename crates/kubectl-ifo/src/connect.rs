@@ -1,7 +1,7 @@
 //! Creates a client for a cluster from the kubeconfig and the connection flags of kubectl.
 //!
-//! The client uses the context, the credentials, the impersonated user, the time limit and the
-//! proxy that kubectl would use.
+//! The context, the credentials, the impersonated user, the time limit and the proxy are those that
+//! kubectl would use.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use super::api_client::ApiClient;
 use super::offline;
 use super::problem::Problem;
 use ifo_api::duration;
-use ifo_client::error::chain;
+use ifo_client::error_text::chain;
 use ifo_client::proxy::proxy;
 use kube::client::AuthError;
 use kube::config::{
@@ -23,7 +23,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The flags that choose a cluster or a user. They cannot be used with `--from`.
+/// The flags that choose a cluster or a user. `--from` reads files instead of a cluster, so these
+/// flags cannot be used with `--from`.
 const CLUSTER_FLAGS: [&str; 15] = [
     "kubeconfig",
     "context",
@@ -228,8 +229,9 @@ impl Connect {
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
         config.proxy_url = proxy_for(&config.cluster_url, proxy_url.as_deref())?;
-        // The server can send nothing on a watch for a minute, until the next bookmark. For other
-        // requests, `ApiClient` enforces `--request-timeout`.
+        // A watch can have no events for a minute, until the next bookmark. Timeouts of the kube
+        // crate would end such a watch. For other requests, `ApiClient` enforces
+        // `--request-timeout`.
         config.read_timeout = None;
         config.write_timeout = None;
         // kube would retry a failed request for minutes, but the user needs the error immediately.
@@ -237,8 +239,8 @@ impl Connect {
         Ok(config)
     }
 
-    /// Adds a context named [`OVERRIDE_NAME`] to the kubeconfig. It contains the chosen context,
-    /// with the values of the flags.
+    /// Adds a context named [`OVERRIDE_NAME`] to the kubeconfig. The new context is a copy of the
+    /// chosen context in which the flags override values.
     fn add_override_context(&self, kubeconfig: &mut Kubeconfig) -> Result<(), Problem> {
         let name = self
             .context
@@ -385,9 +387,9 @@ fn read_kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
         })
 }
 
-/// Returns the address of the proxy for requests to `server`. The choice of the kube crate is not
-/// used. kube compares `NO_PROXY` with the address of the proxy instead of the server, and it
-/// ignores `HTTP_PROXY`.
+/// Returns the address of the proxy for requests to `server`. The kube crate would choose wrongly:
+/// it compares `NO_PROXY` with the address of the proxy instead of the server, and ignores
+/// `HTTP_PROXY`.
 fn proxy_for(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::Uri>, Problem> {
     let environment = |name: &str| std::env::var(name).ok();
     let address = proxy(server, proxy_url, environment);
@@ -397,7 +399,7 @@ fn proxy_for(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http:
 }
 
 /// Returns the error message for a client that cannot be created. If the credential plugin of the
-/// kubeconfig cannot be run, the message names its command and contains its `installHint`.
+/// kubeconfig cannot be run, the message contains the command and the `installHint` of that plugin.
 fn client_error_message(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
     let (kube::Error::Auth(AuthError::AuthExecStart(why)), Some(exec)) = (error, exec) else {
         return chain(error);

@@ -41,6 +41,9 @@ pub(super) struct Filters {
     /// Only operations with matching labels, such as a=b,c!=d
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<String>,
+    /// Only operations that touch this node, such as worker-3; may be given several times
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = node_name)]
+    pub(super) node: Vec<String>,
     /// Also completed operations
     #[arg(short = 'A', long)]
     pub(super) all_phases: bool,
@@ -58,6 +61,7 @@ pub(super) enum FilterValue<'a> {
     Component(&'a String),
     Kind(&'a ChosenKind),
     Operation(&'a String),
+    Node(&'a String),
     Namespace(&'a String),
 }
 
@@ -67,13 +71,14 @@ impl FilterValue<'_> {
         self.put_into(Filters::default())
     }
 
-    /// Returns `filters` in which this value replaces all values of the same flag.
+    /// Returns `filters`, with this value as the only value of its flag.
     pub(super) fn put_into(self, filters: Filters) -> Filters {
         let mut filters = filters;
         match self {
             Self::Component(value) => filters.component = vec![value.clone()],
             Self::Kind(value) => filters.kind = vec![value.clone()],
             Self::Operation(value) => filters.operation = vec![value.clone()],
+            Self::Node(value) => filters.node = vec![value.clone()],
             Self::Namespace(value) => filters.namespace = Some(value.clone()),
         }
         filters
@@ -87,6 +92,7 @@ impl fmt::Display for FilterValue<'_> {
             Self::Component(value) => write!(f, "--component {value}"),
             Self::Kind(value) => write!(f, "--kind {value}"),
             Self::Operation(value) => write!(f, "--operation {value}"),
+            Self::Node(value) => write!(f, "--node {value}"),
             Self::Namespace(value) => write!(f, "--namespace {value}"),
         }
     }
@@ -110,10 +116,11 @@ impl Filters {
         }
     }
 
-    /// Removes the output formats from the values of `-o`, and returns the last of them.
+    /// The values of `-o` are output formats and names of operations. This method removes the
+    /// output formats, and returns the last one.
     ///
-    /// A format that only kubectl supports is an error. As a filter it would match no operation,
-    /// and the empty result would look as if no operation were in flight.
+    /// A format that only kubectl supports is an error. If such a format were used as the name of
+    /// an operation, the empty result would look as if no operation were in flight.
     pub(super) fn take_format(&mut self) -> Result<Option<OutputShape>, Problem> {
         self.accepts_format = true;
         let format = |value: &String| <OutputShape as clap::ValueEnum>::from_str(value, true).ok();
@@ -148,14 +155,15 @@ impl Filters {
         }
     }
 
-    /// Returns the values of all filter flags except the label selector.
+    /// Returns the values of the filter flags. The label selector is not included.
     pub(super) fn values(&self) -> Vec<FilterValue<'_>> {
         let components = self.component.iter().map(FilterValue::Component);
         let kinds = self.kind.iter().map(FilterValue::Kind);
         let operations = self.operation.iter().map(FilterValue::Operation);
+        let nodes = self.node.iter().map(FilterValue::Node);
         let namespace = self.namespace.iter().map(FilterValue::Namespace);
-        let all = components.chain(kinds).chain(operations).chain(namespace);
-        all.collect()
+        let all = components.chain(kinds).chain(operations).chain(nodes);
+        all.chain(namespace).collect()
     }
 
     /// Returns true if the filters select all operations in flight.
@@ -164,11 +172,21 @@ impl Filters {
             && self.kind.is_empty()
             && self.operation.is_empty()
             && self.selector.is_none()
+            && self.node.is_empty()
             && self.namespace.is_none()
     }
 
-    /// Returns a label selector for the server. The selector matches all operations that the
-    /// filters select, and possibly more operations.
+    /// Returns a field selector that selects the operations on the first node of `--node`. Empty
+    /// without `--node`. With several nodes, the selector shows only whether the server knows the
+    /// field, because a field selector cannot contain alternatives.
+    pub(super) fn node_selector(&self) -> String {
+        let node = self.node.first();
+        node.map(|it| format!("status.nodes={it}"))
+            .unwrap_or_default()
+    }
+
+    /// Returns a label selector with which the server narrows its list. The selector matches all
+    /// operations that the filters select, and possibly further operations.
     pub(super) fn label_selector(&self) -> String {
         let label_in = |label: &str, values: &[String]| {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
@@ -184,7 +202,7 @@ impl Filters {
     /// Returns the message for an empty result.
     pub(super) fn nothing(&self, server: &ApiClient) -> &'static str {
         if server.offline.is_some() {
-            // Files do not show what is in flight at present.
+            // Files show only which operations were in flight when the files were recorded.
             return match (self.all_phases, self.is_unfiltered()) {
                 (true, true) => "The files contain no operations.",
                 (true, false) => "The files contain no operations that fit the filters.",
@@ -211,12 +229,30 @@ impl Filters {
         one_of(&self.component, &operation.component)
             && (self.kind.is_empty() || kinds.any(is_kind))
             && one_of(&self.operation, &operation.operation)
+            && (self.node.is_empty() || self.node.iter().any(|it| operation.nodes.contains(it)))
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
 
     /// Returns true if the filters select `operation` and its phase.
     pub(super) fn shows(&self, operation: &ListedOperation) -> bool {
         (operation.active || self.all_phases) && self.matches(operation)
+    }
+}
+
+/// Parses the name of a node: `worker-3`, or `node/worker-3` as `kubectl get -o name` prints it. An
+/// invalid name would match no node, or would change the path of a request.
+pub(super) fn node_name(text: &str) -> Result<String, String> {
+    let name = match text.split_once('/') {
+        Some((kind, name)) if ["node", "nodes", "no"].contains(&&*kind.to_ascii_lowercase()) => {
+            name
+        }
+        Some(_) => return Err(format!("{text:?} is no node, such as worker-3")),
+        None => text,
+    };
+    if labels::is_subdomain(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("{text:?} is no name of a node, such as worker-3"))
     }
 }
 
@@ -265,6 +301,31 @@ mod tests {
         let mut on_a_node = migrating(None);
         on_a_node.namespace = Some("a".to_owned());
         assert!(!filters.shows(&on_a_node));
+    }
+
+    #[test]
+    fn the_node_filter_selects_operations_that_touch_one_of_the_nodes() {
+        let mut filters = Filters {
+            node: vec!["a".to_owned(), "b".to_owned()],
+            ..Filters::default()
+        };
+        let mut operation = migrating(None);
+        assert!(!filters.matches(&operation));
+        operation.nodes = vec!["c".to_owned(), "b".to_owned()];
+        assert!(filters.matches(&operation) && !filters.is_unfiltered());
+        filters.node.truncate(1);
+        assert!(!filters.matches(&operation));
+        assert_eq!(filters.node_selector(), "status.nodes=a");
+    }
+
+    #[test]
+    fn a_node_is_a_name_with_or_without_its_kind() {
+        for text in ["worker-3", "node/worker-3", "Nodes/worker-3", "no/worker-3"] {
+            assert_eq!(node_name(text).as_deref(), Ok("worker-3"), "{text}");
+        }
+        for text in ["", "node/", "pod/a", "a,b", "a=b", "node/a/b"] {
+            assert!(node_name(text).is_err(), "{text}");
+        }
     }
 
     #[test]

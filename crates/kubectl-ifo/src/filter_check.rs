@@ -1,5 +1,6 @@
-//! Checks whether the values of filter flags exist in the cluster. A misspelt value matches no
-//! operation, and the empty result would look as if no operation were in flight.
+//! Checks whether the values of filter flags exist in the cluster. Without this check, a misspelt
+//! value would match no operation, and the empty result would look as if no operation were in
+//! flight.
 //!
 //! A value that does not exist is an error. If no rule set can detect matching operations, or if a
 //! value cannot be checked, a warning is printed.
@@ -8,10 +9,11 @@
 //! | --- | --- |
 //! | component, operation | a rule set has the value, or an operation has it |
 //! | kind | the cluster serves it, a rule set watches it, or an operation is on such an object |
+//! | node | the cluster has it, or an operation touches it |
 //! | namespace | the cluster has it, or an operation is on an object in it |
 //!
-//! A rule set does not count for a kind if the cluster does not serve the target of the rule set
-//! (the resource that it watches).
+//! In the row `kind`, a rule set counts only if the cluster serves its target: the resource that
+//! the rule set watches.
 //!
 //! The values are first compared with the operations that the command has listed. So a value that
 //! matches a listed operation needs no request.
@@ -21,7 +23,7 @@ use super::kinds::ChosenKind;
 use super::operation::ListedOperation;
 use super::output::{OutputShape, complain};
 use super::problem::Problem;
-use super::source::{OperationSource, escape, namespaces};
+use super::source::{OperationSource, escape, names, namespaces};
 use super::suggestion::nearest;
 use super::wait::RuleSets;
 use clap::ValueEnum as _;
@@ -46,8 +48,9 @@ impl FilterWarning {
     }
 }
 
-/// Checks the values of `filters`, and returns an error for the first value that does not exist.
-/// `listed` are the operations that `source` has returned for these filters.
+/// Checks the values of `filters`. Returns an error for the first value that does not exist, and
+/// otherwise the warnings. `listed` are the operations that `source` has returned for these
+/// filters.
 pub(super) async fn check(
     filters: &Filters,
     source: &OperationSource,
@@ -111,8 +114,8 @@ struct FilterCheck<'a> {
     filters: &'a Filters,
     /// All rule sets, or the reason why they cannot be read.
     rule_sets: Result<RuleSets, Problem>,
-    /// All operations that the user may read, in any phase. They are listed when a check first
-    /// needs them.
+    /// All operations that the user may read, in any phase. This list is read when a check first
+    /// needs the operations.
     operations: OnceCell<Result<Vec<ListedOperation>, Problem>>,
 }
 
@@ -123,6 +126,7 @@ impl FilterCheck<'_> {
                 self.check_name(value, name).await
             }
             FilterValue::Kind(kind) => self.check_kind(value, kind).await,
+            FilterValue::Node(name) => self.check_node(value, name).await,
             FilterValue::Namespace(name) => self.check_namespace(value, name).await,
         }
     }
@@ -228,8 +232,8 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         if !kind.is_unknown() {
-            // `check` warns that no rule set can detect such operations, if it can read the rule
-            // sets. That warning is enough.
+            // It is unknown whether the kind exists. If `check` can read the rule sets, it already
+            // warns that no rule set detects operations on objects of this kind.
             let unchecked = unchecked(value, "the cluster does not list all kinds");
             let is_warned_by_check = rule_sets.is_ok_and(|it| !it.is_empty());
             return Ok((!is_warned_by_check).then_some(unchecked));
@@ -243,6 +247,35 @@ impl FilterCheck<'_> {
         } else {
             format!("{unknown}; see: kubectl api-resources")
         }))
+    }
+
+    async fn check_node(
+        &self,
+        value: FilterValue<'_>,
+        name: &str,
+    ) -> Result<Option<FilterWarning>, Problem> {
+        let server = &self.source.server;
+        let path = format!("/api/v1/nodes/{}", escape(name));
+        let why = match server.answer(&path, "nodes", None).await {
+            Ok(_) => return Ok(None),
+            // A server that serves no nodes also answers 404, but with another message.
+            Err(Problem::NotFound(message)) if message.starts_with("nodes \"") => {
+                let all = names(server, "/api/v1/nodes", "nodes").await;
+                let all = all.unwrap_or_default();
+                let suggestion = nearest(name, all.iter().map(String::as_str));
+                return Err(Problem::Usage(format!(
+                    "there is no node {name:?}{}",
+                    hint(suggestion, "see: kubectl get nodes")
+                )));
+            }
+            Err(Problem::NotFound(_)) => "the cluster serves no nodes".to_owned(),
+            Err(Problem::Forbidden { .. }) => "you may not get nodes".to_owned(),
+            Err(problem) => short(&problem),
+        };
+        if self.has_operation(value).await {
+            return Ok(None);
+        }
+        Ok(Some(unchecked(value, &why)))
     }
 
     async fn check_namespace(
@@ -267,8 +300,9 @@ impl FilterCheck<'_> {
             Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
             Err(problem) => short(&problem),
         };
-        // If the user may not list operations in all namespaces, a RoleBinding in this namespace
-        // grants the right to list them here. So the namespace exists.
+        // The command has already listed the operations in this namespace. If the user may not list
+        // operations in all namespaces, a RoleBinding in this namespace must grant the right. So
+        // the namespace exists.
         let all_namespaces = self.source.unfiltered().list().await;
         let has_role_binding = matches!(all_namespaces, Err(Problem::Forbidden { .. }));
         if has_role_binding || self.has_operation(value).await {
@@ -282,8 +316,8 @@ fn unchecked(value: FilterValue<'_>, why: &str) -> FilterWarning {
     FilterWarning::Unchecked(format!("cannot check {value}: {why}"))
 }
 
-/// Returns the end of an error message about an unknown value: the suggested name, or `see` if
-/// there is none.
+/// Returns the end of an error message about an unknown value: the suggested name, or the text
+/// `see` if no name is similar.
 fn hint(suggestion: Option<&str>, see: &str) -> String {
     match suggestion {
         Some(suggestion) => format!("; did you mean {suggestion:?}?"),

@@ -1,14 +1,15 @@
-//! Finds the kinds of a cluster that match a name that a user has typed, or that match the
-//! `apiVersion` and kind of an owner reference. `ifo_client::kinds` contains the built-in kinds.
+//! Finds kinds in the discovery of a cluster: by a name that the user has typed, or by the
+//! `apiVersion` and kind of an owner reference. `ifo_client::kinds` finds kinds without a cluster.
 //!
 //! A user can type a kind, a plural, a singular or a short name in upper or lower case, optionally
 //! with a group and a version. A name without a group matches the kinds of that name in all groups.
-//! In contrast, kubectl uses only the preferred group, which would hide operations on kinds in the
-//! other groups. Subresources cannot be named.
+//! In contrast, kubectl uses only the preferred group. That would hide operations on kinds in other
+//! groups. Subresources cannot be named.
 //!
 //! Discovery is read when a kind is first needed, with two requests for all kinds. If the answers
 //! lack the kind of an owner reference, a further request reads the resources of its API version. A
-//! kube-apiserver before 1.26 supports only this further request.
+//! kube-apiserver before 1.26 does not support the first two requests, so only the request for each
+//! API version finds kinds.
 
 use super::api_client::ApiClient;
 use super::operation::ListedSubject;
@@ -23,14 +24,16 @@ use std::fmt;
 use std::str::FromStr;
 use tokio::sync::{Mutex, OnceCell};
 
-/// The value of `freshness` in discovery for an API version whose server does not answer the
-/// kube-apiserver. The list of its resources can be outdated or empty.
+/// The value of `freshness` in discovery for an API version whose aggregated API server does not
+/// answer the kube-apiserver. The resources that discovery lists for this version can be outdated
+/// or missing.
 const STALE_FRESHNESS: &str = "Stale";
 
 /// The kinds that a cluster serves, read from discovery when they are needed.
 pub(super) struct Kinds {
     server: ApiClient,
-    /// All kinds. The inner value is None if the cluster does not support aggregated discovery.
+    /// All kinds of the cluster. The inner value is None if the cluster does not support aggregated
+    /// discovery.
     served: OnceCell<Option<ServedKinds>>,
     /// The kinds of the API versions that were requested one by one, by `apiVersion`.
     versions: Mutex<HashMap<String, Vec<ServedResource>>>,
@@ -39,7 +42,8 @@ pub(super) struct Kinds {
 /// The resources that a cluster serves.
 struct ServedKinds {
     resources: Vec<ServedResource>,
-    /// True if discovery was complete.
+    /// True if discovery lists the resources of all API versions: both answers were read, and no
+    /// version is stale.
     is_complete: bool,
 }
 
@@ -62,14 +66,16 @@ pub(super) struct ServedResource {
 pub(super) struct ChosenKind {
     text: String,
     name: KindName,
-    /// The matching kinds of the cluster. Empty if discovery was not read or has no such kind.
+    /// The kinds of the cluster that have the typed name. Empty if discovery was not read or has no
+    /// such kind.
     resources: Vec<ServedResource>,
-    /// True if discovery was complete.
+    /// True if discovery was complete. In this case, a name without matching kinds certainly does
+    /// not exist.
     is_certain: bool,
     /// The most similar existing name, if no kind has the typed name.
     nearest: Option<String>,
-    /// Group and kind of the known kinds whose initials are the typed name, such as `vm`. They are
-    /// used if discovery is not available.
+    /// Group and kind of subjects whose kind has the typed name as its initials, such as
+    /// `VirtualMachine` for `vm`. These kinds are used if discovery has no matching kind.
     initials_of: BTreeSet<(String, String)>,
 }
 
@@ -134,7 +140,7 @@ impl ChosenKind {
     }
 
     /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If
-    /// discovery has no matching kind, the names are compared instead.
+    /// discovery has no matching kind, the typed name itself is compared with `kind`.
     pub(super) fn is_of(&self, kind: &str, api_version: &str) -> bool {
         if self.resources.is_empty() {
             return self.name.is_kind(kind, api_version);
@@ -152,8 +158,8 @@ impl ChosenKind {
     }
 
     /// Records the kinds of `subjects` whose initials are the typed name. [`Self::is_target`] needs
-    /// these kinds, because it compares plurals, and a plural does not show the initials of its
-    /// kind.
+    /// these kinds, because it compares the plurals of resources, and a plural does not show the
+    /// initials of a kind.
     pub(super) fn learn_initials<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
         let name = &self.name;
         let matching = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
@@ -204,7 +210,7 @@ impl Kinds {
         versions[api_version].iter().find(is_it).cloned()
     }
 
-    /// Reads the resources of one API version. Empty if they cannot be read.
+    /// Reads the resources of one API version. Empty if the resources cannot be read.
     async fn read_version(&self, api_version: &str) -> Vec<ServedResource> {
         let path = version_path(api_version);
         let list: Result<APIResourceList, _> = self.server.get(&path, api_version, None).await;
@@ -217,8 +223,8 @@ impl Kinds {
             .collect()
     }
 
-    /// Returns all kinds, those of the core group first. None if discovery is not available.
-    /// Discovery is read only once.
+    /// Returns all kinds of the cluster, the kinds of the core group first. None if discovery is
+    /// not available. Discovery is read only once.
     async fn discovered(&self) -> Option<&ServedKinds> {
         self.served
             .get_or_init(|| self.read_discovery())

@@ -2,11 +2,11 @@
 //! exit code.
 //!
 //! Most commands send requests to the cluster of the current kubeconfig context. The tools for
-//! authors of rule sets (`kubectl ifo rules`) read files instead. Of these tools, only
-//! `check --cluster` sends requests. A command that lists operations has these steps:
+//! authors of rule sets (`kubectl ifo rules`) read files. Of these tools, only `check --cluster`
+//! sends requests. A command that lists operations uses the modules in this order:
 //!
 //! ```text
-//! connect ─▶ server ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
+//! connect ─▶ api_client ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
 //! ```
 
 mod address;
@@ -20,6 +20,8 @@ mod connect;
 mod describe;
 mod filter;
 mod filter_check;
+mod history;
+mod impact;
 mod kinds;
 mod list;
 mod lookup;
@@ -45,6 +47,7 @@ mod top;
 mod tree;
 mod version;
 mod wait;
+mod work;
 
 use arguments::{with_command, with_switches};
 use clap::error::ErrorKind;
@@ -88,6 +91,10 @@ enum PluginCommand {
     Get(list::GetArgs),
     /// Counts the operations, and names those that need attention
     Summary(summary::SummaryArgs),
+    /// Lists completed operations, one line for each piece of work
+    History(history::HistoryArgs),
+    /// Shows what is in flight on a node, what a drain would interrupt, and what blocks a drain
+    Impact(impact::ImpactArgs),
     /// Shows the operations on the whole screen and updates them
     Top(top::TopArgs),
     /// Shows the operations as trees: component, namespace, owners and their resources
@@ -110,9 +117,9 @@ Examples:
     /// read is recorded as missing.
     ///
     /// Limits: 30 s for each request (see --request-timeout) and 3 minutes in total, 20,000
-    /// operations, 1,000 objects and 32 MiB of any other list, 10 Pods, the last hour and 1 MiB of
-    /// each log, 8 MiB of metrics for each Pod, and 1,000 checked rights. The index bundle.json
-    /// records each limit that was reached.
+    /// operations, 20,000 records of completed operations, 1,000 objects and 32 MiB of any other
+    /// list, 10 Pods, the last hour and 1 MiB of each log, 8 MiB of metrics for each Pod, and 1,000
+    /// checked rights. The index bundle.json records each limit that was reached.
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Prints the versions of the plugin and of the server
     Version(version::VersionArgs),
@@ -198,6 +205,8 @@ fn run_with_runtime(command: PluginCommand) -> ExitCode {
             PluginCommand::List(args) => list::run(&args).await,
             PluginCommand::Get(args) => list::get(&args).await,
             PluginCommand::Summary(args) => summary::run(&args).await,
+            PluginCommand::History(args) => history::run(&args).await,
+            PluginCommand::Impact(args) => impact::run(&args).await,
             PluginCommand::Top(args) => top::run(&args).await,
             PluginCommand::Tree(args) => tree::run(&args).await,
             PluginCommand::Describe(args) => describe::run(&args).await,

@@ -1,5 +1,7 @@
 //! `kubectl ifo list` and `get`: print operations once, or with `--watch` each time they change.
 
+mod watched;
+
 use super::colors::{Colors, Paint};
 use super::columns::{Table, terminal_width};
 use super::connect::Connect;
@@ -11,13 +13,14 @@ use super::operation::{ListedOperation, operation_name_in};
 use super::output::{Format, OutputShape, TextStyle, complain, encode, print, print_error_line};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
-use super::source::{OperationChange, OperationSource, Served};
+use super::source::{OperationSource, Served};
+use super::work;
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use std::process::ExitCode;
 
 /// The flags of `list`.
@@ -30,16 +33,30 @@ Examples:
   # Operations on virtual machines in one namespace, updated when they change
   kubectl ifo list -n shop -k VirtualMachine -w
 
+  # Operations that touch a node, with the members of each piece of work
+  kubectl ifo --node worker-3 --expand
+
   # As JSON, including completed operations, the longest running first
   kubectl ifo list -A --sort-by age -o json")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     common: CommonArgs,
+    #[command(flatten)]
+    work: WorkArgs,
+}
+
+/// The flag for pieces of work.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct WorkArgs {
+    /// Show each operation of a piece of work; without this flag, one line is shown for the piece
+    #[arg(long)]
+    pub(super) expand: bool,
 }
 
 /// The arguments of `get`.
 #[derive(Debug, Clone, clap::Args)]
-// `get` shows operations in any phase, so the flag has no effect.
+// `get` shows operations in any phase, so `--all-phases` has no effect.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 Examples:
@@ -105,21 +122,23 @@ pub(super) struct OutputArgs {
 
 /// Lists the operations.
 pub(super) async fn run(args: &ListArgs) -> Result<ExitCode, Problem> {
-    show(&args.common, false, &[]).await
+    let rows = if args.work.expand {
+        RowMode::Expanded
+    } else {
+        RowMode::Pieces
+    };
+    show(&args.common, rows, &[]).await
 }
 
 /// Shows the named operations in any phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
-    show(&args.common, true, &args.names).await
+    show(&args.common, RowMode::Operations, &args.names).await
 }
 
-async fn show(
-    common: &CommonArgs,
-    all_phases: bool,
-    names: &[String],
-) -> Result<ExitCode, Problem> {
+/// Prints the operations with these names, or all operations if `names` is empty.
+async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<ExitCode, Problem> {
     let (mut filters, shape) = common.chosen()?;
-    filters.all_phases |= all_phases;
+    filters.all_phases |= rows == RowMode::Operations;
     let output = &common.output;
     let sort = output.sort_by.clone().unwrap_or_default();
     let keep_raw = shape.data().is_some() || sort.needs_raw();
@@ -150,6 +169,8 @@ async fn show(
     sort.sort(&mut operations);
     let view = ListView {
         shape,
+        rows,
+        sort,
         served: source.served,
         paint: output.colors.paint(),
         screen: terminal_width(),
@@ -172,72 +193,7 @@ async fn show(
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    watch(&view, &source, operations, &is_named).await
-}
-
-/// Prints each change of the operations for which `is_named` returns true, as a row of the table or
-/// as a document.
-async fn watch(
-    view: &ListView,
-    source: &OperationSource,
-    operations: Vec<ListedOperation>,
-    is_named: &dyn Fn(&ListedOperation) -> bool,
-) -> Result<ExitCode, Problem> {
-    let mut table = Table::growing(&operations, clock::now(), view.style());
-    if view.shape.is_table() {
-        print(&table.header())?;
-    }
-    for operation in &operations {
-        print(&view.one(&mut table, operation, clock::now())?)?;
-    }
-    print_incomplete(source);
-    let mut is_interrupted = false;
-    let mut follower = source.follow(Some(operations))?;
-    loop {
-        let changed = match follower.next().await? {
-            OperationChange::Applied(operation) => *operation,
-            // The operation was deleted while it was active, so its completion was not observed.
-            OperationChange::Deleted {
-                operation,
-                was_active: true,
-            } => ended(*operation),
-            OperationChange::Deleted { .. } => continue,
-            OperationChange::Synced => {
-                if std::mem::take(&mut is_interrupted) {
-                    complain("note", "up to date again");
-                }
-                continue;
-            }
-            OperationChange::Lost(problem) => {
-                if !std::mem::replace(&mut is_interrupted, true) {
-                    complain("note", format!("not up to date: {problem}"));
-                }
-                continue;
-            }
-        };
-        if is_named(&changed) {
-            print(&view.one(&mut table, &changed, clock::now())?)?;
-        }
-    }
-}
-
-/// Returns a deleted operation in its last known state, but completed and with the state `Ended`.
-/// The outcome of such an operation is unknown.
-fn ended(mut operation: ListedOperation) -> ListedOperation {
-    if operation.active {
-        operation.active = false;
-        "Ended".clone_into(&mut operation.state);
-        operation.raw = operation.raw.as_deref().and_then(ended_object);
-    }
-    operation
-}
-
-fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
-    let mut object: Value = serde_json::from_str(raw.get()).ok()?;
-    let status = object.get_mut("status")?.as_object_mut()?;
-    status.insert("phase".to_owned(), json!("Completed"));
-    status.insert("state".to_owned(), json!("Ended"));
-    to_raw_value(&object).ok()
+    watched::watch(&view, &source, operations, &is_named).await
 }
 
 /// Prints a line to standard error if operations may be missing from the list.
@@ -277,7 +233,8 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
             found.place_name()
         ));
     }
-    // If a filter value does not exist, that error explains the empty result better.
+    // If the value of a filter flag does not exist, the error about this value explains the empty
+    // result better.
     match filter_check::check(filters, source, &all).await {
         Err(problem) => problem,
         Ok(_) => Problem::NotFound(format!(
@@ -286,9 +243,23 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
     }
 }
 
+/// Which rows a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RowMode {
+    /// One row for each operation.
+    Operations,
+    /// One row for each piece of work.
+    Pieces,
+    /// One row for each piece of work, and below it a row for each member.
+    Expanded,
+}
+
 /// The form in which operations are printed.
 struct ListView {
     shape: OutputShape,
+    rows: RowMode,
+    /// The order of the rows.
+    sort: SortBy,
     served: Served,
     paint: Paint,
     screen: Option<usize>,
@@ -330,8 +301,17 @@ impl ListView {
         }
     }
 
-    /// Formats all operations. If `single` is true, JSON and YAML contain the only object itself
-    /// and not a list.
+    /// Returns the rows of a table, or the operations for the other formats.
+    fn rows(&self, operations: &[ListedOperation]) -> Vec<ListedOperation> {
+        if !self.shape.is_table() || self.rows == RowMode::Operations {
+            return operations.to_vec();
+        }
+        let is_expanded = self.rows == RowMode::Expanded;
+        work::rows(operations, is_expanded, |lines| self.sort.sort(lines))
+    }
+
+    /// Formats all operations. If `single` is true and there is one operation, JSON and YAML
+    /// contain its object instead of a list.
     fn all(
         &self,
         operations: &[ListedOperation],
@@ -343,7 +323,7 @@ impl ListView {
                 if operations.is_empty() {
                     return Ok(String::new());
                 }
-                Ok(Table::text(operations, now, self.style()))
+                Ok(Table::text(&self.rows(operations), now, self.style()))
             }
             OutputShape::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
             OutputShape::Json | OutputShape::Yaml => objects(operations, self.shape, single),
@@ -374,8 +354,8 @@ impl ListView {
     }
 }
 
-/// Encodes the objects as JSON or YAML. If `single` is true and there is one object, the object is
-/// not put into a list.
+/// Encodes the objects of `operations` as JSON or YAML. If `single` is true and there is one
+/// object, the object is not put into a list.
 pub(super) fn objects(
     operations: &[ListedOperation],
     shape: OutputShape,
@@ -414,6 +394,8 @@ mod tests {
     fn view(shape: OutputShape, screen: Option<usize>, color: bool) -> ListView {
         ListView {
             shape,
+            rows: RowMode::Operations,
+            sort: SortBy::default(),
             served: Served::Live,
             paint: Paint { on: color },
             screen,
@@ -556,15 +538,5 @@ mod tests {
             header.find("OPERATION"),
             "{header}{row}"
         );
-    }
-
-    #[test]
-    fn a_deleted_operation_is_printed_as_completed() {
-        let end = ended(mixed().remove(1));
-        assert!(!end.active);
-        let raw: Value = serde_json::from_str(end.raw.expect("the samples keep their JSON").get())
-            .expect("the output is JSON");
-        assert_eq!(raw["status"]["phase"], "Completed");
-        assert_eq!(raw["status"]["state"], "Ended");
     }
 }

@@ -1,8 +1,9 @@
-//! Reads the owners of the objects that operations are about.
+//! Looks up, in the cluster, the direct and indirect owners of the objects that operations are
+//! about.
 //!
-//! An operation contains only the direct owners of its object. The next owners are in the metadata
-//! of these owners, so the lookup needs a request for each owner. An owner that cannot be read
-//! stays unknown and is not requested again.
+//! An operation lists only the direct owners of its object. To find the owners of a direct owner,
+//! the plugin reads the metadata of that owner, with one request for each owner. If an owner cannot
+//! be read, the owners above it stay unknown, and the request is not repeated.
 
 use super::api_client::ApiClient;
 use super::kinds::Kinds;
@@ -13,22 +14,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
-/// Largest number of levels of owners that are looked up. Real chains of owners are shorter. Each
-/// level is requested after the level below it.
+/// Largest number of levels of owners that are looked up, such as Pod, ReplicaSet and Deployment.
+/// Owners on higher levels stay unknown. Real chains of owners are shorter. Each level is requested
+/// only after the level below has been read, because that level names the owners.
 const MAX_LEVELS: usize = 8;
 
-/// Largest number of concurrent requests.
+/// Largest number of concurrent requests to the kube-apiserver.
 const CONCURRENCY: usize = 16;
 
-/// The owners that were looked up so far.
+/// Looks up owners, and keeps the owners that were found.
 pub(super) struct Lookup {
     server: ApiClient,
     kinds: Kinds,
-    /// Largest number of owners that are requested.
+    /// Largest number of owners that are requested in total.
     limit: usize,
     /// The UIDs of the owners that were requested.
     requested: HashSet<String>,
-    /// The owners that were found.
+    /// The owners that were found, with their own owner references.
     pub(super) known: Vec<ListedSubject>,
 }
 
@@ -96,8 +98,8 @@ impl Lookup {
     }
 }
 
-/// Converts the object that has the name of the owner. None if its UID differs, because then
-/// another object has the name.
+/// Converts `found`, the object that the cluster has under the name of the owner `who`. None if the
+/// UID differs: then the owner was deleted, and a new object has its name.
 fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
     (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),

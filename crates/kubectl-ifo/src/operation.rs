@@ -1,15 +1,27 @@
-//! The form in which all commands of the plugin handle an operation.
+//! Defines [`ListedOperation`], the type in which all commands of the plugin handle an operation
+//! (something that happens to an object, such as a migration).
 //!
-//! An operation is decoded from an object of the live API, or from a custom resource that
-//! persistence mode or the older Go operator has written. `rules replay` and `rules test` take
-//! operations from the engine instead. A field that is missing in the object is left empty, so an
-//! unexpected object causes no error.
+//! In a cluster, an operation is an object of the kind `InFlightOperation`. Such objects have two
+//! sources:
+//!
+//! - `ifo-apiserver` computes the objects and serves them from memory.
+//! - The objects are custom resources. `ifo-apiserver` writes custom resources in persistence mode.
+//!   The older Go operator, which this project replaces, also writes custom resources.
+//!
+//! This module decodes the JSON of objects from both sources, and of the records of completed
+//! operations (`OperationRecord`). If a field is missing, a default value is used, so that an object
+//! of another release causes no error.
+//!
+//! `rules replay` and `rules test` need no cluster: they detect operations in the plugin itself.
 
 mod data;
+mod timing;
 
 pub(super) use data::{Field, OperationData};
+pub(super) use timing::seconds_text;
 
-use ifo_api::live::{self, State};
+use ifo_api::live::{self, Expected, State};
+use ifo_api::persisted::LIVE_ANNOTATION;
 use ifo_client::manifest::Object;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -17,40 +29,48 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Prefix of the correlation labels, with which rule sets connect related operations (see
-/// `docs/rules.md`).
+/// Prefix of the correlation labels. A rule set sets these labels to connect related operations
+/// (see `docs/rules.md`).
 const CORRELATION: &str = "ifo.kubevirt.io/correlation-";
 
 /// The identity of an operation: namespace and name of its InFlightOperation.
 pub(super) type OperationKey = (Option<String>, String);
 
-/// One operation.
+/// An operation, with the fields that commands print or compare.
 #[allow(
     clippy::struct_field_names,
     reason = "the field with the name of the operation has this name in the API"
 )]
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedOperation {
-    /// Namespace of the InFlightOperation. None for a custom resource.
+    /// Namespace of the InFlightOperation. None for a custom resource, which is cluster-scoped.
     pub(super) namespace: Option<String>,
     /// Name of the InFlightOperation.
     pub(super) name: String,
     /// resourceVersion of the InFlightOperation.
     pub(super) version: String,
+    /// UID of the live object. A custom resource has this UID in its status. Empty if the UID is
+    /// unknown.
+    pub(super) uid: String,
+    /// `namespace/name` of the live object, if this is a custom resource of `ifo-apiserver`.
+    pub(super) live_name: Option<String>,
     /// Labels of the InFlightOperation.
     pub(super) labels: BTreeMap<String, String>,
     /// Name of the operation, such as `Migrating`.
     pub(super) operation: String,
-    /// Item of the rule, such as a disk. It distinguishes operations with the same name on one
-    /// object.
+    /// The part of the subject that the operation is about, such as one disk. None if the operation
+    /// is about the whole subject.
     pub(super) item: Option<String>,
-    /// Component to which the rule set belongs.
+    /// Key of the piece of work. Operations with the same key are one piece of work. None if the
+    /// operation belongs to no piece of work.
+    pub(super) work: Option<String>,
+    /// Component to which the rule set belongs, such as `kubevirt`.
     pub(super) component: String,
     /// Name of the rule set that detected the operation first.
     pub(super) rule_set: String,
     /// The subject: the object that the operation is about.
     pub(super) subject: ListedSubject,
-    /// True if the operation is in flight.
+    /// True while the operation is in flight. False after its completion.
     pub(super) active: bool,
     /// State, as the API names it: `Progressing`, `Failed`, …
     pub(super) state: String,
@@ -62,10 +82,26 @@ pub(super) struct ListedOperation {
     pub(super) progress: Option<u8>,
     /// Start time.
     pub(super) started: Option<Timestamp>,
-    /// Source of the start time, as the API names it: `Expression`, `Detected`, …
+    /// How the server knows the start time: `Expression` if the rule computes this time, `Detected`
+    /// if the first detection gives this time, …
     pub(super) start_time_source: String,
     /// Completion time.
     pub(super) completed: Option<Timestamp>,
+    /// Names of the nodes that the operation touches.
+    pub(super) nodes: Vec<String>,
+    /// Time since which the operation has had its state.
+    pub(super) state_since: Option<Timestamp>,
+    /// Time at which the progress rose last.
+    pub(super) last_progress: Option<Timestamp>,
+    /// The usual duration, if it is known.
+    pub(super) expected: Option<Expected>,
+    /// Time at which the operation will probably complete. The time can be past.
+    pub(super) estimated_completion: Option<Timestamp>,
+    /// Duration in seconds. None for an operation in flight.
+    pub(super) duration_seconds: Option<u64>,
+    /// True for a row that shows a member of a piece of work below the line of this piece
+    /// (`--expand`).
+    pub(super) is_member_row: bool,
     /// Conditions of the operation.
     pub(super) conditions: Vec<ConditionView>,
     /// JSON of the InFlightOperation as the server sent it. None if the command does not need the
@@ -87,12 +123,12 @@ pub(super) struct ListedSubject {
     pub(super) name: String,
     /// UID.
     pub(super) uid: Option<String>,
-    /// Owner references of the object. JSON and YAML output does not contain them.
+    /// Owner references of the object. JSON and YAML output does not contain owner references.
     #[serde(skip_serializing)]
     pub(super) owner_references: Vec<OwnerReference>,
 }
 
-/// The fields of a condition that are printed.
+/// A condition of an operation, with the fields that are printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ConditionView {
@@ -122,6 +158,7 @@ struct OperationObject {
 struct OperationSpec {
     operation: String,
     item: Option<String>,
+    work: Option<String>,
     component: String,
     rule_set: String,
     subject: ListedSubject,
@@ -132,18 +169,29 @@ struct OperationSpec {
 struct OperationStatus {
     phase: String,
     state: String,
+    /// The state of a record. Other objects do not have this field.
+    outcome: String,
     reason: String,
     message: String,
     progress: Option<u8>,
     started: Option<Timestamp>,
     start_time_source: String,
     completed: Option<Timestamp>,
+    nodes: Vec<String>,
+    state_since: Option<Timestamp>,
+    last_progress: Option<Timestamp>,
+    /// Decoded separately, so that a value of another release causes no error.
+    expected: Option<serde_json::Value>,
+    estimated_completion: Option<Timestamp>,
+    duration_seconds: Option<u64>,
+    #[serde(rename = "liveUID")]
+    live_uid: Option<String>,
     conditions: Vec<ConditionView>,
 }
 
 impl ListedOperation {
-    /// Decodes the JSON of an InFlightOperation. If `keep_raw` is true, the JSON is also kept in
-    /// `raw`.
+    /// Decodes the JSON of an InFlightOperation or of an OperationRecord. If `keep_raw` is true, the
+    /// JSON is also kept in `raw`.
     pub(super) fn read(json: &str, keep_raw: bool) -> Result<Self, serde_json::Error> {
         let object: OperationObject = serde_json::from_str(json)?;
         let raw = keep_raw.then(|| RawValue::from_string(json.to_owned()));
@@ -152,25 +200,26 @@ impl ListedOperation {
             spec,
             status,
         } = object;
-        let active = status.phase != "Completed";
-        // Custom resources of the Go operator have no state.
-        let state = if status.state.is_empty() {
-            status.phase
-        } else {
-            status.state
-        };
+        let active = status.phase != "Completed" && status.outcome.is_empty();
+        // Custom resources of the Go operator have no state, so the phase takes its place.
+        let states = [status.state, status.outcome, status.phase];
+        let state = states.into_iter().find(|it| !it.is_empty());
+        let mut annotations = metadata.annotations.unwrap_or_default();
         Ok(Self {
             namespace: metadata.namespace,
             name: metadata.name.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
+            uid: status.live_uid.or(metadata.uid).unwrap_or_default(),
+            live_name: annotations.remove(LIVE_ANNOTATION),
             labels: metadata.labels.unwrap_or_default(),
             operation: spec.operation,
             item: spec.item,
+            work: spec.work.filter(|it| !it.is_empty()),
             component: spec.component,
             rule_set: spec.rule_set,
             subject: spec.subject,
             active,
-            state,
+            state: state.unwrap_or_default(),
             reason: status.reason,
             message: status.message,
             progress: status.progress,
@@ -179,6 +228,15 @@ impl ListedOperation {
                 .or(metadata.creation_timestamp.map(|it| it.0)),
             start_time_source: status.start_time_source,
             completed: status.completed,
+            nodes: status.nodes,
+            state_since: status.state_since,
+            last_progress: status.last_progress,
+            expected: status
+                .expected
+                .and_then(|it| serde_json::from_value(it).ok()),
+            estimated_completion: status.estimated_completion,
+            duration_seconds: status.duration_seconds,
+            is_member_row: false,
             conditions: status.conditions,
             raw: raw.transpose()?,
         })
@@ -193,13 +251,14 @@ impl ListedOperation {
         }
     }
 
-    /// Formats the subject for narrow terminals. The initials replace a kind of several words:
-    /// `VMI/web` for `VirtualMachineInstance/web`.
+    /// Formats the subject for narrow terminals. A kind of several words is shortened to its
+    /// initials: `VMI/web` for `VirtualMachineInstance/web`.
     pub(super) fn short_subject_name(&self) -> String {
         let kind = &self.subject.kind;
         let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
         let name = self.subject_name();
-        // A kind of one word has only one initial, which is not understandable.
+        // A kind of one word, such as `Pod`, is not shortened, because a single letter is not
+        // understandable.
         match name.strip_prefix(kind.as_str()) {
             Some(rest) if initials.len() > 1 => format!("{initials}{rest}"),
             _ => name,
@@ -224,13 +283,15 @@ impl ListedOperation {
         Some(now.as_second() - self.started?.as_second())
     }
 
-    /// Formats the progress in percent, with `before` in front. Empty if the progress is unknown.
+    /// Formats the progress, such as `45%`, with the text `before` in front. Empty if the progress
+    /// is unknown.
     pub(super) fn percent(&self, before: &str) -> String {
         let percent = self.progress.map(|it| format!("{before}{it}%"));
         percent.unwrap_or_default()
     }
 
-    /// Returns the value of the correlation label with this suffix.
+    /// Returns the value of a correlation label. The suffix `group` stands for the label
+    /// `ifo.kubevirt.io/correlation-group`.
     pub(super) fn correlation(&self, suffix: &str) -> Option<&str> {
         self.labels
             .iter()
@@ -253,7 +314,7 @@ impl ListedOperation {
         self.state == State::Settling.name()
     }
 
-    /// Formats `inflightoperation.GROUP/name`, like kubectl's `-o name`.
+    /// Formats `inflightoperation.GROUP/name`, as kubectl does with `-o name`.
     pub(super) fn resource_name(&self, group: &str) -> String {
         format!("{}.{group}/{}", live::KIND.to_lowercase(), self.name)
     }
@@ -286,11 +347,11 @@ impl ListedSubject {
     }
 }
 
-/// Returns the name of the InFlightOperation that an argument names. None if the argument names an
-/// object of another resource.
+/// Returns the name of an InFlightOperation from a command-line argument. None if the argument
+/// names an object of another kind.
 ///
-/// The argument is `NAME`, or `RESOURCE/NAME` as `-o name` prints it. `RESOURCE` can also be `ifo`,
-/// `ifos` or the kind.
+/// The argument is `NAME`, or `RESOURCE/NAME` as `-o name` prints it. `RESOURCE` can also be the
+/// kind, or one of the short names `ifo` and `ifos`.
 pub(super) fn operation_name_in(text: &str) -> Option<&str> {
     let Some((kind, name)) = text.split_once('/') else {
         return Some(text);

@@ -1,5 +1,5 @@
-//! Prints the results of all commands to standard output, and problems to standard error with one
-//! line for each problem. Also defines the output formats.
+//! Defines the output formats, and prints: results to standard output, and errors and notes to
+//! standard error, one line each.
 
 use super::colors::Paint;
 use super::plain_text::one_line;
@@ -84,7 +84,8 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
     })
 }
 
-/// Encodes `value` as JSON or YAML. Callers format tables themselves.
+/// Encodes `value` as JSON or YAML. The format `Table` counts as JSON, because callers format
+/// tables themselves.
 pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
     let text = match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
@@ -107,7 +108,7 @@ pub(super) fn complain(level: &str, what: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
 }
 
-/// Writes a line to standard error as it is, with all control characters.
+/// Writes a line to standard error. Control characters in the text are kept.
 pub(super) fn print_error_line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

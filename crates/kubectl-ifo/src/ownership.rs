@@ -1,17 +1,22 @@
-//! The graph of ownership among the objects that operations are about.
+//! Builds the graph that shows which objects own the objects that operations are about.
 //!
-//! The graph is built from operations, and from owners that were looked up in the cluster. It has a
-//! node for each object. A tree shows an object below one of its possible parents, which are in
-//! this order:
+//! The graph has a node for each object that an operation is about, and for each owner of such an
+//! object. Owners come from owner references, and from objects that were looked up in the cluster.
 //!
-//! 1. its owners that have an operation, or that an object with an operation owns directly or
-//!    indirectly
-//! 2. the root of its correlation group (rule sets mark connected operations with the label of a
-//!    group)
-//! 3. its other owners
+//! `kubectl ifo tree` shows each object below a parent. The graph lists the possible parents of an
+//! object, the preferred parent first:
 //!
-//! Among the owners, the controller comes first. Owner references can form a cycle. The graph keeps
-//! cycles, so code that walks the graph must handle them.
+//! 1. owners that have an operation, and owners that are owned, directly or indirectly, by an
+//!    object with an operation
+//! 2. the root of the correlation group of the object
+//! 3. all other owners
+//!
+//! A rule set can put connected operations into a correlation group with a label. Another label
+//! marks the operation on the root of the group. Within 1 and within 3, the owner that is marked as
+//! the controller comes first.
+//!
+//! Owner references can form a cycle. The graph keeps cycles, so code that walks the graph must not
+//! loop forever.
 
 use super::operation::{ListedOperation, ListedSubject};
 use ifo_client::kinds::group;
@@ -68,12 +73,13 @@ type ResourceNames<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 pub(super) struct OwnershipNode<'a> {
     /// The identity of the object.
     pub(super) who: ResourceIdentity<'a>,
-    /// The operations on the object, in input order. Empty for an object that is only known as an
-    /// owner.
+    /// The operations on the object, in input order. Empty if the object is known only as the owner
+    /// of another object.
     pub(super) operations: Vec<&'a ListedOperation>,
     /// The indexes of the possible parents, the preferred parent first.
     pub(super) parents: Vec<usize>,
-    /// True if the owner references of the object are known.
+    /// True if the owner references of the object are known: from an operation on the object, or
+    /// from a lookup in the cluster.
     owners_known: bool,
     references: &'a [OwnerReference],
     /// The indexes of the direct owners.
@@ -103,8 +109,8 @@ impl<'a> Ownership<'a> {
         for subject in known {
             ownership.known_node(subject);
         }
-        // The loop appends nodes for further owners. It does not visit the new nodes, because their
-        // owner references are unknown.
+        // The loop appends nodes for further owners. The loop does not visit these new nodes,
+        // because the owner references of new nodes are unknown.
         for number in 0..ownership.nodes.len() {
             let mut references: Vec<&OwnerReference> =
                 ownership.nodes[number].references.iter().collect();
@@ -164,13 +170,14 @@ impl<'a> Ownership<'a> {
     /// Returns the index of the node for an owner of an object in `namespace`. Adds the node if it
     /// does not exist.
     ///
-    /// The node is found by the UID of the owner. It is found by name only if the owner reference
-    /// or the node has no UID.
+    /// The node is found by the UID of the owner. If the owner reference or the node has no UID,
+    /// the node is found by name.
     fn owner_node(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
         let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
         if let Some(number) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
             let node = &mut self.nodes[number];
-            // The owner owns objects in two namespaces, so it is cluster-scoped.
+            // The node was added for an object in another namespace. An owner of objects in two
+            // namespaces is cluster-scoped.
             if !node.owners_known && node.who.namespace != namespace {
                 node.who.namespace = None;
             }
@@ -225,8 +232,9 @@ impl<'a> Ownership<'a> {
         reach(tops, |it| &owned[it])
     }
 
-    /// Returns the owners whose own owner references are unknown. Only the ancestors of objects
-    /// with an operation for which `is_included` returns true are considered.
+    /// Returns the owners that must be read from the cluster, because their own owner references
+    /// are unknown. `is_included` chooses operations: only ancestors of objects with a chosen
+    /// operation are returned.
     pub(super) fn owners_to_look_up(
         &self,
         is_included: &dyn Fn(&ListedOperation) -> bool,
@@ -249,8 +257,8 @@ impl<'a> Ownership<'a> {
         children(self.nodes.iter().map(|node| node.owners.as_slice()))
     }
 
-    /// Returns `tops` and all their descendants. The value is the parent on the shortest path from
-    /// a top, and None for the tops themselves.
+    /// Returns `tops` and all descendants of `tops`. The value of a descendant is its parent on the
+    /// shortest path from a top. The value of a top is None.
     pub(super) fn below(&self, tops: &[usize]) -> HashMap<usize, Option<usize>> {
         let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
         let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();
@@ -278,8 +286,8 @@ impl<'a> Ownership<'a> {
     }
 }
 
-/// Returns all nodes that can be reached from `starts`. A start itself is included only if it can
-/// be reached from a start.
+/// Returns all nodes that can be reached from `starts`. A start is included if a path leads to it
+/// from another start, or through a cycle from itself.
 fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut queue = starts;
@@ -300,11 +308,13 @@ fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<
     children
 }
 
-/// The nodes that are roots of correlation groups.
+/// The nodes that are roots of correlation groups: an operation on the object has the value `root`
+/// in the label `ifo.kubevirt.io/correlation-role`.
 struct Roots<'a> {
-    /// The roots by group and namespace. The namespace of a cluster-scoped root is None.
+    /// The roots, by correlation group and namespace. The namespace of a cluster-scoped root is
+    /// None.
     within: HashMap<(&'a str, Option<&'a str>), Vec<usize>>,
-    /// The roots that are in a namespace, by group.
+    /// The roots that are in a namespace, by correlation group.
     namespaced: HashMap<&'a str, Vec<usize>>,
 }
 
@@ -316,7 +326,7 @@ impl<'a> Roots<'a> {
             for group in root_of(node) {
                 let namespace = node.who.namespace;
                 let one = within.entry((group, namespace)).or_default();
-                // Several operations of one root can name the same group.
+                // Several operations on one root can name the same group. The root is added once.
                 if one.last() == Some(&number) {
                     continue;
                 }
@@ -336,7 +346,7 @@ impl<'a> Roots<'a> {
     /// | namespaced | the root in the same namespace; if there is none, the cluster-scoped root |
     /// | cluster-scoped | the cluster-scoped root; if there is none, the root in a namespace |
     ///
-    /// If several roots are possible for a group, none of them is returned.
+    /// If several roots are possible for a group, no root of this group is returned.
     fn of_groups(&self, node: &OwnershipNode<'a>) -> impl Iterator<Item = usize> {
         let only = |roots: Option<&Vec<usize>>| match roots.map(Vec::as_slice) {
             Some([root]) => Some(*root),

@@ -43,8 +43,8 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     out
 }
 
-/// Cuts a line to at most `width` terminal columns. The line can contain colours, which take no
-/// columns. Colours are reset at the end of a line that was cut.
+/// Cuts a line to at most `width` terminal columns. Escape sequences for colours do not count. If a
+/// line with colours is cut, colours are reset at its end.
 pub(super) fn cut_painted(line: &str, width: usize) -> String {
     // A colour sequence begins with ESC and ends with m, as `Paint` creates it.
     let mut in_color = false;

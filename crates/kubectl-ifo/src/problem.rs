@@ -1,8 +1,8 @@
-//! The errors of the plugin. An error message is one line, and tells the user what to do if
-//! possible.
+//! Defines [`Problem`], the errors that commands report. An error message is one line, and says
+//! what the user can do, if possible.
 
-use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
-use ifo_client::error::{chain, one_line};
+use ifo_api::{GROUP, LIVE_GROUP, live, record, ruleset};
+use ifo_client::error_text::{chain, one_line};
 use kube::config::KubeconfigError;
 use std::time::Duration;
 
@@ -60,23 +60,35 @@ pub(super) enum Problem {
         /// The refused user, if the cluster names it.
         user: Option<String>,
     },
-    /// The cluster has neither the live API nor the CRDs.
+    /// The cluster has neither the API of `ifo-apiserver` nor the CRDs.
     #[error(
         "this cluster serves no operations: neither {plural}.{LIVE_GROUP} nor {plural}.{GROUP}; \
          how to install and register the server: {HOME}blob/HEAD/docs/installation.md",
         plural = live::PLURAL
     )]
     NotInstalled,
+    /// The server does not serve records of completed operations.
+    #[error("{}", no_records(.files.as_deref()))]
+    NoRecords {
+        /// The path of the files that the command reads instead of a cluster.
+        files: Option<String>,
+    },
+    /// The server does not know the field selector of `--node`.
+    #[error(
+        "--node: this release of the server does not report nodes, so no operation would be \
+         found; update ifo-apiserver"
+    )]
+    NoNodes,
     /// `ifo-apiserver` has not listed all resources that rule sets watch (429).
     #[error(
         "the server has not read all targets yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",
         ruleset::PLURAL
     )]
     NotSynced,
-    /// The kube-apiserver or the server refuses the request because of load (429).
+    /// The kube-apiserver or `ifo-apiserver` refuses the request because of load (429).
     #[error("the cluster is overloaded ({0}); try again in a moment")]
     Busy(String),
-    /// The live API is registered, but its server does not answer (503).
+    /// The API of `ifo-apiserver` is registered, but `ifo-apiserver` does not answer (503).
     #[error(
         "the server is not available ({0}); see: kubectl get apiservice v1alpha1.{LIVE_GROUP}, \
          kubectl get pods -n ifo-system"
@@ -85,7 +97,7 @@ pub(super) enum Problem {
     /// The continue token of a list expired (410).
     #[error("the continue token of the list expired; try again")]
     Expired,
-    /// The operation does not exist.
+    /// The operation or another requested object does not exist (404).
     #[error("{0}")]
     NotFound(String),
     /// An argument or the value of a flag is invalid.
@@ -99,6 +111,18 @@ pub(super) enum Problem {
     Other(String),
 }
 
+fn no_records(files: Option<&str>) -> String {
+    let resource = format!("{}.{LIVE_GROUP}", record::PLURAL);
+    match files {
+        Some(path) => format!("{path} does not contain {resource}"),
+        None => format!(
+            "this cluster does not serve {resource}, because its release of ifo-apiserver is older \
+             than this plugin; update ifo-apiserver, or list the completed operations that it \
+             retains: kubectl ifo -A"
+        ),
+    }
+}
+
 fn place(resource: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!(" in namespace {namespace}"),
@@ -110,8 +134,8 @@ fn place(resource: &str, namespace: Option<&str>) -> String {
     }
 }
 
-/// The live operations. The `ClusterRole` `ifo-view`, which is installed with the server, grants
-/// the right to read them.
+/// The resource of the operations that `ifo-apiserver` serves. The ClusterRole `ifo-view`, which is
+/// installed with the server, grants the right to read this resource.
 const LIVE_RESOURCE: &str = "inflightoperations.live.ifo.kubevirt.io";
 
 /// Returns the advice for the user: the command with which an administrator grants `user` the right
@@ -127,8 +151,8 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
     // All characters that need quoting in a shell are replaced.
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
     let mut steps = String::new();
-    // `ifo-view` also allows reading all operations. So a role of its own is created for any other
-    // resource.
+    // `ifo-view` would also grant the right to read all operations. So the advice for any other
+    // resource creates a separate ClusterRole.
     let role = if resource == LIVE_RESOURCE {
         "ifo-view".to_owned()
     } else {
@@ -190,8 +214,8 @@ impl Problem {
     }
 }
 
-/// Returns the message of a connection error. Outer errors only contain names of libraries, so the
-/// message is that of the innermost error.
+/// Returns the message of a connection error. The outer errors only add names of libraries, so the
+/// message of the innermost error is used.
 fn unreachable(error: &kube::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     if matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)) {

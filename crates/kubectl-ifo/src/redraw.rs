@@ -1,6 +1,6 @@
-//! Prints a text about all operations, and prints it again when operations change, for `--watch` of
-//! `summary` and `tree`. On a terminal, the text is redrawn in place. On a pipe, each text follows
-//! the text before it.
+//! Implements `--watch` of `summary` and `tree`: prints the output again each time operations
+//! change. On a terminal, the new output replaces the old output in place. On a pipe, the new
+//! output follows the old output.
 
 use super::columns::terminal_width;
 use super::list::incomplete_line;
@@ -17,14 +17,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Time for which changes are collected before the text is printed again.
+/// Time for which changes are collected before the output is printed again.
 const COALESCE_PERIOD: Duration = Duration::from_millis(100);
 
-/// Interval at which the text is redrawn on a terminal, so that ages are current.
+/// Interval at which the output is redrawn on a terminal, so that ages are current.
 const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the server is asked which rule sets do not work. The watch does not report
-/// this.
+/// Interval at which the plugin asks the server whether its list is complete. If a rule set stops
+/// working, operations can be missing, and the watch does not report this.
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Escape sequences that move the cursor to the first line, clear the rest of the line, and clear
@@ -33,11 +33,11 @@ const CURSOR_HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
-/// A text that is computed from all matching operations.
+/// An output of a command: a text that is computed from all matching operations.
 pub(super) trait RedrawnText {
     /// Returns true if the text depends on this operation.
     fn wants(&self, operation: &ListedOperation) -> bool;
-    /// Returns the text. Its lines are not wider than the terminal.
+    /// Returns the text. No line of the text is wider than the terminal.
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
@@ -101,15 +101,15 @@ pub(super) async fn run(
                 .map(|why: &str| format!("not up to date: {why}"))
                 .or_else(|| incomplete.clone());
             let size = size();
-            // A terminal that becomes higher shows earlier lines again, which are then scrolled
-            // away.
+            // If the user makes the terminal higher, it shows earlier lines again. These lines are
+            // scrolled away.
             if size.1 > last_height {
                 print(&scroll_away(size.1))?;
             }
             last_height = size.1;
             print(&frame(&text, note, size))?;
         } else if printed.as_ref() != Some(&text) {
-            // The text is printed only if the change has affected it.
+            // A change that does not affect the text prints nothing.
             print(&with_separator(&text, shape, first))?;
             printed = Some(text);
             first = false;
@@ -178,7 +178,7 @@ fn with_separator(text: &str, shape: OutputShape, first: bool) -> String {
 /// the whole screen, and the user can scroll back to the earlier lines.
 ///
 /// The alternate screen is not used, because the last frame would disappear when the command ends.
-/// The watches of kubectl also leave their output visible.
+/// kubectl also leaves the output of a watch visible.
 fn scroll_away(height: usize) -> String {
     "\n".repeat(height.saturating_sub(1))
 }
@@ -199,8 +199,8 @@ fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> S
     lines.extend(note);
     let mut frame = CURSOR_HOME.to_owned();
     for line in lines {
-        // The line is cleared before it is written. Clearing after a line that fills the terminal
-        // would remove its last letter.
+        // The line is cleared before it is written. If a line fills the whole width, clearing
+        // afterwards would remove its last letter.
         frame += CLEAR_LINE;
         // A line that is too long would wrap and take two lines.
         frame += &cut_painted(&line, width);
@@ -214,7 +214,7 @@ fn size() -> (usize, usize) {
     (terminal_width().unwrap_or(usize::MAX), height())
 }
 
-/// Returns the number of lines of the terminal, or 24 if it is unknown.
+/// Returns the number of lines of the terminal, or 24 if the number is unknown.
 fn height() -> usize {
     terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0))
 }

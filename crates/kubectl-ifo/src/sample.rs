@@ -1,4 +1,5 @@
-//! Builds operations for tests.
+//! Builds operations with owners and correlation groups, for the tests of `tree`, `describe` and
+//! `top`.
 
 use super::operation::{ListedOperation, ListedSubject};
 use jiff::Timestamp;

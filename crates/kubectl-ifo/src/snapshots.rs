@@ -1,4 +1,4 @@
-//! Builds operations for the tests of several commands, and compares printed text with files.
+//! Compares the output of commands with snapshot files, and builds the operations for such tests.
 
 use super::operation::ListedOperation;
 use jiff::Timestamp;

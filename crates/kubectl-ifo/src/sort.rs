@@ -58,8 +58,8 @@ impl SortBy {
         column.map(Self::Column).ok_or_else(|| {
             format!(
                 "{text:?} is no column (namespace, subject, kind, operation, state, progress, \
-                 age, name, component, ruleset, reason, message) and no JSONPath such as \
-                 .status.progress"
+                 age, expected, estimate, nodes, name, component, ruleset, reason, message) and \
+                 no JSONPath such as .status.progress"
             )
         })
     }
@@ -103,9 +103,10 @@ pub(super) fn urgency(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
         "Blocked" => 1,
-        _ if operation.active => 2,
-        "Failed" => 3,
-        _ => 4,
+        _ if operation.is_stalled() || operation.is_overdue() => 2,
+        _ if operation.active => 3,
+        "Failed" => 4,
+        _ => 5,
     }
 }
 

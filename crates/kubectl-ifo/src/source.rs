@@ -1,7 +1,8 @@
-//! Reads operations from a cluster: lists them, and watches their changes.
+//! Reads operations from a cluster: lists operations, and watches changes of operations.
 //!
-//! Operations come from the live API, or from custom resources if the cluster does not serve the
-//! live API. If the user may not list all namespaces, the namespaces are read one by one.
+//! Operations come from the live API: the aggregated API that `ifo-apiserver` serves. If the
+//! cluster does not serve the live API, operations come from custom resources. If the user may not
+//! list all namespaces, each namespace is read with its own request.
 
 mod completeness;
 mod follow;
@@ -26,9 +27,9 @@ use kube::core::PartialObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Largest number of objects in a page of a list, which is the chunk size of kubectl. It limits the
-/// memory for a page.
-const PAGE_OBJECTS: usize = 500;
+/// Largest number of objects in a page of a list, which is the chunk size of kubectl. The limit
+/// keeps the memory for a page small.
+pub(super) const PAGE_OBJECTS: usize = 500;
 
 /// Largest number of concurrent requests for namespaces.
 const CONCURRENCY: usize = 16;
@@ -39,9 +40,10 @@ const MAX_NAMED: usize = 5;
 /// The API that serves the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
-    /// The live objects of `live.ifo.kubevirt.io`.
+    /// The live API `live.ifo.kubevirt.io`, whose objects `ifo-apiserver` serves from memory.
     Live,
-    /// Custom resources of `ifo.kubevirt.io`, from persistence mode or from the Go operator.
+    /// Custom resources of `ifo.kubevirt.io`. Custom resources are written by `ifo-apiserver` in
+    /// persistence mode, and by the older Go operator.
     Crs,
 }
 
@@ -62,9 +64,9 @@ impl Served {
         }
     }
 
-    /// Returns true if the discovery of the cluster contains the API. A refused list does not show
-    /// whether the API exists, because the kube-apiserver checks rights first. All users may read
-    /// discovery.
+    /// Returns true if the discovery of the cluster contains the API. If RBAC refuses a list, the
+    /// answer does not show whether the API exists, because the kube-apiserver checks rights first.
+    /// All users may read discovery.
     pub(super) async fn is_on(self, server: &ApiClient) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
@@ -80,16 +82,17 @@ pub(super) struct OperationSource {
     pub(super) server: ApiClient,
     /// The API that serves the operations.
     pub(super) served: Served,
-    /// The namespaces that are requested one by one, because the user may not list all namespaces.
-    /// None if one request is enough: for all namespaces, or for the namespace of `-n`.
+    /// The namespaces that are requested one by one. Set if the user may not list all namespaces,
+    /// or if the files of `--from` contain only these namespaces. None if one request is enough:
+    /// for all namespaces, or for the namespace of `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
     keep_raw: bool,
     /// A note for the user, if the operations come from custom resources or not from all
     /// namespaces.
     note: Option<String>,
-    /// Whether the list is complete, as the newest answer for each namespace states it. The
-    /// namespace is None for a request for all namespaces.
+    /// Whether the list is complete, as the newest answer for each namespace states it. The key is
+    /// the namespace, or None for a request for all namespaces.
     completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
 }
 
@@ -135,6 +138,11 @@ impl OperationSource {
             source.namespaces = offline.namespaces().map(<[String]>::to_vec);
         }
         let mut listed = source.list_readable().await;
+        if listed.is_ok() && source.filters.node.len() > 1 {
+            // An older server does not know nodes. Without this request, the filter would select
+            // nothing, as if no operation touched the nodes.
+            listed = source.probe().await.and(listed);
+        }
         if let Err(Problem::NotFound(_)) = listed {
             source.served = Served::Crs;
             listed = source.list_readable().await;
@@ -162,7 +170,19 @@ impl OperationSource {
         Ok((source, listed))
     }
 
-    /// Returns a source for all operations in any phase, with the same API and namespaces.
+    /// Converts the error of a server that does not know the field selector of `--node`.
+    fn node_problem(&self, problem: Problem) -> Problem {
+        match problem {
+            Problem::Invalid(why)
+                if !self.filters.node.is_empty() && why.contains("status.nodes") =>
+            {
+                Problem::NoNodes
+            }
+            problem => problem,
+        }
+    }
+
+    /// Returns a source for all operations in any phase. API and namespaces stay the same.
     pub(super) fn unfiltered(&self) -> Self {
         Self {
             keep_raw: false,
@@ -170,7 +190,7 @@ impl OperationSource {
         }
     }
 
-    /// Returns a source with other filters, and with the same API and namespaces.
+    /// Returns a source with other filters. API and namespaces stay the same.
     pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             server: self.server.clone(),
@@ -183,8 +203,8 @@ impl OperationSource {
         }
     }
 
-    /// Returns the reason why operations may be missing from the newest list or probe. None if no
-    /// reason is known.
+    /// Returns the reason why operations may be missing, from the newest answer to a list or to
+    /// [`Self::probe`]. None if no reason is known.
     pub(super) fn incomplete(&self) -> Option<Incomplete> {
         match self.completeness() {
             ListCompleteness::Incomplete(incomplete) => Some(incomplete),
@@ -192,8 +212,8 @@ impl OperationSource {
         }
     }
 
-    /// Returns whether the newest list or probe is complete. The answers for several namespaces are
-    /// combined.
+    /// Returns whether the list is complete, from the newest answer to a list or to
+    /// [`Self::probe`]. The answers for several namespaces are combined.
     pub(super) fn completeness(&self) -> ListCompleteness {
         let newest = self.completeness.lock();
         let newest = newest.unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +222,7 @@ impl OperationSource {
     }
 
     /// Asks the server whether its lists are complete, without listing the operations. The answer
-    /// covers only rule sets that can detect operations with the labels, components and names in
+    /// is only about rule sets that can detect operations with the labels, components and names in
     /// the filters.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
         let asked = self
@@ -220,10 +240,19 @@ impl OperationSource {
 
     async fn probe_in(&self, namespace: Option<&str>) -> Result<(), Problem> {
         let selector = self.filters.label_selector();
-        let query = query(&[("limit", "1"), ("labelSelector", &selector)]);
+        let fields = match self.served {
+            Served::Live => self.filters.node_selector(),
+            Served::Crs => String::new(),
+        };
+        let query = query(&[
+            ("limit", "1"),
+            ("labelSelector", &selector),
+            ("fieldSelector", &fields),
+        ]);
         let uri = format!("{}?{query}", self.path(namespace));
         let resource = self.served.resource();
-        let answer = self.server.answer(&uri, resource, namespace).await?;
+        let answer = self.server.answer(&uri, resource, namespace).await;
+        let answer = answer.map_err(|it| self.node_problem(it))?;
         self.record_completeness(namespace, answer.completeness);
         Ok(())
     }
@@ -244,8 +273,8 @@ impl OperationSource {
     }
 
     /// Returns the namespace of each request. None means all namespaces. Custom resources are
-    /// cluster-scoped, so they are always requested with None.
-    fn requested_namespaces(&self) -> Vec<Option<&str>> {
+    /// cluster-scoped, so `-n` does not change their request.
+    pub(super) fn requested_namespaces(&self) -> Vec<Option<&str>> {
         let namespace = self.filters.namespace.as_deref();
         match &self.namespaces {
             Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
@@ -270,7 +299,8 @@ impl OperationSource {
         Err(refused)
     }
 
-    /// Lists the namespaces one by one, and records which of them the user may read.
+    /// Lists the operations with one request for each namespace, and records which namespaces the
+    /// user may read.
     async fn list_one_by_one(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let all = namespaces(&self.server).await;
         let lists: Vec<(&String, Result<Vec<ListedOperation>, Problem>)> =
@@ -311,8 +341,8 @@ impl OperationSource {
     /// Lists the operations in one namespace, or in all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
         match self.list_pages(namespace, Some(PAGE_OBJECTS)).await {
-            // The continue token expired, because the server no longer has the state of the first
-            // page. A list in one page needs no token.
+            // If the server no longer has the state of the first page, the continue token has
+            // expired. A list in one page needs no token.
             Err(Problem::Expired) => self.list_pages(namespace, None).await,
             listed => listed,
         }
@@ -325,10 +355,11 @@ impl OperationSource {
         namespace: Option<&str>,
         limit: Option<usize>,
     ) -> Result<Vec<ListedOperation>, Problem> {
+        let selector = self.field_selector();
         let options = ListOptions {
             limit,
             label_selector: self.filters.selector.as_deref().unwrap_or_default(),
-            field_selector: self.phase_selector(),
+            field_selector: &selector,
         };
         let mut operations = Vec::new();
         let take = |item: &str| {
@@ -338,19 +369,34 @@ impl OperationSource {
         };
         let (path, resource) = (self.path(namespace), self.served.resource());
         let listed = self.server.list(&path, options, resource, namespace, take);
-        let completeness = listed.await?;
+        let completeness = listed.await.map_err(|it| self.node_problem(it))?;
         self.record_completeness(namespace, completeness);
         Ok(operations)
     }
 
-    /// Returns the field selector that excludes completed operations at the server. Empty for
-    /// custom resources, because those of the Go operator do not have the field.
-    fn phase_selector(&self) -> &'static str {
-        if self.filters.all_phases || self.served == Served::Crs {
+    /// Returns the field selector that excludes completed operations and other nodes at the server.
+    /// Empty for custom resources, because their CRDs do not support these fields.
+    fn field_selector(&self) -> String {
+        if self.served == Served::Crs {
+            return String::new();
+        }
+        let phase = if self.filters.all_phases {
             ""
         } else {
             "status.phase=Active"
+        };
+        let node = self.watch_selector();
+        let parts = [phase, &node].into_iter().filter(|it| !it.is_empty());
+        parts.collect::<Vec<_>>().join(",")
+    }
+
+    /// Returns the field selector of a watch, which includes completed operations. With several
+    /// nodes, the plugin selects the operations itself.
+    fn watch_selector(&self) -> String {
+        if self.served == Served::Crs || self.filters.node.len() > 1 {
+            return String::new();
         }
+        self.filters.node_selector()
     }
 
     fn path(&self, namespace: Option<&str>) -> String {
@@ -360,8 +406,8 @@ impl OperationSource {
     }
 }
 
-/// Returns the namespaces that the user can find. These are the first of the following lists that
-/// the user may read:
+/// Returns the namespaces that the user may know. The result is the first of these lists that the
+/// user may read:
 ///
 /// - all namespaces of the cluster
 /// - the projects of the user, in `OpenShift`
@@ -381,7 +427,12 @@ pub(super) async fn namespaces(server: &ApiClient) -> Vec<String> {
     vec![server.default_namespace.clone()]
 }
 
-async fn names(server: &ApiClient, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
+/// Returns the names of all objects of a resource.
+pub(super) async fn names(
+    server: &ApiClient,
+    path: &str,
+    resource: &str,
+) -> Result<Vec<String>, Problem> {
     let options = ListOptions {
         limit: Some(PAGE_OBJECTS),
         ..ListOptions::default()

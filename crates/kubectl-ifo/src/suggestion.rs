@@ -1,7 +1,7 @@
 //! Suggests existing names for a misspelt name.
 
 /// Returns the name in `names` that is most similar to `name`, without regard to case. Of equally
-/// similar names, this is the first in alphabetical order. None if no name is similar enough.
+/// similar names, the first in alphabetical order is returned. None if no name is similar enough.
 pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let lower = name.to_lowercase();
     names

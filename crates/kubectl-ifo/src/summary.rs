@@ -1,11 +1,13 @@
-//! `kubectl ifo summary`: counts the operations, and names those that need attention.
+//! `kubectl ifo summary`: counts the operations, and lists those that need attention: the blocked,
+//! failing, overdue and stalled ones. The text counts pieces of work, and JSON and YAML count
+//! operations.
 
 use super::colors::Paint;
 use super::columns::{self, Table};
 use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
-use super::list::{CommonArgs, print_incomplete};
+use super::list::{CommonArgs, WorkArgs, print_incomplete};
 use super::operation::{Field, ListedOperation, OperationData};
 use super::output::{OutputShape, TextStyle, encode, print, table};
 use super::plain_text::{self};
@@ -13,6 +15,7 @@ use super::problem::Problem;
 use super::redraw::{self, RedrawContext, RedrawnText};
 use super::sort::{self, SortBy};
 use super::source::{IncompleteData, OperationSource};
+use super::work;
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
@@ -22,7 +25,7 @@ use std::process::ExitCode;
 
 /// The flags of `summary`.
 #[derive(Debug, clap::Args)]
-// The flag has no effect, because completed operations are always counted.
+// `--all-phases` has no effect, because completed operations are always counted.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(mut_arg("shape", |it| it.value_parser(shapes())))]
 #[command(after_help = "\
@@ -32,6 +35,8 @@ Examples:
 pub(super) struct SummaryArgs {
     #[command(flatten)]
     common: CommonArgs,
+    #[command(flatten)]
+    work: WorkArgs,
 }
 
 /// Returns the parser of `--output`. A summary cannot be printed as names.
@@ -59,6 +64,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         paint: args.common.output.colors.paint(),
         filters: filters.clone(),
         sort,
+        is_expanded: args.work.expand,
     };
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
@@ -80,6 +86,8 @@ struct SummaryView {
     filters: Filters,
     /// The order of the operations that need attention. None means by urgency.
     sort: Option<SortBy>,
+    /// True if the text counts operations instead of pieces of work.
+    is_expanded: bool,
 }
 
 impl RedrawnText for SummaryView {
@@ -92,6 +100,9 @@ impl RedrawnText for SummaryView {
         mut operations: Vec<ListedOperation>,
         shown: &RedrawContext,
     ) -> Result<String, Problem> {
+        if self.shape.is_table() && !self.is_expanded {
+            operations = work::rows(&operations, false, |_| {});
+        }
         match &self.sort {
             Some(sort) => sort.sort(&mut operations),
             None => operations.sort_by_key(|it| (sort::urgency(it), it.started)),
@@ -148,6 +159,10 @@ struct Summary<'a> {
     oldest: Option<OperationData<'a>>,
     failing: Vec<OperationData<'a>>,
     blocked: Vec<OperationData<'a>>,
+    /// The operations in flight that take longer than usual.
+    overdue: Vec<OperationData<'a>>,
+    /// The operations in flight whose progress has not risen for too long.
+    stalled: Vec<OperationData<'a>>,
     /// The reason why operations may be missing. None if the counts are complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteData>,
@@ -165,6 +180,8 @@ impl<'a> Summary<'a> {
             oldest: oldest(operations).map(data),
             failing: Vec::new(),
             blocked: Vec::new(),
+            overdue: Vec::new(),
+            stalled: Vec::new(),
             incomplete: None,
         };
         for it in operations {
@@ -180,12 +197,15 @@ impl<'a> Summary<'a> {
             *summary.by_state.entry(it.state.clone()).or_default() += 1;
         }
         for it in urgent(operations) {
-            let list = if it.is_blocked() {
-                &mut summary.blocked
-            } else {
-                &mut summary.failing
-            };
-            list.push(data(it));
+            let lists = [
+                (it.is_blocked(), &mut summary.blocked),
+                (it.is_failing_or_failed(), &mut summary.failing),
+                (it.is_overdue(), &mut summary.overdue),
+                (it.is_stalled(), &mut summary.stalled),
+            ];
+            for (_, list) in lists.into_iter().filter(|(is_in_list, _)| *is_in_list) {
+                list.push(data(it));
+            }
         }
         summary
     }
@@ -230,7 +250,8 @@ impl<'a> Summary<'a> {
         }
         let urgent: Vec<ListedOperation> = urgent(operations).into_iter().cloned().collect();
         if !urgent.is_empty() {
-            text.extend(["\n", &paint.heading("Blocked or failing:"), "\n"]);
+            let heading = "Blocked, failing, overdue or stalled:";
+            text.extend(["\n", &paint.heading(heading), "\n"]);
             let style = TextStyle {
                 screen,
                 wide: false,
@@ -266,11 +287,15 @@ fn oldest(operations: &[ListedOperation]) -> Option<&ListedOperation> {
     active.min_by_key(|it| it.started)
 }
 
-/// Returns the active operations that are blocked or failing, in the order of `operations`.
+/// Returns the active operations that are blocked, failing, overdue or stalled, in the order of
+/// `operations`.
 fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
     let urgent = operations.iter();
     urgent
-        .filter(|it| it.active && (it.is_blocked() || it.is_failing_or_failed()))
+        .filter(|it| {
+            let is_behind = it.is_overdue() || it.is_stalled();
+            it.active && (it.is_blocked() || it.is_failing_or_failed() || is_behind)
+        })
         .collect()
 }
 

@@ -1,5 +1,6 @@
-//! Parses an argument `Kind/name`, and decides which objects it names. The kind can also be a
-//! plural or a short name, in upper or lower case and with a group, as in kubectl.
+//! Parses a command-line argument `Kind/name`, and decides whether an object has this kind and
+//! name. The kind can also be a plural or a short name, in upper or lower case and with a group, as
+//! in kubectl.
 
 use super::filter::Filters;
 use super::filter_check;
@@ -10,15 +11,16 @@ use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
 
-/// The objects with a kind and a name, in any namespace.
+/// A kind and a name from a command-line argument. Objects in several namespaces can have this kind
+/// and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TargetName {
     /// The argument as the user typed it.
     text: String,
     kind: ChosenKind,
     name: String,
-    /// The item in `Kind/name/item`, which distinguishes operations with the same name on one
-    /// object.
+    /// The item in `Kind/name/item`: the part of the object that an operation is about, such as a
+    /// disk.
     pub(super) item: Option<String>,
 }
 
@@ -57,8 +59,8 @@ impl TargetName {
         self.name == who.name && self.kind.is_of(who.kind, who.api_version)
     }
 
-    /// Returns true if the subject of an operation (the object that it is about) has this kind and
-    /// name.
+    /// Returns true if the subject of an operation (the object that the operation is about) has
+    /// this kind and name.
     pub(super) fn is_subject(&self, subject: &ListedSubject) -> bool {
         self.is(ResourceIdentity::of(subject))
     }
@@ -68,8 +70,8 @@ impl TargetName {
         self.kind.resolve(kinds).await;
     }
 
-    /// Returns an error message if the kind does not exist. None if it exists, or if this is
-    /// unknown.
+    /// Returns an error message if the kind does not exist. None if the kind exists, or if its
+    /// existence cannot be checked.
     pub(super) async fn unknown_kind_message(
         &self,
         source: &OperationSource,

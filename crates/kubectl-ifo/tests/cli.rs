@@ -20,6 +20,12 @@ mod filters;
 mod from;
 #[path = "cli/habits.rs"]
 mod habits;
+#[path = "cli/history.rs"]
+mod history;
+#[path = "cli/impact.rs"]
+mod impact;
+#[path = "cli/pieces.rs"]
+mod pieces;
 #[path = "cli/replay.rs"]
 mod replay;
 #[path = "cli/roles.rs"]

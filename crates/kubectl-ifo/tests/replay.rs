@@ -98,7 +98,8 @@ fn replay(stream: &Path, with_until: bool) -> Vec<Replayed> {
     let mut operations = replay_with(stream, &["--hindsight"]);
     if with_until {
         let live = replay_with(stream, &[]);
-        // In both results, the operations are sorted by their start.
+        // Both replays return the operations sorted by start, so the operations can be paired by
+        // position.
         let names = |operations: &[Replayed]| -> Vec<(String, String)> {
             let name = |it: &Replayed| (it.subject.clone(), it.operation.clone());
             operations.iter().map(name).collect()
@@ -161,7 +162,8 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= TOLERANCE
 }
 
-/// Returns true if an operation equals one of the truth table, apart from its subject.
+/// Returns true if a replayed operation equals an operation of the truth table. The subjects are
+/// not compared.
 fn matches(expected: &Expected, actual: &Replayed) -> bool {
     expected.operation == actual.operation
         && expected.state == actual.state

@@ -1,11 +1,12 @@
 //! Formats operations as a table. On a terminal, a table that is too wide is narrowed: cells are
-//! cut and columns are left out, the message first. A watch can add rows to a table later.
+//! cut, and columns are left out. The message is narrowed first. A watch (`list --watch`) can add
+//! rows to a table later.
 
 #[cfg(test)]
 mod tests;
 
 use super::OperationColumn::{self, Age, Message, Namespace, Operation, Progress, State, Subject};
-use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL};
+use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL, with_member_prefix};
 use crate::colors::Paint;
 use crate::operation::ListedOperation;
 use crate::output::{COLUMN_GAP, TextStyle};
@@ -13,24 +14,25 @@ use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Number of blanks between two columns if the table does not fit on the terminal otherwise. `top`
-/// has the same gap.
+/// Number of blanks between two columns if the table does not fit on the terminal with the usual
+/// gap. `top` also uses this number.
 const NARROW_GAP: usize = 2;
 
-/// Smallest useful widths of the subject, the namespace and the operation, in terminal columns.
+/// Widths to which the subject, the namespace and the operation are narrowed first, in terminal
+/// columns. At these widths, most texts are still understandable.
 const MIN_SUBJECT: usize = 24;
 const MIN_NAMESPACE: usize = 12;
 const MIN_OPERATION: usize = 12;
-/// Smallest width of the subject, the namespace and the operation on an unusually narrow terminal,
-/// in terminal columns.
+/// Width to which the subject, the namespace and the operation are narrowed on an unusually narrow
+/// terminal, in terminal columns.
 const MIN_ON_NARROW_SCREEN: usize = 8;
 
 /// Smallest useful width of the message in terminal columns. If there is less space, the message is
 /// left out.
 const MIN_MESSAGE: usize = 10;
 
-/// Widths for a table to which a watch adds rows later. Usual texts such as `Progressing` and
-/// `2d10h` fit into these widths.
+/// Widths in terminal columns for a table to which a watch adds rows later. Usual texts such as
+/// `Progressing` and `2d10h` fit into these widths.
 const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
     (State, 11),
     (Age, 5),
@@ -44,7 +46,7 @@ const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
 pub(crate) struct Table {
     columns: Vec<OperationColumn>,
     widths: Vec<usize>,
-    /// True if rows are added later.
+    /// True if a watch adds rows later.
     has_later_rows: bool,
     gap: usize,
     /// True if kinds are replaced by their initials, such as `VM` for `VirtualMachine`.
@@ -133,7 +135,7 @@ impl Table {
             .iter()
             .map(|it| self.cell(column, it, now).width());
         let mut least = column.header().width();
-        // If no row is known yet, the usual widths apply.
+        // If a watch adds rows later and no row is known yet, the usual widths apply.
         if self.has_later_rows && operations.is_empty() {
             let typical = USUAL_WIDTHS.iter().find(|(it, _)| *it == column);
             least = typical.map_or(least, |(_, width)| least.max(*width));
@@ -146,11 +148,11 @@ impl Table {
 
     fn cell(&self, column: OperationColumn, operation: &ListedOperation, now: Timestamp) -> String {
         let text = match column {
-            Subject if self.short => one_line(&operation.short_subject_name()),
+            Subject if self.short => short_subject(operation),
             column => column.text(operation, now),
         };
         match text.as_str() {
-            // The message is the last column, so it needs no dash.
+            // The message is the last column, so an empty message needs no dash.
             "" if column != Message => EMPTY_CELL.to_owned(),
             _ => text,
         }
@@ -234,8 +236,8 @@ impl Table {
     }
 
     /// Formats a further row. If a cell is wider than its column and the terminal has space, the
-    /// column becomes wider for this row and all later rows. If later messages would then have no
-    /// space, only this row is wider.
+    /// column becomes wider for this row and all later rows. If later rows would then have no space
+    /// for a message, the column becomes wider for this row only.
     pub(crate) fn grow(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
         let mut cells: Vec<String> = self
             .columns
@@ -254,7 +256,7 @@ impl Table {
         if let Some(index) = self.index_of(Subject)
             && self.space_for_message(&widths, screen).is_none()
         {
-            cells[index] = one_line(&operation.short_subject_name());
+            cells[index] = short_subject(operation);
             widths[index] = cells[index].width().max(self.widths[index]);
         }
         for (column, least) in [
@@ -284,7 +286,7 @@ impl Table {
         self.painted(operation, cells, &widths)
     }
 
-    /// Returns the width of all columns except the message, with the gaps between these columns.
+    /// Returns the width of all columns before the message, with the gaps between these columns.
     fn width_without_message(&self, widths: &[usize]) -> usize {
         let columns = self.columns.iter().zip(widths);
         let others = columns.filter(|(column, _)| **column != Message);
@@ -302,7 +304,7 @@ impl Table {
 
     fn painted(&self, operation: &ListedOperation, cells: Vec<String>, widths: &[usize]) -> String {
         self.line(cells, widths, |column, cell| match column {
-            State => self.paint.state(&operation.state, cell),
+            State => self.paint.state(operation.color_state(), cell),
             _ => cell.to_owned(),
         })
     }
@@ -340,6 +342,12 @@ impl Table {
         line.push('\n');
         line
     }
+}
+
+/// Returns the subject for a narrow terminal.
+fn short_subject(operation: &ListedOperation) -> String {
+    let subject = one_line(&operation.short_subject_name());
+    with_member_prefix(operation, subject)
 }
 
 /// Returns the width of the terminal in columns. None if standard output is not a terminal.

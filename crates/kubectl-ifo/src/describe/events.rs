@@ -10,8 +10,9 @@ use k8s_openapi::api::core::v1::Event;
 /// The namespace that contains the Events of cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Largest number of Events that are read, which is the chunk size of kubectl. An object seldom has
-/// more than a few Events, because the kube-apiserver deletes Events after an hour.
+/// Largest number of Events that are read, which is the chunk size of kubectl. Further Events are
+/// not shown. An object seldom has more than a few Events, because the kube-apiserver deletes
+/// Events after an hour.
 const MAX_EVENTS_READ: &str = "500";
 
 /// Reads the Events of a subject and sorts them, the newest last. If the Events cannot be read,

@@ -1,9 +1,10 @@
 //! `kubectl ifo describe`: shows all facts about an operation, or about all operations on an
 //! object.
 //!
-//! A description contains the fields of the operation, the rule that detects it, related
-//! operations, and the Events of the subject (the object that the operation is about). If the user
-//! may not read the rule or the Events, the output states the reason, and the command succeeds.
+//! A description contains the fields of the operation, the rule that detects the operation, and
+//! related operations. It also contains the Events of the subject (the object that the operation is
+//! about). If the user may not read the rule or the Events, the output states the reason, and the
+//! command succeeds.
 
 mod events;
 mod related;
@@ -35,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 /// Largest number of owners that are looked up to find related operations. Each owner needs a
-/// request.
+/// request. Beyond this number, some related operations may be missing.
 const MAX_OWNERS: usize = 200;
 
 /// The arguments of `describe`.
@@ -87,7 +88,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             Err(problem) => return Err(problem),
         }
     }
-    // Two arguments can name the same operation.
+    // If two arguments name the same operation, the operation is described once.
     let mut seen = BTreeSet::new();
     chosen.retain(|number| seen.insert(*number));
     let shape = args.shape.unwrap_or_default();

@@ -1,15 +1,17 @@
-//! Finds the operations that are related to an operation. They are on the same object, on an owner
-//! or dependent of it, or in the same correlation group (rule sets mark connected operations with
-//! the label of a group).
+//! Finds the operations that are related to a given operation, for the command `describe`.
+//!
+//! A related operation is on the same object, on an owner of the object, or on a dependent of the
+//! object. A rule set can also put operations into a correlation group, with the label
+//! `ifo.kubevirt.io/correlation-group`. Operations in the same correlation group are related.
 
 use crate::operation::ListedOperation;
 use crate::ownership::{Ownership, OwnershipNode};
 use std::collections::BTreeSet;
 
-/// A related operation, and its relation to the described operation.
+/// An operation that is related to the described operation.
 #[derive(Debug)]
 pub(super) struct Related<'a> {
-    /// The relation in words.
+    /// The relation to the described operation, in words.
     pub(super) how: &'static str,
     pub(super) operation: &'a ListedOperation,
 }
@@ -50,8 +52,8 @@ pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> 
     related
 }
 
-/// Returns true if operations on the two objects can be in the same group: if both are in the same
-/// namespace, or if one is cluster-scoped.
+/// Returns true if operations on the two objects can be in the same correlation group. The objects
+/// must be in the same namespace, or at least one must be cluster-scoped.
 fn can_share_group(a: &OwnershipNode<'_>, b: &OwnershipNode<'_>) -> bool {
     let (a, b) = (a.who.namespace, b.who.namespace);
     a == b || a.is_none() || b.is_none()

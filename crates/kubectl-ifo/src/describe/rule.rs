@@ -56,7 +56,7 @@ pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Valu
 }
 
 impl DescribedRule {
-    /// Finds the rule that detects `operation` in a rule set. If there is no such rule, returns an
+    /// Finds the rule for `operation` in a rule set. If the rule set has no such rule, returns an
     /// error message.
     pub(super) fn of(rule_set: &Value, operation: &str) -> Result<Self, String> {
         let text = |pointer: &str| rule_set.pointer(pointer).and_then(Value::as_str);
@@ -107,8 +107,8 @@ fn not_ready(rule_set: &Value) -> Option<String> {
 }
 
 /// Returns the variables that the expressions use, in the order of the rule set. An expression can
-/// use a variable directly, or through other variables. The loop runs backwards, because a variable
-/// can only use earlier variables.
+/// use a variable directly, or through other variables. A variable can only use earlier variables,
+/// so the loop runs from the last variable to the first.
 fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String)> {
     let all = rule_set
         .pointer("/spec/variables")

@@ -6,6 +6,7 @@ use super::related::Related;
 use super::rule::DescribedRule;
 use crate::colors::Paint;
 use crate::columns::{self, EMPTY_CELL};
+use crate::operation::seconds_text;
 use crate::output::table;
 use crate::plain_text::{ago, one_line, pad};
 use jiff::Timestamp;
@@ -13,10 +14,12 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
-/// Width of the column with the titles. The longest title is `Last Detected:`.
+/// Width of the column with the titles, in terminal columns. The longest title is `Last Detected:`,
+/// which is indented.
 const TITLE_WIDTH: usize = 17;
 
-/// Largest number of rows in the sections `Related` and `Events`.
+/// Largest number of rows in the sections `Related` and `Events`. If there are more, a line shows
+/// how many rows are left out.
 const MAX_RELATED: usize = 50;
 const MAX_EVENTS: usize = 50;
 
@@ -72,6 +75,7 @@ impl DescriptionWriter {
         self.line(0, "Item", &optional(&operation.item));
         self.line(0, "Component", &operation.component);
         self.line(0, "Rule Set", &operation.rule_set);
+        self.line(0, "Work", &optional(&operation.work));
         self.line(0, "Detected By", &field("/status/detectedBy"));
         self.heading("Subject");
         self.line(2, "API Version", &subject.api_version);
@@ -83,16 +87,29 @@ impl DescriptionWriter {
         self.line(2, "Owners", &owners(&subject.owner_references));
         self.heading("Status");
         self.line(2, "Phase", &field("/status/phase"));
-        let state = one_line(&operation.state);
-        self.painted(2, "State", &paint.state(&operation.state, &state));
+        let state = one_line(&operation.marked_state());
+        self.painted(2, "State", &paint.state(operation.color_state(), &state));
+        self.line(2, "State Since", &time(operation.state_since, now, ""));
         self.line(2, "Reason", &operation.reason);
         self.line(2, "Message", &operation.message);
         self.line(2, "Progress", &operation.percent(""));
+        self.line(2, "Last Progress", &time(operation.last_progress, now, ""));
+        self.line(2, "Nodes", &operation.nodes.join(", "));
         let source = field("/status/startTimeSource");
         self.line(2, "Started", &time(operation.started, now, &source));
         let detected = field("/status/lastDetected").parse().ok();
         self.line(2, "Last Detected", &time(detected, now, ""));
+        self.line(2, "Expected", &operation.usual_duration_and_source());
+        if let Some(at) = operation.future_completion(now) {
+            self.line(
+                2,
+                "Estimate",
+                &format!("{at} ({})", operation.time_left(now)),
+            );
+        }
         self.line(2, "Completed", &time(operation.completed, now, ""));
+        let seconds = operation.duration_seconds.map(seconds_text);
+        self.line(2, "Duration", &optional(&seconds));
         self.conditions(description, now);
         self.rule(rule);
         self.related(related, now);
@@ -213,7 +230,7 @@ impl DescriptionWriter {
                 it.how.to_owned(),
                 operation.subject_name(),
                 operation.operation.clone(),
-                operation.state.clone(),
+                operation.marked_state(),
                 columns::age(operation, now),
                 operation.name.clone(),
             ]
@@ -270,7 +287,7 @@ fn owners(references: &[OwnerReference]) -> String {
     owners.collect::<Vec<_>>().join(", ")
 }
 
-/// Formats a time with its age, and with `note` if it is not empty.
+/// Formats a time with its age and with `note`. An empty `note` is left out.
 fn time(time: Option<Timestamp>, now: Timestamp, note: &str) -> String {
     let Some(time) = time else {
         return String::new();

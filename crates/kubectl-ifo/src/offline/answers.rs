@@ -1,8 +1,8 @@
-//! Answers the requests of the commands from the contents of files, in the form in which a
-//! kube-apiserver answers them.
+//! Answers the requests of a command with `--from`: from files, in the form in which a
+//! kube-apiserver answers.
 //!
-//! If the files do not contain the requested objects, the answer has the code 501 and names the
-//! files. It is not 404, because the object may exist in the cluster.
+//! If the files do not show whether the requested object exists, the answer has the code 501 and
+//! names the files. The code is not 404, because the object may exist in the cluster.
 
 use super::contents::FileContents;
 use super::selector::{FileLabelSelector, fields_match};
@@ -11,7 +11,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use ifo_api::completeness::COMPLETE_HEADER;
-use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
+use ifo_api::{GROUP, LIVE_GROUP, live, record, ruleset};
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::convert::Infallible;
 /// The body of an answer.
 type FileBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A request of a command, split into its parts.
+/// The parts of the path and the query of a request.
 struct FileRequest<'a> {
     group: &'a str,
     namespace: Option<&'a str>,
@@ -93,6 +93,7 @@ pub(super) fn answer(contents: &FileContents, request: &Request<Body>) -> Respon
     match (asked.group, asked.resource) {
         (LIVE_GROUP, live::PLURAL) => operations(contents, contents.live.as_deref(), &asked),
         (GROUP, live::PLURAL) => operations(contents, contents.custom.as_deref(), &asked),
+        (LIVE_GROUP, record::PLURAL) => operations(contents, contents.records.as_deref(), &asked),
         (GROUP, ruleset::PLURAL) => rule_sets(contents, &asked),
         ("", "events") => events(contents, &asked),
         ("", "namespaces") => namespaces(contents, &asked),
@@ -186,7 +187,8 @@ fn events(contents: &FileContents, asked: &FileRequest<'_>) -> Response<FileBody
         .iter()
         .filter(|it| it["metadata"]["namespace"].as_str() == asked.namespace)
         .collect();
-    // Without an Event of the namespace, it is unknown whether its Events were recorded.
+    // If the files contain no Event of this namespace, it is unknown whether Events of this
+    // namespace were recorded.
     if in_namespace.is_empty() {
         let namespace = asked.namespace.unwrap_or_default();
         return not_contained(contents, &format!("the Events of namespace {namespace}"));
@@ -227,7 +229,8 @@ fn object(value: &Value) -> Response<FileBody> {
     Response::new(Full::new(bytes).boxed_unsync())
 }
 
-/// Returns the answer to a watch: the files never change.
+/// Returns the answer to a watch: a stream that stays open and has no events, because the files do
+/// not change.
 fn endless() -> Response<FileBody> {
     let nothing = futures::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>();
     Response::new(StreamBody::new(nothing).boxed_unsync())

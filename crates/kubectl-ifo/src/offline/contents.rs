@@ -1,5 +1,5 @@
-//! Finds the operations, rule sets and Events in the files of `--from`, and the time at which they
-//! were recorded.
+//! Finds the operations, the records of completed operations, the rule sets and the Events in the
+//! files of `--from`, and the time at which they were recorded.
 
 use super::super::output::complain;
 use super::super::plain_text::first_names;
@@ -9,7 +9,7 @@ use super::files::{self, FoundFile, base_name, is_events_file};
 use crate::clock;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use ifo_api::ruleset::{self, GROUP_NOT_SERVED};
-use ifo_api::{GROUP, LIVE_GROUP, live};
+use ifo_api::{GROUP, LIVE_GROUP, live, record};
 use ifo_client::manifest::{self, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -23,18 +23,18 @@ pub(super) const TIMESTAMP_FILE: &str = "timestamp";
 /// Largest number of namespaces that a message names.
 const MAX_NAMED: usize = 5;
 
-/// The origin of the time to which ages are relative.
+/// How the recording time of the files is known. Ages in the output are relative to this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordingTime {
     /// The support bundle or the must-gather contains its time.
     Recorded,
-    /// The last change of the newest file.
+    /// The time is the last change of the newest file.
     FileChange,
-    /// Standard input has no time, so it is the present.
+    /// Standard input has no time of change, so the current time is used.
     Present,
 }
 
-/// The contents of the files, as far as the commands read them.
+/// The contents of the files, as far as commands use these contents.
 #[derive(Debug)]
 pub(super) struct FileContents {
     /// The path that the user has given.
@@ -44,23 +44,28 @@ pub(super) struct FileContents {
     time_origin: RecordingTime,
     /// True if the names in the files are pseudonyms.
     is_redacted: bool,
-    /// Objects of the live API. None if the files contain none, and no empty list of them.
+    /// The operations that `ifo-apiserver` served (the live API). None if the files contain
+    /// operations only as custom resources.
     pub(super) live: Option<Vec<Value>>,
-    /// Custom resources.
+    /// The operations that are stored as custom resources. None if the files contain neither such
+    /// objects nor a list of them.
     pub(super) custom: Option<Vec<Value>>,
-    /// None if the files do not contain the rule sets of the cluster.
+    /// The records of completed operations. None if the files do not contain records.
+    pub(super) records: Option<Vec<Value>>,
+    /// The rule sets of the cluster. None if the files do not contain rule sets.
     pub(super) rule_sets: Option<Vec<Value>>,
     /// The namespaces whose operations were listed. None for all namespaces.
     pub(super) namespaces: Option<Vec<String>>,
     /// The reason why operations may be missing. None if the list was complete.
     pub(super) incomplete: Option<Incomplete>,
-    /// The version of the server, if it was recorded.
+    /// The version of `ifo-apiserver`, if it was recorded.
     pub(super) server_version: Option<String>,
     event_files: Vec<FoundFile>,
     events: OnceLock<Vec<Value>>,
 }
 
-/// Objects of one resource by namespace and name, and whether a list of the resource was found.
+/// Objects of one resource by namespace and name, and whether the files contain an object or a list
+/// of the resource.
 #[derive(Debug, Default)]
 struct ResourceObjects {
     objects: BTreeMap<(Option<String>, String), Value>,
@@ -80,13 +85,15 @@ impl ResourceObjects {
     }
 }
 
-/// The objects in all files.
+/// The objects in all files, sorted by resource.
 #[derive(Debug, Default)]
 struct SortedObjects {
     live: ResourceObjects,
     custom: ResourceObjects,
+    records: ResourceObjects,
     rule_sets: ResourceObjects,
-    /// True if a list without items was found, which does not name its resource.
+    /// True if the files contain a `List` without items, as `kubectl get -o yaml` prints for an
+    /// empty result. Such a list does not name its resource.
     has_empty_list: bool,
 }
 
@@ -112,7 +119,7 @@ impl FileContents {
                 }
                 _ => {}
             }
-            // A support bundle has further files, which are not objects.
+            // The other files of a support bundle, such as logs, contain no objects.
             if index.is_some() && !is_read_from_bundle(&file.path) {
                 continue;
             }
@@ -122,7 +129,7 @@ impl FileContents {
             }
             newest_file = newest_file.max(file.modified);
             if let Err(why) = sorted.add(&file) {
-                // A file that the user has named must be readable.
+                // The command has no other input than this file, so the file must be readable.
                 if is_single {
                     return Err(Problem::Other(format!("{path}: {why}")));
                 }
@@ -138,17 +145,24 @@ impl FileContents {
         let SortedObjects {
             live,
             custom,
+            records,
             rule_sets,
             has_empty_list,
         } = sorted;
-        let (mut live, custom, rule_sets) =
-            (live.into_list(), custom.into_list(), rule_sets.into_list());
+        let (mut live, custom, records, rule_sets) = (
+            live.into_list(),
+            custom.into_list(),
+            records.into_list(),
+            rule_sets.into_list(),
+        );
         if let Some(index) = &index {
             check_operations_part(&path, index)?;
         }
         if live.is_none() && custom.is_none() {
-            // A must-gather has no file for a resource without objects.
-            let is_installed = rule_sets.is_some() || has_empty_list || index.is_some();
+            // If a cluster has no operations, its must-gather has no file for operations. So rule
+            // sets, records, an empty list or the index of a bundle are enough.
+            let is_installed =
+                rule_sets.is_some() || records.is_some() || has_empty_list || index.is_some();
             if !is_installed {
                 return Err(Problem::Other(format!(
                     "{path}: there are no operations, no rule sets and no empty list; --from \
@@ -170,17 +184,20 @@ impl FileContents {
         let newest = live
             .iter()
             .chain(&custom)
+            .chain(&records)
             .flatten()
             .filter_map(newest_time)
             .max();
         Ok(Self {
             path,
-            // The clock of this machine can be behind the clock of the cluster.
+            // The clock that gave the time can be behind the clock of the cluster. The newest
+            // operation must not have a negative age.
             time: newest.map_or(time, |newest| time.max(newest)),
             time_origin,
             is_redacted: index.as_ref().is_some_and(|it| it.redacted),
             live,
             custom,
+            records,
             rule_sets,
             namespaces: index
                 .as_ref()
@@ -252,6 +269,7 @@ impl SortedObjects {
                 match (object.group(), object.kind.as_str()) {
                     (LIVE_GROUP, live::KIND) => self.live.add(object),
                     (GROUP, live::KIND) => self.custom.add(object),
+                    (LIVE_GROUP, record::KIND) => self.records.add(object),
                     (GROUP, ruleset::KIND) => self.rule_sets.add(object),
                     _ => {}
                 }
@@ -261,7 +279,8 @@ impl SortedObjects {
         Ok(())
     }
 
-    /// Records that a document is a list, because a list without items contains no object.
+    /// Records that a document is the list of a resource. Without this record, an empty list would
+    /// look as if the resource was not recorded.
     fn note_list(&mut self, document: &Value) {
         let text = |field: &str| document[field].as_str().unwrap_or_default();
         let group = ifo_client::kinds::group(text("apiVersion"));
@@ -269,6 +288,7 @@ impl SortedObjects {
         match (group, kind) {
             (LIVE_GROUP, Some(live::KIND)) => self.live.is_listed = true,
             (GROUP, Some(live::KIND)) => self.custom.is_listed = true,
+            (LIVE_GROUP, Some(record::KIND)) => self.records.is_listed = true,
             (GROUP, Some(ruleset::KIND)) => self.rule_sets.is_listed = true,
             (_, Some("")) if document["items"].as_array().is_some_and(Vec::is_empty) => {
                 self.has_empty_list = true;
@@ -301,7 +321,7 @@ fn read_index(path: &str, found: &[FoundFile]) -> Result<Option<BundleIndex>, Pr
     Ok(Some(index))
 }
 
-/// Returns an error if the bundle contains no operations because they could not be read.
+/// Returns an error if the bundle contains no operations because the operations could not be read.
 fn check_operations_part(path: &str, index: &BundleIndex) -> Result<(), Problem> {
     match index.operations.result {
         PartResult::Read | PartResult::Truncated => Ok(()),
@@ -356,8 +376,8 @@ fn not_working(rule_set: &Value) -> Option<Named> {
     })
 }
 
-/// Reads the file in which a must-gather records its times: `2026-03-01 12:00:00.1 +0000 UTC m=+0.1`
-/// at the start and again at the end. Returns the last one.
+/// Reads the file in which a must-gather records its times: `2026-03-01 12:00:00.1 +0000 UTC
+/// m=+0.1` at the start and again at the end. Returns the last time.
 fn must_gather_time(bytes: &[u8]) -> Option<Timestamp> {
     let text = String::from_utf8_lossy(bytes);
     let mut times = text.lines().filter_map(|line| {

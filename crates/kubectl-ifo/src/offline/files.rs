@@ -1,8 +1,8 @@
 //! Reads the files of `--from`: a folder, an archive (tar, also compressed with gzip), one file, or
 //! standard input.
 //!
-//! Only files are kept that can contain operations, rule sets or Events, because a must-gather has
-//! gigabytes of other files.
+//! A must-gather can have gigabytes of files. So only those files are kept that can contain
+//! operations, rule sets or Events, or the time of the recording.
 
 use super::super::problem::Problem;
 use super::super::support_bundle::INDEX_FILE;
@@ -13,13 +13,15 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Largest size of one file. A list of 50,000 operations has about 100 MB.
+/// Largest size of one file. A larger file is an error. A list of 50,000 operations has about 100
+/// MB.
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Largest size of all kept files together.
+/// Largest size of all kept files together. A larger input is an error.
 const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
 
-/// Largest nesting of folders. The files of a must-gather are up to ten levels deep.
+/// Largest nesting of folders. A deeper nesting is an error. The files of a must-gather are up to
+/// ten levels deep.
 const MAX_DEPTH: usize = 32;
 
 /// Offset and text of the magic number of a tar archive.
@@ -28,10 +30,10 @@ const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 /// The magic number of gzip.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file in its original form.
+/// A file, with its decompressed bytes.
 #[derive(Debug)]
 pub(super) struct FoundFile {
-    /// Path relative to the folder or archive.
+    /// Path relative to the folder or archive that the user has named.
     pub(super) path: String,
     /// The bytes of the file.
     pub(super) bytes: Vec<u8>,
@@ -64,7 +66,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
     Ok(found.files)
 }
 
-/// Returns the message of an error without the number of the operating system.
+/// Returns the message of an error without the error number of the operating system.
 fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error")
@@ -85,8 +87,8 @@ fn too_large() -> io::Error {
     ))
 }
 
-/// Reads a whole stream. It fails if the stream is longer than [`MAX_FILE_BYTES`]. The caller
-/// limits the stream to one byte more.
+/// Reads a whole stream. Returns an error if the stream is longer than [`MAX_FILE_BYTES`]. The
+/// caller limits the stream to one byte more, so that an endless stream is not read.
 fn read_limited(mut stream: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     stream.read_to_end(bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -113,7 +115,8 @@ impl FoundFiles {
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            // The type of a symbolic link is not that of its target, so links are skipped.
+            // Symbolic links are skipped: for a link, `file_type` returns neither a file nor a
+            // folder.
             let kind = entry.file_type()?;
             if kind.is_dir() {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
@@ -128,7 +131,8 @@ impl FoundFiles {
         Ok(())
     }
 
-    /// Adds a file that can be compressed or an archive.
+    /// Adds a file. If the file is compressed, adds the decompressed bytes. If it is an archive,
+    /// adds the files in the archive.
     fn add_stream(
         &mut self,
         name: &str,
@@ -216,7 +220,7 @@ pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns true if the name of a file allows the contents that are needed.
+/// Returns true if a file can be relevant according to its name. Other files are not read.
 fn is_candidate(path: &str) -> bool {
     let name = base_name(path);
     let is_manifest = [".json", ".yaml", ".yml"]
@@ -225,7 +229,7 @@ fn is_candidate(path: &str) -> bool {
     is_manifest || name == super::contents::TIMESTAMP_FILE
 }
 
-/// Returns true if the file contains objects that the commands read.
+/// Returns true if a file that was read contains data that the commands need.
 fn is_relevant(path: &str, bytes: &[u8]) -> bool {
     let name = base_name(path);
     name == super::contents::TIMESTAMP_FILE

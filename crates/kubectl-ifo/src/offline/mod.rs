@@ -1,9 +1,9 @@
-//! `--from DIR|FILE`: lets the read commands work on files instead of a cluster.
+//! `--from DIR|FILE`: lets commands read operations from files instead of a cluster.
 //!
 //! Input: a support bundle, a must-gather folder, or the output of `kubectl get ifos -o yaml`.
 //! Output: an [`ApiClient`] that answers requests from these files. So each command runs the same
-//! code as with a cluster, and a request for something that the files do not contain is an error
-//! that names the files.
+//! code as with a cluster. If the files do not contain the requested data, the request fails with
+//! an error that names the files.
 //!
 //! ```text
 //! files (folder, tar, gzip, text) ─▶ contents (objects, time, completeness) ─▶ answers (HTTP)
@@ -13,6 +13,8 @@ mod answers;
 mod contents;
 mod files;
 mod selector;
+
+pub(super) use selector::FileLabelSelector;
 
 use super::api_client::ApiClient;
 use super::output::complain;
@@ -26,7 +28,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A cluster that was read from files.
+/// The contents of the files, which take the place of a cluster.
 pub(super) struct OfflineCluster {
     contents: FileContents,
 }
@@ -43,8 +45,9 @@ impl OfflineCluster {
     }
 }
 
-/// Reads the files at `path`. From then on, the current time is the time of the files. If `-n`
-/// chooses a namespace whose operations the files do not contain, requests for it fail.
+/// Reads the files at `path`. From then on, `clock::now` returns the time at which the files were
+/// recorded. If `-n` chooses a namespace whose operations were not recorded, requests for this
+/// namespace fail.
 pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
     let contents = FileContents::read(path)?;
     complain("note", contents.introduction());
@@ -65,7 +68,7 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
     })
 }
 
-/// Returns the error for a command or a flag that follows changes. `what` is its name.
+/// Returns the error for `what`: a command or a flag that waits for changes of operations.
 pub(super) fn no_changes(what: &str) -> Problem {
     Problem::Usage(format!(
         "{what} cannot be used with --from: the operations in files do not change, and files \

@@ -13,13 +13,13 @@ enum OfflineRequirement<'a> {
 
 /// A parsed label selector.
 #[derive(Debug, Default)]
-pub(super) struct FileLabelSelector<'a> {
+pub(crate) struct FileLabelSelector<'a> {
     requirements: Vec<OfflineRequirement<'a>>,
 }
 
 impl<'a> FileLabelSelector<'a> {
     /// Parses the text of a selector, such as `a=b,c notin (d,e),!f`.
-    pub(super) fn parse(text: &'a str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for part in split_outside_parentheses(text) {
             let part = part.trim();
@@ -32,7 +32,7 @@ impl<'a> FileLabelSelector<'a> {
     }
 
     /// Returns true if labels match all requirements.
-    pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.requirements
             .iter()
             .all(|requirement| match requirement {
@@ -99,7 +99,8 @@ fn pair<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, &'a str)> {
 }
 
 /// Returns true if the object has the values that a field selector such as `a.b=c,d!=e` requires.
-/// An absent field has the empty value.
+/// An absent field has the empty value. A field with a list, such as `status.nodes`, has each value
+/// in the list.
 pub(super) fn fields_match(selector: &str, object: &serde_json::Value) -> bool {
     let mut requirements = selector.split(',').filter(|it| !it.is_empty());
     requirements.all(|requirement| {
@@ -111,8 +112,12 @@ pub(super) fn fields_match(selector: &str, object: &serde_json::Value) -> bool {
             },
         };
         let pointer = format!("/{}", field.replace('.', "/"));
-        let actual = object.pointer(&pointer).and_then(serde_json::Value::as_str);
-        (actual.unwrap_or_default() == wanted) == equal
+        let has_value = match object.pointer(&pointer) {
+            Some(serde_json::Value::Array(items)) => items.iter().any(|it| it == wanted),
+            Some(serde_json::Value::String(text)) => text == wanted,
+            _ => wanted.is_empty(),
+        };
+        has_value == equal
     })
 }
 
@@ -154,5 +159,8 @@ mod tests {
         assert!(!fields_match("status.phase!=Active", &object));
         assert!(fields_match("a.b=,status.phase=Active", &object));
         assert!(!fields_match("a.b=c", &object));
+        let object = serde_json::json!({"status": {"nodes": ["a", "b"]}});
+        assert!(fields_match("status.nodes=b", &object));
+        assert!(!fields_match("status.nodes=c", &object));
     }
 }

@@ -1,5 +1,5 @@
-//! Encodes the fields of an operation as JSON or YAML. Each command chooses the fields and their
-//! order.
+//! Encodes an operation as JSON or YAML. Each command chooses which fields are printed, and in
+//! which order.
 
 use super::ListedOperation;
 use jiff::Timestamp;
@@ -31,7 +31,7 @@ pub(crate) enum Field {
     Progress,
     Started,
     Completed,
-    /// Seconds since the start. [`OperationData::at`] must have set the current time.
+    /// Seconds since the start. No value if [`OperationData::at`] has not set the current time.
     AgeSeconds,
     Labels,
 }
@@ -47,7 +47,7 @@ pub(crate) struct OperationData<'a> {
 }
 
 impl ListedOperation {
-    /// Chooses the fields that are printed. A field without a value is left out.
+    /// Chooses which fields are printed. A field without a value is left out.
     pub(crate) fn data(&self, fields: &'static [Field]) -> OperationData<'_> {
         OperationData {
             operation: self,
@@ -57,7 +57,7 @@ impl ListedOperation {
         }
     }
 
-    /// Chooses the fields that are printed. A field without a value is printed as `null` or as the
+    /// Chooses which fields are printed. A field without a value is printed as `null` or as the
     /// empty text.
     pub(crate) fn whole_data(&self, fields: &'static [Field]) -> OperationData<'_> {
         OperationData {
@@ -76,7 +76,7 @@ impl OperationData<'_> {
         }
     }
 
-    /// Adds a field that can be absent.
+    /// Adds a field whose value can be absent.
     fn optional<M: SerializeMap>(
         &self,
         map: &mut M,
@@ -89,7 +89,7 @@ impl OperationData<'_> {
         Ok(())
     }
 
-    /// Adds a text that can be empty.
+    /// Adds a field whose text can be empty.
     fn text<M: SerializeMap>(&self, map: &mut M, key: &str, text: &str) -> Result<(), M::Error> {
         if !text.is_empty() || self.includes_empty {
             map.serialize_entry(key, text)?;

@@ -1,6 +1,6 @@
 //! `kubectl ifo rules check`: compiles rule sets, and reports the errors that the server would
-//! report. With the schemas of the watched resources, the command also reports fields in
-//! expressions that no object can have. The server cannot check such fields.
+//! report. If the user gives the schemas of the watched resources, the command also reports fields
+//! in expressions that no object can have. The server cannot check such fields.
 
 use super::input::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
@@ -25,8 +25,8 @@ Examples:
   kubectl ifo rules check rules/ --schema crds.yaml
   kubectl ifo rules check my-rules.yaml --cluster --context production")]
 // In this command, `--cluster` reads schemas from the current cluster, and `--kubeconfig-cluster`
-// is the flag that kubectl calls `--cluster`. The flags for namespaces have no effect, so they are
-// hidden.
+// is the flag that kubectl calls `--cluster`. The flags for namespaces have no effect, so these
+// flags are hidden.
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
 #[command(mut_arg("all_namespaces", |it| it.hide(true)))]
@@ -142,9 +142,10 @@ impl Checker<'_> {
             return ValueOrigins::default();
         };
         for named in &read.named {
-            // `fields` returns an entry for each step of a path. So only the last step is checked
-            // here, and an unknown earlier step is reported for its own entry. That entry is in
-            // this expression, or in the variable or list through which the object is read.
+            // For `object.a.b`, `fields` returns the paths `a` and `a.b`. If `a` is unknown, only
+            // the path `a` is reported: an error is added only if the last step of a path is
+            // unknown. If the expression reads the object through a variable or a list, the path
+            // `a` belongs to that variable or list.
             if let Some(unknown) = self.root.check(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {
@@ -159,8 +160,8 @@ impl Checker<'_> {
     }
 }
 
-/// Returns an error for each field of an OperationRuleSet in the files that its schema does not
-/// contain. The kube-apiserver would drop such a field.
+/// Returns an error for each field of an OperationRuleSet that the schema of OperationRuleSets does
+/// not contain. The kube-apiserver would drop such a field.
 fn unknown_rule_set_fields(input: &Input) -> Vec<String> {
     let Ok(crd) = serde_json::to_value(schema::operation_rule_sets()) else {
         return Vec::new();

@@ -1,8 +1,12 @@
 //! `kubectl ifo rules eval`: evaluates one expression on one object, and prints the value with its
 //! CEL type, or the error.
 //!
-//! The expression does not belong to a rule set, so `variables` and `item` do not exist. The
-//! expression can use the whole evaluation budget of an object. A missing field is an error.
+//! The result can differ from that of the expression in a rule set:
+//!
+//! - `variables` and `item` do not exist, because a rule set defines these names.
+//! - The expression can use the whole evaluation budget of an object. In the server, all rules
+//!   share this budget.
+//! - A missing field is an error. In a rule, a missing field means that the rule does not match.
 
 use super::input;
 use crate::clock;
@@ -44,7 +48,7 @@ enum EvalFormat {
     Yaml,
 }
 
-/// The reason why there is no value.
+/// The reason why the expression has no value.
 #[derive(Debug, thiserror::Error)]
 enum NoValue {
     #[error("{0}")]
@@ -95,7 +99,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     Ok(has_value)
 }
 
-/// Reads the only object in the file `path`. It need not be a Kubernetes object.
+/// Reads the only object in the file `path`. The object need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
     let text = input::text_in(path).map_err(|error| error.to_string())?;
     let mut documents = input::documents(&text, false)?;

@@ -5,8 +5,9 @@ use crate::operation::ListedOperation;
 use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 
-/// The annotation. Its value has the names of operations, separated by commas. An item follows a
-/// slash, as in `Importing/disk-0`. An empty value means that no operation is expected.
+/// The annotation. The value of the annotation has the names of operations, separated by commas. If
+/// an operation is about an item of the object, such as a disk, the item follows a slash:
+/// `Importing/disk-0`. An empty value means that no operation is expected.
 const ANNOTATION: &str = "ifo.kubevirt.io/expect";
 
 /// Returns the operations in the annotation of `object`. None if the object does not have the

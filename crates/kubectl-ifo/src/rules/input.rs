@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Largest nesting of folders and kustomizations. A deeper nesting is an error, because it is
-/// probably a cycle.
+/// Largest nesting of folders and kustomizations. A deeper nesting is reported as an error, because
+/// folders or kustomizations probably form a cycle.
 const MAX_DEPTH: usize = 32;
 
 /// The possible names of a kustomization file.
@@ -61,7 +61,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Reads all `paths`. Each is a file, a folder or `-`.
+    /// Reads all `paths`. A path is a file, a folder, or `-` for standard input.
     pub(super) fn read(paths: &[PathBuf]) -> Self {
         let mut input = Self::default();
         for path in paths {
@@ -141,8 +141,8 @@ impl Input {
         }
     }
 
-    /// Reads the files that a kustomization lists. The objects are not changed as `kubectl apply
-    /// -k` would change them.
+    /// Reads the files that a kustomization lists. The changes that `kubectl apply -k` would make
+    /// to the objects are not made.
     fn read_kustomization(&mut self, path: &Path, depth: usize) {
         let source = path.display().to_string();
         let documents = fs::read_to_string(path)

@@ -1,9 +1,9 @@
 //! `kubectl ifo rules …`: the tools for authors of rule sets.
 //!
-//! The tools read rule sets, objects and recorded watches from files. They print errors in the rule
-//! sets, or the operations that the rules detect. They evaluate rules with the same code as the
-//! server, and the description of each tool lists what differs. Only `check --cluster` needs a
-//! cluster, from which it reads schemas. If a tool prints an error, its exit code is 1.
+//! The tools read rule sets, objects and recorded watches from files. The tools print errors in the
+//! rule sets, or the operations that the rules detect. Rules are evaluated with the same code as in
+//! the server. The module of each tool lists the remaining differences. Only `check --cluster`
+//! needs a cluster, to read schemas. If a tool prints an error, its exit code is 1.
 //!
 //! ```text
 //! files ─▶ input ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check

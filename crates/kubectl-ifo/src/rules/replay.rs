@@ -1,23 +1,25 @@
-//! `kubectl ifo rules replay`: evaluates rules on a recorded watch stream, in virtual time.
+//! `kubectl ifo rules replay`: evaluates rules on a recorded watch stream. All times are times of
+//! the recording, so the command does not wait.
 //!
 //! The output has the start, the end and the changes of each operation, at the times at which the
-//! server would show them. With `--hindsight`, an operation ends at its last detection instead of
-//! the end of its debounce period. This includes operations whose debounce period is not over at
-//! the end of the stream.
+//! server would show them. The server shows the end of an operation only after the debounce period.
+//! With `--hindsight`, an operation ends when it is no longer detected. This also applies to
+//! operations whose debounce period is not over at the end of the stream.
 //!
-//! [`Replay`] detects and tracks the operations. It runs the same code as the watches of the
-//! server, and a test of the server compares the results. A recording does not contain all facts
-//! that the server knows, so these differences remain:
+//! [`Replay`] detects and tracks the operations. [`Replay`] runs the same code as the watches of
+//! the server. A test of the server compares the results of both. A recording does not contain all
+//! facts that the server knows, so these differences remain:
 //!
 //! - The server lists a target (a watched resource) first, and again after an interruption of the
-//!   watch. In a replay, each object is new when it first appears, also for `stateAfter`, and the
-//!   watch is never interrupted.
+//!   watch. In a replay, each object counts as new when it first appears, also for `stateAfter`.
+//!   The watch is never interrupted.
 //! - A watch with a label selector reports an object as deleted if the object no longer matches.
 //!   The server then reads the object, to find out whether it still exists. In a replay, the object
-//!   exists if a later event contains it.
+//!   counts as existing if a later event contains it.
 //! - The server evaluates rules that use `now` at an interval that begins with the watch. In a
 //!   replay, the interval begins with the stream.
-//! - A replay does not restore, retain or persist operations.
+//! - A replay does not take over operations of an earlier leader, does not keep completed
+//!   operations, and does not write custom resources.
 
 mod history;
 mod time_scale;
@@ -42,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use time_scale::TimeScale;
 
-/// Interval at which the server evaluates rules that use `now`. This is the default of
+/// Interval at which the server evaluates rules that use `now`: the default of the server's setting
 /// `K8S_INFORMER_RESYNC`.
 const RESYNC: Duration = Duration::from_secs(30);
 
@@ -91,8 +93,8 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// The longest accepted debounce period: a year. It is longer than any recording, and times cannot
-/// overflow.
+/// The longest accepted debounce period: a year. A year is longer than any recording, and short
+/// enough that times cannot overflow.
 const MAX_DEBOUNCE: Duration = Duration::from_hours(365 * 24);
 
 fn debounce(text: &str) -> Result<Duration, String> {
@@ -165,12 +167,13 @@ fn read_stream(path: &Path) -> std::io::Result<String> {
 /// A failed expression, with the first object on which it failed.
 type Failed = (FieldFailure, String);
 
-/// Largest number of failures that are reported. A failure that is repeated with the same message
-/// is reported once.
+/// Largest number of failures that are reported. Further failures are left out. A failure that is
+/// repeated with the same message is reported once.
 const MAX_FAILURES: usize = 100;
 
 /// Replays `events`, which are sorted by time, and returns the operations and the failures. With
-/// `hindsight`, operations that are settling at the end of the stream end at their last detection.
+/// `hindsight`, operations end when they are no longer detected, even if their debounce period is
+/// not over at the end of the stream.
 fn replay(
     targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
     events: &[RecordedEvent],
@@ -181,6 +184,7 @@ fn replay(
     let settings = TrackerSettings {
         debounce,
         retain: None,
+        records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let recorder = Recorder {
@@ -235,8 +239,7 @@ fn replay(
     )
 }
 
-/// Returns the index of the last event that contains an object, for each object by UID. Deletions
-/// do not count.
+/// For each object (by UID), returns the index of the last event that is not a deletion.
 fn last_applied(events: &[RecordedEvent]) -> HashMap<&str, usize> {
     let indexed = events.iter().enumerate();
     let applied = indexed.filter(|(_, event)| event.change == RecordedChange::Applied);
@@ -245,7 +248,7 @@ fn last_applied(events: &[RecordedEvent]) -> HashMap<&str, usize> {
         .collect()
 }
 
-/// Records the failures and the changes of operations in a replay.
+/// Receives the results of a replay, and records the failures and the changes of operations.
 struct Recorder {
     history: History,
     scale: TimeScale,

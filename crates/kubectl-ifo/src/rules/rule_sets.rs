@@ -88,7 +88,8 @@ pub(super) fn book(
     namespaced: bool,
     rule_sets: &[Arc<RuleSet>],
 ) -> Arc<RuleBook> {
-    // The generation is constant, because the rules do not change while a command runs.
+    // The server gives each version of a rule book a new generation. Here, the rules do not change
+    // while a command runs, so the generation is constant.
     let (generation, kind) = (1, kind.to_owned());
     let book = RuleBook::new(generation, target, kind, namespaced, rule_sets.to_vec());
     Arc::new(book)

@@ -1,5 +1,6 @@
 //! Reads the schemas of resources from CRDs, from `OpenAPI` documents or from a cluster, and finds
-//! the schema of a resource. The expressions of rule sets are then checked against it.
+//! the schema of a resource. `rules check` then checks the expressions of rule sets against this
+//! schema.
 
 mod root;
 
@@ -154,8 +155,9 @@ impl Schemas {
 }
 
 fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
-    // The path of the resource contains its kind, as `x-kubernetes-group-version-kind`. The schema
-    // of this kind has the same mark.
+    // In the document, the URL path of a resource states the kind of the resource, as
+    // `x-kubernetes-group-version-kind`. The schema of the kind has this field, too, with the same
+    // value.
     let prefix = match target.group.as_str() {
         "" => format!("/api/{}/", target.version),
         _ => format!("/apis/{}/", target.api_version()),
@@ -178,7 +180,7 @@ fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<
     };
     let schema = schemas.as_object()?.values().find(|schema| {
         let marks = schema["x-kubernetes-group-version-kind"].as_array();
-        // The schemas of options and of watch events are marked with many kinds, so they are left
+        // The schemas of options and of watch events state many kinds, so these schemas are left
         // out.
         marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is_target))
     })?;

@@ -5,9 +5,8 @@
 //!
 //! - `now` is the time at which the command runs.
 //! - Each object has the whole evaluation budget, so no rule set is throttled.
-//! - Operations are not tracked. So operations are shown even if another operation supersedes them,
-//!   or if their `appearAfter` is not over. The start is known only if the rule yields it, and
-//!   `stateAfter` has no effect.
+//! - Operations are not tracked over time. So `supersedes`, `appearAfter` and `stateAfter` have no
+//!   effect: all detected operations are shown. The start is known only if the rule computes it.
 
 use super::expect;
 use super::input::{FoundObject, Input};
@@ -217,7 +216,8 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: Evaluation) {
     result
         .failures
         .extend(evaluation.failures.into_iter().map(|failure| {
-            // The operation is printed before the field, so the field does not repeat it.
+            // The name of the operation is printed before the field, so the field does not repeat
+            // the name.
             let rule = format!("rules[{}].", failure.operation);
             let field = failure.field.strip_prefix(&rule);
             RuleFailure {
@@ -232,8 +232,9 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: Evaluation) {
 /// Returns the operation that a rule detects on `subject`. None if the rule failed, because
 /// failures are reported separately.
 ///
-/// None also if only `continueWhile` is true. Such a rule continues an operation in flight, and one
-/// object does not show whether the operation is in flight.
+/// None also if only the expression `continueWhile` is true. Such a rule only continues an
+/// operation that is already in flight, and a single object does not show whether the operation is
+/// in flight.
 fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperation> {
     let says = finding.says.filter(|says| !says.continues)?;
     let name = finding.operation.to_string();

@@ -1,8 +1,8 @@
 //! Combines the answers of several requests about whether a list of operations is complete.
 //!
-//! A list of several namespaces is read with one request for each namespace. The headers of each
-//! answer state whether operations may be missing, and why. This module also defines the form of
-//! the result in JSON and YAML.
+//! If the user may not list all namespaces, operations are listed with one request for each
+//! namespace. The headers of each answer state whether operations may be missing, and why. This
+//! module also defines how the combined answer is printed in JSON and YAML.
 
 use crate::api_client::ListCompleteness;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
@@ -42,7 +42,8 @@ impl IncompleteData {
     }
 }
 
-/// Returns the completeness of two lists together.
+/// Combines the answers about two lists. In the table, "because of rule sets" means that some rule
+/// sets do not work.
 ///
 /// | the lists | together |
 /// | --- | --- |
@@ -58,7 +59,7 @@ pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCo
         (MayMiss(BrokenRuleSets(one)), MayMiss(BrokenRuleSets(other))) => {
             MayMiss(BrokenRuleSets(merged(one, other)))
         }
-        // If `other_reason` affects all rule sets, it takes precedence over the broken rule sets.
+        // A reason that affects all rule sets takes precedence over rule sets that do not work.
         (MayMiss(BrokenRuleSets(_)) | Complete | NotStated, MayMiss(other_reason))
         | (MayMiss(other_reason), _) => MayMiss(other_reason),
         (Complete, Complete) => Complete,

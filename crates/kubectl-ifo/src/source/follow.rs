@@ -1,4 +1,5 @@
-//! Watches operations and returns their changes, with one watch for each requested namespace.
+//! Follows operations: starts watches, and returns the changes of operations. If namespaces are
+//! requested one by one, each namespace has its own watch.
 //!
 //! A watch starts again after a broken connection or a restart of the server. The differences
 //! between the new list and the known operations are then returned as changes.
@@ -16,7 +17,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, core::GroupVersionKind};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Largest number of namespaces that are watched one by one. Each namespace needs a request.
+/// Largest number of namespaces that are watched one by one. Each namespace needs a request that
+/// stays open. With more namespaces, the command is refused.
 const MAX_WATCHED_NAMESPACES: usize = 100;
 
 /// A change of an operation or of the watches.
@@ -33,7 +35,7 @@ pub(crate) enum OperationChange {
     },
     /// The state of all operations has been returned, and all watches work.
     Synced,
-    /// A watch failed. It is retried, and `Synced` follows when all watches work again.
+    /// A watch failed. The watch is retried. When all watches work again, `Synced` is returned.
     Lost(Problem),
 }
 
@@ -41,9 +43,9 @@ impl OperationSource {
     /// Watches the operations that match the filters. The phase is not filtered, so the completion
     /// of an operation is returned even without `--all-phases`.
     ///
-    /// `listed` are the operations that the caller already knows. They are returned only when they
-    /// change. Without `--all-phases`, operations that had completed before are not returned
-    /// either. If `listed` is None, all operations are returned.
+    /// `listed` are the operations that the caller already knows. These operations are returned
+    /// only when they change. Without `--all-phases`, operations that completed before this call
+    /// are not returned. If `listed` is None, all operations are returned.
     pub(crate) fn follow(
         &self,
         listed: Option<Vec<ListedOperation>>,
@@ -74,6 +76,10 @@ impl OperationSource {
         if let Some(selector) = &self.filters.selector {
             config = config.labels(selector);
         }
+        let fields = self.watch_selector();
+        if !fields.is_empty() {
+            config = config.fields(&fields);
+        }
         let streams = namespaces.iter().enumerate().map(|(number, namespace)| {
             let client = self.server.client.clone();
             let api: Api<DynamicObject> = match namespace {
@@ -100,8 +106,8 @@ impl OperationSource {
 type WatchEvent = Result<watcher::Event<DynamicObject>, watcher::Error>;
 
 /// Returns a watch that starts again with a list after each error. The watch of the kube crate
-/// would resume without a list and return nothing until an object changes. Until then, the caller
-/// could not see that the watch works again.
+/// would resume without a list, and return nothing until an object changes. So the caller could not
+/// see that the watch works again.
 fn watch_with_relist(
     api: Api<DynamicObject>,
     config: watcher::Config,
@@ -136,7 +142,7 @@ struct FollowedNamespace {
     relist: Option<BTreeMap<OperationKey, ListedOperation>>,
     /// True if `known` is complete and the watch works.
     is_synced: bool,
-    /// True if the next list leaves out unknown completed operations, because they had completed
+    /// True until the first list is complete, if the caller does not want operations that completed
     /// before the watch began.
     skips_completed: bool,
 }
@@ -194,12 +200,13 @@ fn deleted(operation: ListedOperation, before: &ListedOperation) -> OperationCha
 }
 
 impl OperationFollower {
-    /// Waits for the next change. The watch is retried after all errors except `Forbidden` and
-    /// `Unauthorized`, which are returned.
+    /// Waits for the next change. The errors `Forbidden` and `Unauthorized` are returned. After any
+    /// other error, the watch is retried.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         loop {
             match self.pending.pop_front() {
-                // Retrying does not help against these errors.
+                // These errors remain until an administrator or the user changes something, so the
+                // watch is not retried.
                 Some(OperationChange::Lost(
                     problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
                 )) => {
@@ -241,22 +248,34 @@ impl OperationFollower {
         }
     }
 
-    /// Decodes the operation of an event. None if the operation cannot be decoded, or if the
-    /// filters exclude it.
+    /// Decodes the operation of an event. None if the operation cannot be decoded, or if it is in a
+    /// new list and the filters exclude it.
+    ///
+    /// The nodes of an operation can change, so that the filters exclude it from then on. Such a
+    /// change is returned as a deletion. If the operation was not known, the deletion has no effect.
     fn decoded(
         &self,
         event: watcher::Event<DynamicObject>,
     ) -> Option<watcher::Event<ListedOperation>> {
         let read = |object: &DynamicObject| {
             let json = serde_json::to_string(object).ok()?;
-            let operation = ListedOperation::read(&json, self.keep_raw).ok()?;
-            Some(operation).filter(|it| self.filters.matches(it))
+            ListedOperation::read(&json, self.keep_raw).ok()
         };
         Some(match event {
             watcher::Event::Init => watcher::Event::Init,
-            watcher::Event::InitApply(object) => watcher::Event::InitApply(read(&object)?),
+            watcher::Event::InitApply(object) => {
+                let operation = read(&object).filter(|it| self.filters.matches(it));
+                watcher::Event::InitApply(operation?)
+            }
             watcher::Event::InitDone => watcher::Event::InitDone,
-            watcher::Event::Apply(object) => watcher::Event::Apply(read(&object)?),
+            watcher::Event::Apply(object) => {
+                let operation = read(&object)?;
+                if self.filters.matches(&operation) {
+                    watcher::Event::Apply(operation)
+                } else {
+                    watcher::Event::Delete(operation)
+                }
+            }
             watcher::Event::Delete(object) => watcher::Event::Delete(read(&object)?),
         })
     }

@@ -1,9 +1,9 @@
-//! Checks the rights of the server's ServiceAccount with reviews of the kind
-//! `SubjectAccessReview`, and the rights of the user that runs the command with reviews of the kind
-//! `SelfSubjectAccessReview`.
+//! Checks the access rights of the server and of the user, for a support bundle. The kube-apiserver
+//! reviews the rights of the server's ServiceAccount with a `SubjectAccessReview`, and the rights
+//! of the user with a `SelfSubjectAccessReview`.
 //!
-//! The rights that the server needs come from the shipped roles (`deploy/rbac`), and from the
-//! targets of the rule sets.
+//! The rights that the server needs come from the shipped roles (`deploy/rbac`). The rule sets add
+//! the rights to watch their targets (the watched resources).
 
 use super::SERVER_NAME;
 use super::limits::REVIEWS;
@@ -112,7 +112,9 @@ pub(super) fn shipped_rights(namespace: &str) -> BTreeSet<CheckedRight> {
             add_rule(&mut rights, &rule, namespace);
         }
     }
-    // The manifest binds two roles of Kubernetes, too.
+    // The shipped manifest also binds the server to two roles that are part of Kubernetes. The
+    // rights in these roles are not in the manifest, so this code adds the rights that the server
+    // uses.
     for resource in ["tokenreviews", "subjectaccessreviews"] {
         let group = if resource == "tokenreviews" {
             "authentication"
@@ -194,6 +196,7 @@ fn user_rights(namespace: &str) -> BTreeSet<CheckedRight> {
     let here = Some(namespace);
     [
         CheckedRight::on("list", "live.ifo.kubevirt.io", "inflightoperations", None),
+        CheckedRight::on("list", "live.ifo.kubevirt.io", "operationrecords", None),
         CheckedRight::on("list", "ifo.kubevirt.io", "operationrulesets", None),
         CheckedRight::on("get", "apiregistration.k8s.io", "apiservices", None),
         CheckedRight::on(
@@ -276,7 +279,8 @@ fn review_of(kind: &str, spec: &Value) -> Value {
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
 }
 
-/// Sends reviews. If the first one fails, the others are not sent, because they would fail, too.
+/// Sends the first review, and if it succeeds, all other reviews. If the user may not create
+/// reviews, every review would fail.
 async fn send_all(
     client: &BundleClient,
     mut rights: Vec<CheckedRight>,

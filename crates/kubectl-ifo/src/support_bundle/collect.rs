@@ -5,7 +5,7 @@ mod server;
 use super::DEFAULT_NAMESPACE;
 use super::access;
 use super::index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
-use super::limits::{LIST_BYTES, OBJECTS, OPERATIONS};
+use super::limits::{LIST_BYTES, OBJECTS, OPERATIONS, RECORDS};
 use super::output::BundleFile;
 use super::redact::{ObjectPolicy, Redactor};
 use super::requests::{BundleClient, FetchFailure, parse};
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::source::{OperationSource, Served};
 use crate::version::read_server_version;
 use ifo_api::completeness::Incomplete;
-use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
+use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, record, ruleset};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub(super) struct BundleScope {
     pub(super) server_namespace: Option<String>,
     /// True if names and messages are kept.
     pub(super) includes_text: bool,
-    /// The metrics, if the user has read them.
+    /// The text of the file of `--metrics`. None if the flag was not given.
     pub(super) metrics: Option<String>,
 }
 
@@ -43,6 +43,8 @@ pub(super) struct BundleCollection {
     created: Timestamp,
     server_version: Option<String>,
     operations: OperationsPart,
+    /// The namespaces whose operations were listed, without pseudonyms. None for all namespaces.
+    listed_namespaces: Option<Vec<String>>,
 }
 
 /// The objects of a list, and whether a limit was reached.
@@ -52,8 +54,8 @@ struct BundleList {
 }
 
 impl BundlePart {
-    /// Returns true if the user must know that the part is missing. Custom resources and the logs
-    /// of previous containers usually do not exist.
+    /// Returns true if the summary must name the part as missing or incomplete. Custom resources
+    /// and the logs of previous containers usually do not exist, so their absence is not reported.
     pub(super) fn is_reported(&self) -> bool {
         let is_optional = self.what == CUSTOM_RESOURCES || self.what.starts_with(PREVIOUS_LOG);
         match self.result {
@@ -66,6 +68,7 @@ impl BundlePart {
 
 const CUSTOM_RESOURCES: &str = "custom resources";
 const PREVIOUS_LOG: &str = "previous log";
+const RECORDS_PART: &str = "records of completed operations";
 
 impl BundleCollection {
     /// Collects all parts. Each part that cannot be read is recorded with the reason.
@@ -85,6 +88,7 @@ impl BundleCollection {
                 is_complete: false,
                 warning: None,
             },
+            listed_namespaces: None,
         };
         bundle.versions().await;
         let service = bundle.registration().await;
@@ -93,6 +97,7 @@ impl BundleCollection {
         }
         let rule_sets = bundle.rule_sets().await;
         bundle.operations(scope.namespace.as_ref()).await;
+        bundle.records(scope.namespace.as_ref()).await;
         bundle.custom_resources().await;
         let account = bundle.server_objects(scope.metrics.as_deref()).await;
         bundle.definitions().await;
@@ -100,7 +105,7 @@ impl BundleCollection {
         bundle
     }
 
-    /// Returns the index and all files, among them the index.
+    /// Returns the index, and all files of the bundle. The first file contains the index.
     pub(super) fn finish(self) -> Result<(BundleIndex, Vec<BundleFile>), Problem> {
         let index = BundleIndex {
             created: self.created,
@@ -177,7 +182,7 @@ impl BundleCollection {
             is_truncated,
         } = list;
         for item in &mut items {
-            // The objects of a list do not repeat their kind.
+            // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
             item["apiVersion"] = json!(api_version);
             item["kind"] = json!(kind);
             self.redactor.object(item, policy);
@@ -187,10 +192,15 @@ impl BundleCollection {
         self.add_json(what, path, &list, is_truncated);
     }
 
-    /// Reads a list. Only its first page is read.
+    /// Reads the first page of a list, with at most `OBJECTS` objects.
     async fn list(&self, uri: &str) -> Result<BundleList, FetchFailure> {
+        self.list_at_most(uri, OBJECTS).await
+    }
+
+    /// Reads the first page of a list, with at most `limit` objects.
+    async fn list_at_most(&self, uri: &str, limit: usize) -> Result<BundleList, FetchFailure> {
         let separator = if uri.contains('?') { '&' } else { '?' };
-        let uri = format!("{uri}{separator}limit={OBJECTS}");
+        let uri = format!("{uri}{separator}limit={limit}");
         let mut list = parse(&self.client.get(&uri, LIST_BYTES).await?)?;
         let next = list.pointer("/metadata/continue").and_then(Value::as_str);
         let is_truncated = next.is_some_and(|token| !token.is_empty());
@@ -253,7 +263,8 @@ impl BundleCollection {
         }
     }
 
-    /// Reads the APIService. Returns the namespace of the server.
+    /// Reads the APIService, which registers `ifo-apiserver`. Returns the namespace of
+    /// `ifo-apiserver`.
     async fn registration(&mut self) -> Option<String> {
         let what = "APIService";
         let name = format!("{VERSION}.{LIVE_GROUP}");
@@ -330,6 +341,7 @@ impl BundleCollection {
             Some(namespace) => Some(vec![namespace.clone()]),
             None => source.namespaces.clone(),
         };
+        self.listed_namespaces.clone_from(&listed);
         let completeness = source.completeness();
         let warning = match &completeness {
             ListCompleteness::Incomplete(incomplete) => Some(self.warning(incomplete)),
@@ -356,7 +368,7 @@ impl BundleCollection {
         self.add_list(what, &path, kind, list, ObjectPolicy::Operation);
     }
 
-    /// Returns the text of a warning. The names of rule sets in it are hidden.
+    /// Returns the text of a warning about an incomplete list, with hidden names of rule sets.
     fn warning(&self, incomplete: &Incomplete) -> String {
         let mut incomplete = incomplete.clone();
         if let Incomplete::NotWorking(sets) = &mut incomplete {
@@ -367,7 +379,41 @@ impl BundleCollection {
         incomplete.to_string()
     }
 
-    /// Reads the custom resources, which exist in persistence mode besides the live API.
+    /// Reads the records of completed operations, in the namespaces whose operations were listed.
+    async fn records(&mut self, namespace: Option<&String>) {
+        let path = format!("/apis/{LIVE_GROUP}/{VERSION}");
+        let within = match (namespace, &self.listed_namespaces) {
+            (Some(namespace), _) => vec![Some(namespace.clone())],
+            (None, Some(namespaces)) => namespaces.iter().cloned().map(Some).collect(),
+            (None, None) => vec![None],
+        };
+        let mut records = BundleList {
+            items: Vec::new(),
+            is_truncated: false,
+        };
+        for namespace in within {
+            let room = RECORDS.saturating_sub(records.items.len());
+            if room == 0 {
+                records.is_truncated = true;
+                break;
+            }
+            let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{it}"));
+            let uri = format!("{path}{within}/{}", record::PLURAL);
+            match self.list_at_most(&uri, room).await {
+                Ok(list) => {
+                    records.items.extend(list.items);
+                    records.is_truncated |= list.is_truncated;
+                }
+                Err(failure) => return self.record_failure(RECORDS_PART, &failure),
+            }
+        }
+        let kind = (&*format!("{LIVE_GROUP}/{VERSION}"), record::KIND);
+        let path = format!("operations/{}.{LIVE_GROUP}.json", record::PLURAL);
+        self.add_list(RECORDS_PART, &path, kind, records, ObjectPolicy::Operation);
+    }
+
+    /// Reads the operations that are stored as custom resources. In persistence mode, custom
+    /// resources exist in addition to the operations that `ifo-apiserver` serves.
     async fn custom_resources(&mut self) {
         if self.parts.iter().any(|it| it.what == CUSTOM_RESOURCES) {
             return;
@@ -383,7 +429,7 @@ impl BundleCollection {
         }
     }
 
-    /// Reads which versions of our resources the cluster has. The schemas are left out.
+    /// Reads the CRDs of this project, without their schemas.
     async fn definitions(&mut self) {
         let mut found = Vec::new();
         for plural in [ruleset::PLURAL, live::PLURAL] {
@@ -400,7 +446,7 @@ impl BundleCollection {
                     self.redactor.object(&mut definition, ObjectPolicy::Api);
                     found.push(definition);
                 }
-                // The definition of custom resources exists in persistence mode only.
+                // The CRD of InFlightOperations exists in persistence mode only.
                 Err(failure)
                     if failure.result == PartResult::NotFound && plural == live::PLURAL => {}
                 Err(failure) => self.record_failure("CustomResourceDefinitions", &failure),
@@ -435,7 +481,7 @@ fn failure_of(problem: &Problem) -> FetchFailure {
     FetchFailure::new(PartResult::of(problem), &problem)
 }
 
-/// Returns the names, versions and conditions of a definition.
+/// Returns the names, versions and conditions of a CRD.
 fn summary_of(definition: &Value) -> Value {
     let versions = definition
         .pointer("/spec/versions")

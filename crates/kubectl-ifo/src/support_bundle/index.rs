@@ -1,4 +1,5 @@
-//! The index of a support bundle: what it contains, and what could not be read. `--from` reads it.
+//! The index of a support bundle: which parts the bundle contains, and which parts could not be
+//! read. A command with `--from` reads the index first.
 
 use crate::problem::Problem;
 use jiff::Timestamp;
@@ -68,9 +69,9 @@ pub(crate) struct BundlePart {
 /// Whether a part of the bundle was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum PartResult {
-    /// It was read completely.
+    /// The part was read completely.
     Read,
-    /// A limit was reached. The bundle contains the beginning.
+    /// A limit was reached. The bundle contains only the beginning of the part.
     Truncated,
     /// RBAC does not allow the request, or the credentials are not accepted (403, 401).
     Forbidden,
@@ -82,7 +83,7 @@ pub(crate) enum PartResult {
     TimedOut,
     /// The answer is larger than the limit.
     TooLarge,
-    /// The part was not requested, because a part that it needs is missing.
+    /// The part was not requested, because another part that is needed for the request is missing.
     Skipped,
     /// Any other error.
     Failed,

@@ -109,7 +109,7 @@ fn report(index: &BundleIndex, files: usize) {
     );
     let mut missing: BTreeMap<(PartResult, Option<u16>, &str), Vec<&str>> = BTreeMap::new();
     for part in index.parts.iter().filter(|it| it.is_reported()) {
-        // Hidden messages differ in their lengths only.
+        // Hidden messages differ only in their lengths, so they are not compared and not printed.
         let message = if index.redacted { "" } else { &part.message };
         let key = (part.result, part.code, message);
         missing.entry(key).or_default().push(&part.what);

@@ -1,4 +1,5 @@
-//! Writes the files of a support bundle to an archive or to a folder. Only the user may read them.
+//! Writes the files of a support bundle to an archive or to a folder. Only the user who runs the
+//! command may read these files.
 
 use super::super::problem::Problem;
 use flate2::Compression;
@@ -26,8 +27,8 @@ pub(super) struct BundleFile {
 }
 
 impl BundleOutput {
-    /// Chooses the output. A path that ends with a slash is a folder, and so is the path of an
-    /// existing folder.
+    /// Chooses the output. If the path ends with a slash, or if it is an existing folder, the
+    /// output is a folder. Otherwise, the output is an archive.
     pub(super) fn choose(path: Option<&Path>, now: Timestamp) -> Result<Self, Problem> {
         let Some(path) = path else {
             let time = now.strftime("%Y%m%d-%H%M%S");

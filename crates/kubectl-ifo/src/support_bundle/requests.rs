@@ -29,7 +29,7 @@ impl FetchFailure {
     }
 }
 
-/// Sends requests until the time limit of the bundle.
+/// Sends requests. All requests end at the time limit of the bundle.
 pub(super) struct BundleClient {
     pub(super) client: ApiClient,
     deadline: Instant,
@@ -44,7 +44,8 @@ impl BundleClient {
         }
     }
 
-    /// Waits for an answer until the time limit of one request, or of the bundle.
+    /// Waits for an answer until the time limit of one request or the time limit of the bundle is
+    /// reached.
     pub(super) async fn within<T>(
         &self,
         answer: impl Future<Output = T>,
@@ -55,13 +56,13 @@ impl BundleClient {
         timeout_at(at, answer).await.map_err(late)
     }
 
-    /// Sends a GET request. Returns the body, which has at most `limit` bytes.
+    /// Sends a GET request, and returns the body. A body of more than `limit` bytes is an error.
     pub(super) async fn get(&self, uri: &str, limit: usize) -> Result<Vec<u8>, FetchFailure> {
         let request = Request::get(uri).body(Body::empty());
         self.send(request, limit).await
     }
 
-    /// Sends a POST request with a review, and returns the answered review.
+    /// Sends a POST request with an access review, and returns the review with its result.
     pub(super) async fn review(&self, uri: &str, review: &Value) -> Result<Value, FetchFailure> {
         let request = Request::post(uri)
             .header(http::header::CONTENT_TYPE, "application/json")
@@ -85,7 +86,10 @@ impl BundleClient {
         limit: usize,
     ) -> Result<Vec<u8>, FetchFailure> {
         let answer = self.client.client.send(request).await.map_err(|error| {
-            FetchFailure::new(PartResult::Unavailable, &ifo_client::error::chain(&error))
+            FetchFailure::new(
+                PartResult::Unavailable,
+                &ifo_client::error_text::chain(&error),
+            )
         })?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), limit).collect().await;

@@ -45,11 +45,16 @@ pub(super) fn lines(
         );
         page.field("Progress", &format!("{bar} {progress}%"));
     }
+    let work = operation.work.clone().unwrap_or_default();
     for (name, text) in [
+        ("Expected", &operation.usual_duration_and_source()),
+        ("Estimate", &operation.time_left(now)),
         ("Message", &operation.message),
         ("Reason", &operation.reason),
+        ("Nodes", &operation.nodes.join(", ")),
         ("Component", &operation.component),
         ("Rule set", &operation.rule_set),
+        ("Work", &work),
         ("Object", &operation.name),
     ] {
         if !text.is_empty() {
@@ -69,7 +74,8 @@ pub(super) fn lines(
     if !operation.labels.is_empty() {
         page.heading("Labels");
     }
-    // Labels come last, because those that the server sets repeat values of the lines above.
+    // Labels come last, because most labels are set by the server and repeat values of the lines
+    // above.
     for (key, value) in &operation.labels {
         page.text(&format!("{key}={value}"));
     }
@@ -99,10 +105,13 @@ impl PageLines {
             "" => row.subject.clone(),
             namespace => format!("{} in {namespace}", row.subject),
         };
-        let state = format!("{}, {}", operation.operation, operation.state);
+        let state = format!("{}, {}", operation.operation, operation.marked_state());
         let state = one_line(&state);
         // If name and state do not fit on one line, each begins on its own line.
-        let (strong, color) = (self.theme.strong(), self.theme.state(&operation.state));
+        let (strong, color) = (
+            self.theme.strong(),
+            self.theme.state(operation.color_state()),
+        );
         if name.width() + 2 + state.width() <= self.width {
             self.lines.push(Line::from_iter([
                 Span::styled(name, strong),
@@ -192,8 +201,8 @@ impl PageLines {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),
         };
-        // The indentation of a deep level takes at most half of the line, so that the name is
-        // visible.
+        // For an object on a deep level, the indentation takes at most half of the line, so that
+        // the name is visible.
         let deep = indent.width().saturating_sub(self.width / 2);
         let indent: String = indent.chars().skip(deep).collect();
         let mut room = self.width.saturating_sub(indent.width());
@@ -210,7 +219,7 @@ impl PageLines {
             let text = one_line(&format!(
                 "  {} {}{} {}",
                 operation.operation,
-                operation.state,
+                operation.marked_state(),
                 operation.percent(" "),
                 age(operation, now)
             ));
@@ -228,8 +237,8 @@ impl PageLines {
     }
 }
 
-/// Returns a progress bar of `width` terminal columns that is filled to `percent`. Its resolution
-/// is an eighth of a column.
+/// Returns a progress bar of `width` terminal columns that is filled to `percent`. The bar has a
+/// resolution of an eighth of a column.
 pub(super) fn bar(percent: u8, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = usize::from(percent.min(100)) * width * 8 / 100;

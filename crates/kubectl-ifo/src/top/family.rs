@@ -11,7 +11,8 @@ use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Largest number of objects that are shown. It also limits long chains of owners.
+/// Largest number of objects that are shown. Further objects are left out, also in a long chain of
+/// owners.
 const MAX_SUBJECTS: usize = 500;
 
 /// An object on the page: the subject of the operation, or an owner or a descendant of the subject.
@@ -28,7 +29,7 @@ pub(super) struct RelatedSubject {
 }
 
 /// Returns the subject of the operation `of`, with its owners before it and its descendants after
-/// it. The most distant owner comes first. The parents are the same as in `kubectl ifo tree`.
+/// it. The most distant owner comes first. Parents are chosen as in `kubectl ifo tree`.
 pub(super) fn family<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,

@@ -4,8 +4,8 @@ use super::model::{LoopAction, Model, TopPage};
 use super::view::ScreenAreas;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// Largest length of the typed filter in characters. It is longer than a line, and limits the
-/// memory for pasted text.
+/// Largest length of the typed filter, in characters. Most terminals have shorter lines. Further
+/// characters are ignored, so that a long pasted text does not use much memory.
 const LONGEST_FILTER: usize = 200;
 
 /// The keys and their descriptions for the help.
@@ -24,6 +24,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "order: age, progress, state, subject; r reverses it",
     ),
     ("c", "show or hide completed operations"),
+    ("e", "show or hide the members of each piece of work"),
     ("Ctrl-L", "redraw the screen"),
     ("?", "show this help"),
     ("q Ctrl-C", "quit"),
@@ -76,6 +77,7 @@ impl Model {
             KeyCode::Char('S') | KeyCode::Left => self.order = self.order.step(3),
             KeyCode::Char('r') => self.reversed = !self.reversed,
             KeyCode::Char('c' | 'a') => self.completed = !self.completed,
+            KeyCode::Char('e') => self.expanded = !self.expanded,
             _ => return,
         }
         self.mark_stale();
@@ -139,7 +141,8 @@ impl Model {
 /// Returns the row to which a key moves the cursor from the row `from`. None if the key does not
 /// move the cursor.
 fn row_after_key(code: KeyCode, from: usize, page: usize) -> Option<usize> {
-    // A page overlaps the previous page by one row.
+    // A page key moves by one row less than a page, so that one row of the previous page stays
+    // visible.
     let page = page.saturating_sub(1).max(1);
     Some(match code {
         KeyCode::Up | KeyCode::Char('k') => from.saturating_sub(1),

@@ -24,8 +24,8 @@ const DROP_ORDER: [OperationColumn; 5] = [Namespace, Age, Progress, State, Opera
 /// out.
 const MIN_MESSAGE_WIDTH: usize = 12;
 
-/// Terminals of this width or more have two blanks between the columns of the table. Narrower
-/// terminals have one.
+/// Smallest width, in terminal columns, at which the table has two blanks between columns. On a
+/// narrower terminal, the table has one blank.
 const WIDE_TERMINAL: usize = 60;
 
 /// The columns of the table.
@@ -38,16 +38,17 @@ pub(super) struct TopLayout {
 }
 
 impl TopLayout {
-    /// Chooses the columns for a terminal of `width` columns. `widths` are the largest widths of
-    /// the texts.
+    /// Chooses the columns for a terminal that is `width` characters wide. `widths` are the largest
+    /// widths of the texts.
     pub(super) fn new(widths: CellWidths, width: usize) -> Self {
         let widest = |at: usize, least, most| widths[at].clamp(least, most);
-        // The steps in which columns get additional width: the column, and its largest width in
-        // this step.
+        // The space that is left is given to columns in these steps. A step has a column, and the
+        // largest width of the column after the step.
         let steps = [
             (State, widest(3, 5, 11)),
             (Operation, widest(2, 9, 12)),
             (Subject, widest(0, 12, 20)),
+            (State, widest(3, 5, 30)),
             (Progress, 10),
             (Operation, widest(2, 9, 20)),
             (Subject, widest(0, 12, 24)),
@@ -75,8 +76,8 @@ impl TopLayout {
                 continue;
             };
             let more = most.saturating_sub(*width);
-            // A state is shown completely or with its first four letters. A width between the two
-            // would not make it clearer.
+            // A state is shown completely, without its markers, or with its first four letters. With
+            // a width between these texts, the state would not become clearer.
             if wanted == State && more > left {
                 continue;
             }

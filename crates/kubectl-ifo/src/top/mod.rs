@@ -1,7 +1,8 @@
 //! `kubectl ifo top`: shows the operations on the whole screen and updates them.
 //!
 //! The main loop in this file updates the model when the user presses a key, when an operation
-//! changes, and every second. It then draws the model. At the end, the terminal is restored.
+//! changes, and every second. Then the main loop draws the model. At the end, the terminal is
+//! restored.
 //!
 //! ```text
 //! keys, changes, the clock ─▶ model (row · family) ─▶ view (layout · detail · theme) ─▶ screen
@@ -30,7 +31,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
-use super::list::{incomplete_line, print_incomplete};
+use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::problem::Problem;
 use super::redraw::PROBE_INTERVAL;
 use super::source::{OperationFollower, OperationSource, Served};
@@ -47,7 +48,8 @@ use theme::Theme;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// Smallest time between two frames. It limits the work when there are many changes.
+/// Smallest time between two frames. If there are many changes, this time limits the work for
+/// drawing.
 const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval at which the ages are updated.
@@ -56,7 +58,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Largest number of changes that are processed before keys are checked again.
 const MAX_CHANGES: usize = 1000;
 
-/// The advice in the error message if there is no terminal.
+/// The advice in the error message if standard output is not a terminal.
 const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
@@ -66,7 +68,7 @@ Examples:
   kubectl ifo top -c kubevirt -A               # one component, including completed operations
 
 Keys: arrows or j and k move, Enter opens an operation, / filters, s changes the order,
-? lists all keys, q quits.";
+e shows the members of each piece of work, ? lists all keys, q quits.";
 
 /// The flags of `top`.
 #[derive(Debug, Clone, clap::Args)]
@@ -86,6 +88,8 @@ pub(super) struct TopArgs {
     #[command(flatten)]
     colors: Colors,
     #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
     connect: Connect,
 }
 
@@ -98,7 +102,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         return Err(Problem::Usage(format!("top needs a terminal; {PIPE_HINT}")));
     }
     let paint = args.colors.paint();
-    // crossterm also reads NO_COLOR, but it does not know --color.
+    // crossterm reads NO_COLOR, but does not know the flag --color. So the decision of this command
+    // is passed to crossterm.
     crossterm::style::force_color_output(paint.on);
     // The connection is opened before the screen is used, because a credential plugin can prompt
     // the user.
@@ -106,12 +111,13 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let address = server.address.clone();
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
-    // The alternate screen hides these warnings. They are visible again when the command ends.
+    // The alternate screen hides these warnings until the command ends.
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow(None)?;
     let mut model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
     model.reads_files = args.connect.reads_files();
+    model.expanded = args.work.expand;
     let ended = show(model, follower, &source, paint.into()).await;
     print_incomplete(&source);
     ended
@@ -132,6 +138,7 @@ fn about(filters: &Filters, source: &OperationSource) -> String {
             .filter(|it| !it.is_empty())
             .map(|it| it.join("|")),
     );
+    parts.extend(filters.node.iter().map(|it| format!("node {it}")));
     parts.extend(filters.selector.clone());
     if source.served == Served::Crs {
         parts.push(format!("CRs of {}", source.served.group()));
@@ -203,8 +210,8 @@ async fn show(
 }
 
 /// Returns a stream of the reasons why operations may be missing, each in one line. None means that
-/// no reason is known. The first value comes immediately, and each later value after a probe of the
-/// server.
+/// no reason is known. The first value comes immediately. Before each later value, the server is
+/// asked again.
 fn incomplete_reasons(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     stream::unfold(true, move |first| async move {
         if !first {

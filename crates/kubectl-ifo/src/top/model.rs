@@ -1,15 +1,14 @@
 //! The model of `top`, which contains everything that is shown on the screen.
 //!
-//! Keys, changes of operations, the time and the size of the terminal change the model, and `view`
-//! draws it. This module does no I/O.
+//! Keys, changes of operations, the time and the size of the terminal change the model. The module
+//! `view` draws the model. This module does no I/O.
 
 use super::detail;
 use super::family::{RelatedSubject, family};
-use super::row::{CellWidths, Rows, TopRow};
+use super::row::{CellWidths, RowFilter, RowId, Rows, TopPiece, TopRow, table_rows};
 use super::theme::Theme;
 use super::view::ScreenAreas;
 use crate::columns::OperationColumn;
-use crate::operation::OperationKey;
 use crate::sort::urgency;
 use crate::source::OperationChange;
 use clap::ValueEnum;
@@ -114,20 +113,22 @@ pub(super) struct Detail {
     pub(super) row: Arc<TopRow>,
     /// True if the operation was deleted.
     pub(super) gone: bool,
-    /// The subject of the operation (the object that it is about), with the owners before it and
-    /// the descendants after it.
+    /// The subject of the operation (the object that the operation is about). The owners of the
+    /// subject come before the subject, and the descendants after the subject.
     pub(super) family: Vec<RelatedSubject>,
     /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
 
-/// The number of operations in each state.
+/// The number of pieces of work in each state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// The states of operations in flight, the most urgent first.
     pub(super) active: Vec<(String, usize)>,
     /// The number of completed operations.
     pub(super) completed: usize,
+    /// The number of operations in flight that are overdue or stalled.
+    pub(super) late: usize,
 }
 
 /// The model of `top`.
@@ -151,7 +152,7 @@ pub(super) struct Model {
     /// All known operations.
     rows: Rows,
     pub(super) counts: Counts,
-    /// The rows of the table, in order. They match the typed filter.
+    /// The rows of the table, in order: the operations that match the typed filter.
     pub(super) table_rows: Vec<Arc<TopRow>>,
     /// The largest widths of the texts in `table_rows`.
     pub(super) widths: CellWidths,
@@ -159,6 +160,8 @@ pub(super) struct Model {
     pub(super) reversed: bool,
     /// True if completed operations are shown.
     pub(super) completed: bool,
+    /// True if the members of a piece of work are shown below its line.
+    pub(super) expanded: bool,
     /// The typed filter.
     pub(super) filter: String,
     /// True while the user types the filter.
@@ -167,9 +170,9 @@ pub(super) struct Model {
     pub(super) cursor: usize,
     /// Index of the first row on the screen in `table_rows`.
     pub(super) offset: usize,
-    /// The operation that the cursor follows if rows move. None if the cursor is on the first row:
-    /// then it stays there.
-    pub(super) selected: Option<OperationKey>,
+    /// The operation that the cursor follows if rows move. None if the cursor is on the first row,
+    /// where the cursor stays even if rows move.
+    pub(super) selected: Option<RowId>,
     pub(super) page: TopPage,
     /// True if [`Model::refresh_rows`] has to compute the rows again.
     stale: bool,
@@ -192,6 +195,7 @@ impl Model {
             order,
             reversed: false,
             completed,
+            expanded: false,
             filter: String::new(),
             typing: false,
             cursor: 0,
@@ -206,7 +210,7 @@ impl Model {
     pub(super) fn update(&mut self, event: TopEvent) -> LoopAction {
         match event {
             TopEvent::Key(key) => {
-                // A key applies to the rows on the screen, so they must be up to date.
+                // A key applies to the rows of the table, so the rows must be up to date.
                 self.refresh_rows();
                 return self.key(key);
             }
@@ -264,11 +268,14 @@ impl Model {
         if !std::mem::take(&mut self.stale) {
             return;
         }
-        self.count();
-        let order = self.order.column();
-        self.table_rows = self
-            .rows
-            .filtered(&self.filter, self.completed, order, self.reversed);
+        let pieces = self.rows.pieces();
+        self.count(&pieces);
+        let filter = RowFilter {
+            words: &self.filter,
+            completed: self.completed,
+            expanded: self.expanded,
+        };
+        self.table_rows = table_rows(pieces, filter, self.order.column(), self.reversed);
         self.widths = self
             .table_rows
             .iter()
@@ -276,10 +283,8 @@ impl Model {
                 std::array::from_fn(|at| widest[at].max(row.widths[at]))
             });
         if let Some(selected) = &self.selected {
-            let is_selected = |row: &Arc<TopRow>| {
-                row.operation.name == selected.1 && row.operation.namespace == selected.0
-            };
-            // Usually the operation is still on the same row.
+            let is_selected = |row: &Arc<TopRow>| row.id() == *selected;
+            // The search is skipped if the operation is still on the row under the cursor.
             if !self.table_rows.get(self.cursor).is_some_and(is_selected)
                 && let Some(index) = self.table_rows.iter().position(is_selected)
             {
@@ -307,11 +312,12 @@ impl Model {
         }
     }
 
-    fn count(&mut self) {
+    /// Counts the pieces of work.
+    fn count(&mut self, pieces: &[TopPiece]) {
         let mut active: Vec<(&str, u8, usize)> = Vec::new();
         let mut completed = 0;
-        for row in self.rows.iter() {
-            let operation = &row.operation;
+        for piece in pieces {
+            let operation = &piece.line.operation;
             if !operation.active {
                 completed += 1;
                 continue;
@@ -328,15 +334,19 @@ impl Model {
                 .map(|(state, _, count)| (state.to_owned(), count))
                 .collect(),
             completed,
+            late: pieces
+                .iter()
+                .filter(|it| it.line.operation.is_overdue() || it.line.operation.is_stalled())
+                .count(),
         };
     }
 
-    /// Moves the cursor to `row`, or to the last row if there are fewer rows. Scrolls the table so
-    /// that the cursor is on the screen.
+    /// Moves the cursor to the row with the index `row`, or to the last row if the table has fewer
+    /// rows. Scrolls the table so that the cursor is on the screen.
     pub(super) fn move_to(&mut self, row: usize) {
         self.cursor = row.min(self.table_rows.len().saturating_sub(1));
         let selected = self.table_rows.get(self.cursor).filter(|_| self.cursor > 0);
-        self.selected = selected.map(|row| row.operation.key());
+        self.selected = selected.map(|row| row.id());
         let page = self.page_rows();
         let last = self.table_rows.len().saturating_sub(page);
         self.offset = self
@@ -350,9 +360,12 @@ impl Model {
         ScreenAreas::of(self.size.1.into()).table.max(1)
     }
 
-    /// Opens the detail page of the operation under the cursor.
+    /// Opens the detail page of the operation under the cursor. For the line of a piece of work, this
+    /// is the root.
     pub(super) fn open(&mut self) {
-        if let Some(row) = self.table_rows.get(self.cursor) {
+        let line = self.table_rows.get(self.cursor);
+        let row = line.and_then(|it| self.rows.get(&it.operation.key()));
+        if let Some(row) = row {
             self.page = TopPage::Detail(Detail {
                 row: Arc::clone(row),
                 gone: row.forgotten,
@@ -362,7 +375,8 @@ impl Model {
         }
     }
 
-    /// Scrolls the detail page to `line`, or to its end.
+    /// Scrolls the detail page to the line with the index `line`, or to the end of the page if the
+    /// page is shorter.
     pub(super) fn scroll_to(&mut self, line: usize) {
         let rows = ScreenAreas::of(self.size.1.into()).body;
         if let TopPage::Detail(detail) = &mut self.page {

@@ -1,20 +1,37 @@
-//! Keeps the operations of `top`, and returns those that match the typed filter, in order. The
-//! texts that each frame needs are computed only once for each change.
+//! Keeps the operations of `top` as rows, and returns the rows that match the typed filter, in
+//! order. The texts that each frame needs are computed only once for each change.
 
-use crate::columns::OperationColumn;
+use crate::columns::{OperationColumn, with_member_prefix};
 use crate::operation::{ListedOperation, OperationKey};
 use crate::plain_text::one_line;
 use crate::sort::by_subject;
+use crate::work::{group_by_work, line_of, member_row};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Largest number of completed operations that are kept after the server has deleted them. It is
-/// enough for an upgrade of a cluster. Each operation takes some KB.
+/// Largest number of completed operations that are kept after the server has deleted them. Beyond
+/// this number, the oldest one is removed. The number is enough for an upgrade of a cluster. Each
+/// operation takes some KB.
 const MAX_KEPT: usize = 1000;
 
 /// Widths of the subject, the namespace, the operation and the state, in terminal columns.
 pub(super) type CellWidths = [usize; 4];
+
+/// The identity of a row: the operation, and whether the row shows a member below the line of its
+/// piece of work.
+pub(super) type RowId = (OperationKey, bool);
+
+/// Which rows are returned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowFilter<'a> {
+    /// The words that the user has typed.
+    pub(super) words: &'a str,
+    /// True if completed operations are included.
+    pub(super) completed: bool,
+    /// True if the members of a piece of work follow its line.
+    pub(super) expanded: bool,
+}
 
 /// An operation with the texts that are shown for it.
 #[derive(Debug)]
@@ -23,8 +40,10 @@ pub(super) struct TopRow {
     pub(super) operation: ListedOperation,
     /// Kind, name and item of the subject (the object that the operation is about).
     pub(super) subject: String,
-    /// The text of `subject`, with initials in place of a long kind, for narrow terminals.
+    /// The text of `subject` for narrow terminals, in which initials replace a long kind.
     pub(super) short: String,
+    /// The state with its markers, such as `Progressing (overdue)`.
+    pub(super) state: String,
     /// Namespace of the subject.
     pub(super) namespace: String,
     /// The widths of the texts.
@@ -38,14 +57,16 @@ pub(super) struct TopRow {
 impl TopRow {
     /// Creates a row and computes its texts.
     pub(super) fn new(operation: ListedOperation) -> Self {
-        let subject = one_line(&operation.subject_name());
-        let short = one_line(&operation.short_subject_name());
+        let with_prefix = |name: String| with_member_prefix(&operation, one_line(&name));
+        let subject = with_prefix(operation.subject_name());
+        let short = with_prefix(operation.short_subject_name());
+        let state = one_line(&operation.marked_state());
         let namespace = one_line(operation.subject.namespace.as_deref().unwrap_or_default());
         let text = [
             &namespace,
             &subject,
             &operation.operation,
-            &operation.state,
+            &state,
             &operation.component,
             &operation.rule_set,
             &operation.reason,
@@ -57,14 +78,21 @@ impl TopRow {
                 subject.width(),
                 namespace.width(),
                 operation.operation.width(),
-                operation.state.width(),
+                state.width(),
             ],
             operation,
             subject,
+            state,
             short,
             namespace,
             forgotten: false,
         }
+    }
+
+    /// Returns the identity of the row. The line of a piece of work and the row of its root have the
+    /// same operation, but different identities.
+    pub(super) fn id(&self) -> RowId {
+        (self.operation.key(), self.operation.is_member_row)
     }
 
     /// Returns true if the text contains all `words`, which are in lower case.
@@ -125,28 +153,81 @@ impl Rows {
         self.all.values()
     }
 
-    /// Returns the rows that contain all words of `filter`, in any order. Completed operations are
-    /// included only if `completed` is true.
-    pub(super) fn filtered(
-        &self,
-        filter: &str,
-        completed: bool,
-        order: OperationColumn,
-        reversed: bool,
-    ) -> Vec<Arc<TopRow>> {
-        let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
-        let mut rows: Vec<Arc<TopRow>> = self
-            .iter()
-            .filter(|row| (completed || row.operation.active) && row.contains_all(&words))
-            .cloned()
-            .collect();
-        rows.sort_by(|a, b| {
-            let (a, b) = (&a.operation, &b.operation);
-            let by = order.compare(a, b).then_with(|| by_subject(a, b));
-            if reversed { by.reverse() } else { by }
+    /// Groups the operations by piece of work.
+    pub(super) fn pieces(&self) -> Vec<TopPiece> {
+        let rows: Vec<&Arc<TopRow>> = self.iter().collect();
+        let operations: Vec<&ListedOperation> = rows.iter().map(|it| &it.operation).collect();
+        let grouped = group_by_work(&operations).into_iter();
+        let pieces = grouped.map(|numbers| match numbers.as_slice() {
+            [one] => TopPiece {
+                line: Arc::clone(rows[*one]),
+                members: Vec::new(),
+            },
+            numbers => {
+                let members: Vec<&ListedOperation> =
+                    numbers.iter().map(|it| operations[*it]).collect();
+                let mut line = TopRow::new(line_of(&members));
+                line.forgotten = numbers.iter().all(|it| rows[*it].forgotten);
+                TopPiece {
+                    line: Arc::new(line),
+                    members: numbers.iter().map(|it| Arc::clone(rows[*it])).collect(),
+                }
+            }
         });
-        rows
+        pieces.collect()
     }
+}
+
+/// A piece of work.
+#[derive(Debug)]
+pub(super) struct TopPiece {
+    /// The row that is shown for the piece.
+    pub(super) line: Arc<TopRow>,
+    /// The rows of the members, the root first. Empty if the piece is a single operation.
+    pub(super) members: Vec<Arc<TopRow>>,
+}
+
+impl TopPiece {
+    /// Returns true if the line or a member contains all words.
+    fn contains_all(&self, words: &[String]) -> bool {
+        self.line.contains_all(words) || self.members.iter().any(|it| it.contains_all(words))
+    }
+}
+
+/// Returns the rows of `pieces` that the filter selects, in order.
+pub(super) fn table_rows(
+    pieces: Vec<TopPiece>,
+    filter: RowFilter<'_>,
+    order: OperationColumn,
+    reversed: bool,
+) -> Vec<Arc<TopRow>> {
+    let words: Vec<String> = filter
+        .words
+        .split_whitespace()
+        .map(str::to_lowercase)
+        .collect();
+    let is_shown = |row: &Arc<TopRow>| filter.completed || row.operation.active;
+    let mut pieces = pieces;
+    pieces.retain(|piece| is_shown(&piece.line) && piece.contains_all(&words));
+    pieces.sort_by(|a, b| {
+        let (a, b) = (&a.line.operation, &b.line.operation);
+        let by = order.compare(a, b).then_with(|| by_subject(a, b));
+        if reversed { by.reverse() } else { by }
+    });
+    let mut rows = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        rows.push(piece.line);
+        if filter.expanded {
+            let members = piece.members.iter().filter(|it| is_shown(it));
+            rows.extend(members.map(|row| {
+                Arc::new(TopRow {
+                    forgotten: row.forgotten,
+                    ..TopRow::new(member_row(&row.operation))
+                })
+            }));
+        }
+    }
+    rows
 }
 
 #[cfg(test)]
@@ -164,8 +245,13 @@ mod tests {
         operation
     }
 
-    fn names(rows: &Rows, filter: &str, completed: bool) -> Vec<String> {
-        let filtered = rows.filtered(filter, completed, OperationColumn::Subject, false);
+    fn names(rows: &Rows, words: &str, completed: bool) -> Vec<String> {
+        let filter = RowFilter {
+            words,
+            completed,
+            expanded: false,
+        };
+        let filtered = table_rows(rows.pieces(), filter, OperationColumn::Subject, false);
         filtered
             .iter()
             .map(|row| row.operation.name.clone())

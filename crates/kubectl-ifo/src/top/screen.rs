@@ -1,5 +1,5 @@
-//! Switches the terminal to the full screen of `top`, draws frames, and restores the terminal at
-//! the end: after a return, an error or a panic. After a signal, the main loop returns.
+//! Switches the terminal to the full screen of `top`, and draws frames. At the end of the command,
+//! the terminal is restored, also after an error, a panic or a signal.
 
 use super::model::Model;
 use super::theme::Theme;
@@ -31,8 +31,8 @@ impl Screen {
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                // The terminal is restored before the message is printed. Otherwise the message
-                // would disappear with the alternate screen.
+                // The terminal is restored before the message is printed. A message on the
+                // alternate screen would disappear with that screen.
                 restore();
                 before(panic);
             }));
@@ -73,8 +73,8 @@ impl Screen {
     /// program may have written to the screen.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         check_in_use()?;
-        // `Terminal::clear` is not used. It asks the terminal for the position of the cursor, and
-        // the answer would be read as keys.
+        // `Terminal::clear` is not used. That function asks the terminal for the position of the
+        // cursor, and the answer would be read as keys.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
@@ -86,7 +86,7 @@ impl Drop for Screen {
     }
 }
 
-/// Returns an error if another thread panicked and the terminal is already restored.
+/// Returns an error if the terminal is already restored, because another thread panicked.
 fn check_in_use() -> io::Result<()> {
     if IN_USE.load(Ordering::SeqCst) {
         Ok(())
@@ -95,8 +95,8 @@ fn check_in_use() -> io::Result<()> {
     }
 }
 
-/// Restores the terminal if it was not restored before. Errors are ignored, because they cannot be
-/// repaired here.
+/// Restores the terminal if it was not restored before. Errors are ignored, because nothing can be
+/// done about an error here.
 fn restore() {
     if IN_USE.swap(false, Ordering::SeqCst) {
         let _ = crossterm::execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show);
@@ -104,8 +104,8 @@ fn restore() {
     }
 }
 
-/// A writer that sends whole frames to standard output. So the screen does not flicker. A frame
-/// that a panic interrupts is never written.
+/// A writer that sends only whole frames to standard output, so that the screen does not flicker.
+/// If a panic interrupts the drawing of a frame, the frame is never written.
 #[derive(Debug, Default)]
 struct FrameBuffer(Vec<u8>);
 
@@ -138,12 +138,12 @@ mod tests {
 
     use crate::top::terminal::Terminal as Pty;
 
-    /// The environment variable that selects how the child process ends. Without it, the next test
-    /// does nothing.
+    /// The environment variable that selects how the child process ends. If it is not set, the next
+    /// test does nothing.
     const END: &str = "IFO_TEST_END_OF_SCREEN";
 
-    /// Runs as the child process of the other tests, on a terminal of its own. It opens the screen
-    /// and ends in the selected way.
+    /// The other tests run this test as a child process, on a terminal of its own. The child
+    /// process opens the screen and ends in the selected way.
     #[test]
     fn a_child_process_uses_the_screen_and_ends() {
         let Ok(end) = std::env::var(END) else { return };

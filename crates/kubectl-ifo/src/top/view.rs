@@ -22,22 +22,23 @@ const PERCENT: usize = 5;
 /// The number of lines in each part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScreenAreas {
-    /// The lines at the top. They show the number of operations in each state, the order of the
-    /// rows, the filters, and the address of the server.
+    /// The lines at the top. These lines show the number of operations in each state, the order of
+    /// the rows, the filters, and the address of the server.
     pub(super) header: usize,
     /// The line with the headings of the columns.
     pub(super) heading: usize,
     /// The rows of the table.
     pub(super) table: usize,
-    /// The lines between header and footer. They show the heading and the table, or another page.
+    /// The lines between header and footer. These lines show the heading and the table, or another
+    /// page.
     pub(super) body: usize,
-    /// The line at the bottom. It shows the keys, or the filter that the user is typing.
+    /// The line at the bottom. This line shows the keys, or the filter that the user is typing.
     pub(super) footer: usize,
 }
 
 impl ScreenAreas {
-    /// Divides a screen of `height` lines. A small screen has fewer lines for the other parts, so
-    /// that rows are visible.
+    /// Divides a screen of `height` lines. On a small screen, header, heading and footer have fewer
+    /// lines, so that rows of the table are visible.
     pub(super) fn of(height: usize) -> Self {
         let (header, heading, footer) = match height {
             0..=2 => (0, 0, 0),
@@ -88,7 +89,7 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
     }
     if model.typing && areas.footer > 0 {
         let x = view.prompt().width().min(width.saturating_sub(1));
-        // Both coordinates are on the screen, so they fit into 16 bits.
+        // Both coordinates are on the screen, whose size fits into 16 bits.
         let coordinate = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
         frame.set_cursor_position(Position::new(coordinate(x), coordinate(height - 1)));
     }
@@ -151,6 +152,10 @@ impl TopView<'_> {
                 "nothing in flight"
             };
             parts.push((text.to_owned(), self.theme.strong()));
+        }
+        if counts.late > 0 {
+            let text = format!("{} overdue or stalled", counts.late);
+            parts.push((text, self.theme.state("Blocked")));
         }
         if counts.completed > 0 && self.model.completed {
             parts.push((format!("{} completed", counts.completed), self.theme.dim()));
@@ -238,16 +243,18 @@ impl TopView<'_> {
         } else {
             self.theme.dim()
         };
-        let state = self.theme.state(&operation.state);
+        let state = self.theme.state(operation.color_state());
         let mut spans = Vec::new();
         let mut used = 0;
         for (column, width) in &layout.columns {
             let width = *width;
             let text = match column {
                 Subject if row.widths[0] > width => row.short.clone(),
+                Subject => row.subject.clone(),
                 // A state that does not fit is cut without `…`, because its first four letters
                 // distinguish it from all other states.
                 State if row.widths[3] > width => operation.state.chars().take(width).collect(),
+                State => row.state.clone(),
                 Progress => progress(operation.progress, width),
                 column => column.text(operation, self.model.now),
             };

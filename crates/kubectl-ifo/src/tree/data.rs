@@ -7,7 +7,8 @@ use crate::source::IncompleteData;
 use serde::Serialize;
 
 /// Largest nesting of objects in the data. Many parsers accept at most 128 levels of JSON, and each
-/// object takes two. Deeper objects are listed at this level, with their real level in `depth`.
+/// object takes two levels. Objects on deeper levels are listed at this level, and the field
+/// `depth` has their real level.
 const MAX_NESTED: usize = 50;
 
 /// The fields of an operation, in order.
@@ -54,7 +55,8 @@ struct NamespaceData<'a> {
 struct ResourceData<'a> {
     #[serde(flatten)]
     who: ResourceIdentity<'a>,
-    /// Level of the object in the tree. None if the object is nested at this level in the data.
+    /// Level of the object in the tree. Set only if the object is on a deeper level than
+    /// [`MAX_NESTED`].
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<usize>,
     operations: Vec<OperationData<'a>>,

@@ -1,4 +1,4 @@
-//! Formats trees of operations as text. Columns are aligned over the whole output. On a terminal,
+//! Draws trees of operations as text. Columns are aligned over the whole output. On a terminal,
 //! long cells are cut.
 
 use super::forest::Forest;
@@ -18,16 +18,17 @@ const INDENT: usize = 2;
 /// The indentation of an object without a parent.
 const TOP: &str = "    ";
 
-/// Largest number of levels that are drawn before an object. For a deeper object, [`DEEPER_MARK`]
-/// replaces the outer levels. Each level takes as many terminal columns as [`TOP`].
+/// Largest number of levels whose bars are drawn before an object. For an object on a deeper level,
+/// [`DEEPER_MARK`] replaces the outer levels. Each level takes as many terminal columns as [`TOP`].
 const MAX_LEVELS: usize = 32;
-/// Number of levels that are drawn even on a narrow terminal.
+/// Number of levels whose bars are drawn even on a narrow terminal.
 const MIN_LEVELS: usize = 2;
 const DEEPER_MARK: &str = "  … ";
 
 /// The steps in which columns are cut on a narrow terminal: the index of the column, and the width
-/// that remains. Column 0 contains the names of objects. The state (`Failing 32%`) is cut after the
-/// names. Its first word (`Blocked`) is never cut.
+/// that remains. Column 0 contains the names of objects. The column with the state and the progress
+/// (`Failing 32%`) keeps at least 7 terminal columns, which are enough for the states `Failing` and
+/// `Blocked`.
 const CUT_ORDER: [(usize, usize); 7] = [
     (0, 20),
     (1 + OPERATION, 8),
@@ -96,7 +97,7 @@ fn add_rows<'a>(
         Some(screen) => (screen / 2 / TOP.len()).clamp(MIN_LEVELS, MAX_LEVELS),
         None => MAX_LEVELS,
     };
-    // For each outer level: true if another object follows on that level.
+    // One value for each outer level: true if another object follows on that level.
     let mut has_sibling: Vec<bool> = Vec::new();
     let mut stack = vec![(top, 0, false)];
     while let Some((number, depth, follows)) = stack.pop() {
@@ -141,7 +142,8 @@ fn add_rows<'a>(
     }
 }
 
-/// Formats `Kind/name` with the item. The namespace is added if it differs from the heading.
+/// Formats `Kind/name`, followed by the item if there is one. The namespace of the object is added
+/// if it differs from the namespace in the heading.
 fn name(who: ResourceIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     let mut name = format!("{}/{}", who.kind, who.name);
     if let Some(item) = item {
@@ -173,14 +175,15 @@ fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String>
     cells
 }
 
-/// Formats the state and the progress. The state Progressing is the usual one, so it is left out
-/// unless `always` is true.
+/// Formats the state and the progress. If `always` is false, the state Progressing without a marker
+/// is left out, because it is the usual one.
 fn state_and_progress(operation: &ListedOperation, always: bool) -> String {
-    let usual = matches!(operation.state.as_str(), "Progressing" | "Active");
+    let marked = operation.marked_state();
+    let usual = matches!(marked.as_str(), "Progressing" | "Active");
     let state = if usual && !always {
         None
     } else {
-        Some(one_line(&operation.state))
+        Some(one_line(&marked))
     };
     match state {
         Some(state) => state + &operation.percent(" "),
@@ -266,7 +269,7 @@ fn line(
                 if !cell.is_empty() {
                     text.push_str(&pad("", std::mem::take(&mut blanks)));
                     text.push_str(&match column {
-                        OPERATION | STATE => paint.state(&operation.state, &cell),
+                        OPERATION | STATE => paint.state(operation.color_state(), &cell),
                         _ => cell.clone(),
                     });
                 }

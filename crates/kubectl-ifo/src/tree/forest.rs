@@ -1,5 +1,5 @@
-//! Builds the trees of operations: components, their namespaces, and the objects in them below
-//! their owners.
+//! Builds the trees of operations. The first level has the components, and the second level the
+//! namespaces. In a namespace, each object is below its parent, such as an owner.
 //!
 //! Every object occurs once, even if owner references form a cycle. The code has no recursion, so
 //! the depth of a tree is not limited.
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Forest<'a> {
     /// The components, in alphabetical order.
     pub(super) components: Vec<Component<'a>>,
-    /// The objects, with the same indexes as the nodes of [`Ownership`].
+    /// The objects. The index of an object is the index of its node in [`Ownership`].
     branches: Vec<ResourceNode<'a>>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Component<'a> {
 pub(super) struct Namespace<'a> {
     /// The name of the namespace. None for cluster-scoped objects.
     pub(super) name: Option<&'a str>,
-    /// The indexes of the objects without a parent in the tree.
+    /// The indexes of the tops: the objects without a parent in the tree.
     pub(super) tops: Vec<usize>,
 }
 
@@ -79,8 +79,8 @@ impl<'a> Forest<'a> {
             }
         }
         if without_cycles(parents.clone()) != parents {
-            // The preferred parents form a cycle. So the parents on the shortest path from a top
-            // are used, which cannot form a cycle.
+            // If the preferred parents form a cycle, the parents on the shortest path from a top
+            // are used. Such parents cannot form a cycle.
             for (number, nearest) in &found {
                 parents[*number] = *nearest;
             }
@@ -124,7 +124,8 @@ impl<'a> Forest<'a> {
 /// Removes cycles. In each cycle, the node with the smallest index loses its parent and becomes a
 /// top.
 fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
-    // The number of the walk in which a node was first visited. 0 means not visited.
+    // One value for each node: the number of the walk that first visited the node, or 0 if no walk
+    // has visited it.
     let mut met = vec![0; parents.len()];
     for start in 0..parents.len() {
         let walk = start + 1;
@@ -153,14 +154,15 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
 /// Builds trees from the leaves up.
 struct ForestBuilder<'a, 'k> {
     ownership: &'k Ownership<'a>,
-    /// True if an object without operations is shown as soon as it has children.
+    /// True if an object without operations is shown even if it has only one child. False if such
+    /// an object needs several children.
     all_owners: bool,
     operations: Vec<Vec<&'a ListedOperation>>,
     /// For each node, the children that are shown.
     children: Vec<Vec<usize>>,
     tops: Vec<usize>,
-    /// The key by which siblings are sorted: the index of the node. A node without operations has
-    /// the key of its first child.
+    /// The key by which siblings are sorted. A node with operations has its index as the key. A
+    /// node without operations has the key of its first child.
     sort_key: Vec<usize>,
     /// The component of each node.
     component: Vec<&'a str>,

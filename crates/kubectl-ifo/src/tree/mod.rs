@@ -27,9 +27,11 @@ use forest::Forest;
 use selected::Selected;
 use std::process::ExitCode;
 
-/// Largest number of owners that are looked up. Each owner needs a request.
+/// Largest number of owners that are looked up. Each owner needs a request. A note states how many
+/// further owners were not looked up.
 const MAX_OWNERS: usize = 200;
-/// The same limit with `--for`, which looks up the owners of all operations.
+/// Largest number of owners that are looked up with `--for`. This number is larger, because the
+/// owners of all operations are looked up.
 const MAX_OWNERS_FOR: usize = 2000;
 
 /// The flags of `tree`.
@@ -63,9 +65,9 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(target) = &mut target {
         target.resolve(&kinds).await;
     }
-    // An operation that the filters exclude can connect other objects in the tree. So the
-    // component, kind and operation are not filtered here. With `--for`, the phase is not filtered
-    // either.
+    // An operation that the filters exclude can connect other objects in the tree. So the filters
+    // for component, kind, operation and node are applied later, when the tree is built. With `--for`,
+    // the filter for the phase is applied later, too.
     let wanted = Filters {
         all_phases: args.target.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())
@@ -76,6 +78,10 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     };
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
+    if !filters.node.is_empty() {
+        // The list above has no filter for nodes, so an older server does not refuse it.
+        source.filtered(filters.clone()).probe().await?;
+    }
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let unknown = match &target {
         Some(target) => target.unknown_kind_message(&source, &operations).await,
@@ -136,7 +142,7 @@ struct TreeView {
     nothing: &'static str,
     /// The error message if the kind in `--for` does not exist.
     unknown: Option<String>,
-    /// True if no object with the kind and name in `--for` is known, with or without operations.
+    /// True if no known object has the kind and name in `--for`.
     absent: bool,
     /// True if the note about too many owners was printed.
     is_limit_reported: bool,
@@ -144,8 +150,8 @@ struct TreeView {
 
 impl RedrawnText for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
-        // With `--for`, all operations are needed. Completed operations and operations that the
-        // filters exclude still show owners.
+        // With `--for`, all operations are needed. Even completed operations and operations that
+        // the filters exclude show who owns an object.
         self.target.is_some() || operation.active || self.filters.all_phases
     }
 
@@ -178,7 +184,8 @@ impl TreeView {
         let is_included = |it: &ListedOperation| {
             filters.shows(it) && selected.is_none_or(|selected| selected.has(it))
         };
-        // With `--for`, each operation can be on a descendant of the object.
+        // With `--for`, any operation can be on a descendant of the named object, so the owners of
+        // all objects are looked up.
         let of_one = self.target.is_some();
         let belongs = |it: &ListedOperation| of_one || is_included(it);
         let left_out = self.lookup.owners_of(&operations, &belongs).await;

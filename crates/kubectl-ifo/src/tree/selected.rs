@@ -1,17 +1,19 @@
-//! Finds out which operations match the label selector of the user.
+//! Finds the operations that are selected by the label selector of the user (`-l`).
 //!
-//! A tree is built from all operations, because operations that do not match can connect those that
-//! match. Only the server evaluates selectors, so the matching operations are listed separately.
+//! A tree is built from all operations, because operations that do not match can connect operations
+//! that match. Only the server evaluates selectors, so the plugin lists the matching operations
+//! with a separate request.
 
 use crate::operation::{ListedOperation, OperationKey};
 use crate::problem::Problem;
 use crate::source::OperationSource;
 use std::collections::{HashMap, HashSet};
 
-/// The operations that match the selector.
+/// The operations that match the label selector.
 pub(super) struct Selected {
     source: OperationSource,
-    /// For each operation: the resourceVersion that was compared, and true if it matches.
+    /// One value for each operation: the resourceVersion for which the result is valid, and true if
+    /// the operation matches.
     results: HashMap<OperationKey, (String, bool)>,
 }
 

@@ -329,7 +329,7 @@ fn each_of_300_operations_has_a_line() {
     assert_eq!(namespace, expected);
 }
 
-/// Returns operations on objects, each of which is owned by the object before it.
+/// Returns operations on a chain of objects: each object is owned by the object before it.
 fn chain(length: usize) -> Vec<ListedOperation> {
     (0..length)
         .map(|number| {

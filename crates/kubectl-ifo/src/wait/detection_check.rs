@@ -1,6 +1,6 @@
-//! Decides whether an empty list of operations means that no matching operation is in flight. This
-//! is unknown if no rule set can detect such operations. It is also unknown if a rule set that can
-//! detect them does not work.
+//! Decides, for the command `wait`, whether an empty list proves that no matching operation is in
+//! flight. The list proves nothing if no rule set can detect such operations, or if a rule set for
+//! such operations does not work.
 
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::filter::{FilterValue, Filters, one_of};
@@ -22,7 +22,7 @@ const INVALID_TARGET: &str = "InvalidTarget";
 /// Largest number of rule sets that a message names.
 const MAX_NAMED: usize = 3;
 
-/// All rule sets of the cluster, with the fields that are used here.
+/// All rule sets of the cluster, with the fields that the checks of filters and of `wait` use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RuleSets {
     items: Vec<ListedRuleSet>,
@@ -46,6 +46,9 @@ struct ListedSpec {
     namespaces: Vec<String>,
     labels: BTreeMap<String, Value>,
     label_expressions: Vec<LabelExpression>,
+    /// The expression that yields the nodes of an operation. None if the operations of the rule set
+    /// have no nodes.
+    nodes: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,11 +60,12 @@ struct ListedRule {
 /// Whether operations that match the filters would be detected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DetectionCheck {
-    /// All of them would be detected.
+    /// All matching operations would be detected.
     Clear,
-    /// Some would not be detected, until a user changes the filters or the rule sets.
+    /// Some matching operations would not be detected until a user changes the filters or the rule
+    /// sets. The text is the reason.
     Impossible(String),
-    /// Some may not be detected at present.
+    /// Some matching operations may not be detected at present. The text is the reason.
     Impaired(String),
 }
 
@@ -74,7 +78,8 @@ impl RuleSets {
     }
 
     /// Decides whether operations that match `filters` would be detected. `completeness` is the
-    /// statement of the server about its list. Rule sets in `ignored` need not work.
+    /// statement of the server about its list. The rule sets in `ignored` need not work, because
+    /// the user has excluded them.
     pub(crate) fn check_detection(
         &self,
         filters: &Filters,
@@ -142,9 +147,9 @@ impl RuleSets {
     }
 }
 
-/// Makes the same decision for a user who may not read rule sets. The server still states whether
-/// its list is complete. But it is unknown whether any rule set can detect operations that match a
-/// component, kind or operation in the filters.
+/// Decides like [`RuleSets::check_detection`], but for a user who may not read rule sets. The
+/// server still states whether its list is complete. But if the filters have a component, a kind or
+/// an operation, it is unknown whether a rule set can detect such operations.
 pub(crate) fn check_detection_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,
@@ -191,7 +196,8 @@ fn not_working(
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
         }
     }
-    // The server names at most ten rule sets, so the others cannot be compared with `counted`.
+    // The server names at most ten rule sets. The others cannot be compared with `counted`, so all
+    // of them count.
     let unnamed = sets.count.saturating_sub(sets.named.len());
     if unnamed > 0 {
         reasons.push(format!("{unnamed} more"));
@@ -222,8 +228,7 @@ impl RuleSets {
         self.items.iter().any(|it| it.can_detect(filters))
     }
 
-    /// Returns true if a rule set watches this kind, and the cluster serves the target of the rule
-    /// set.
+    /// Returns true if a rule set watches this kind and the cluster serves the watched resource.
     pub(crate) fn watches(&self, kind: &ChosenKind) -> bool {
         let filters = FilterValue::Kind(kind).alone();
         let mut items = self.items.iter();
@@ -269,6 +274,7 @@ impl RuleSets {
             FilterValue::Kind(kind) if kind.is_unresolved() => {
                 "; the kinds of the cluster are unknown, so give the full name of the kind"
             }
+            FilterValue::Node(_) => "; no such rule set has the field spec.nodes",
             _ => "",
         };
         Some(format!(
@@ -331,6 +337,7 @@ impl ListedRuleSet {
                     .rules
                     .iter()
                     .any(|it| one_of(&filters.operation, &it.operation)))
+            && (filters.node.is_empty() || spec.nodes.is_some())
             && filters.namespace.as_ref().is_none_or(namespace)
     }
 
@@ -371,7 +378,8 @@ impl ListedRuleSet {
         self.is_current() && invalid.any(|it| reasons.contains(&it.reason.as_str()))
     }
 
-    /// Returns the message of the condition `Ready` if it is not true, as the end of a sentence.
+    /// Returns the message of the condition `Ready` as the end of a sentence. Empty if the status
+    /// of the condition is `True`.
     fn why(&self) -> String {
         match self.ready() {
             Some(ready) if ready.status != "True" && !ready.message.is_empty() => {

@@ -1,8 +1,8 @@
 //! `kubectl ifo wait`: lets scripts wait until operations have ended or started.
 //!
-//! The command succeeds only if the goal is certainly reached. An empty list of operations is not
-//! enough. The rule sets must also work, and the watch must not be interrupted, so that no
-//! operation can be missing.
+//! The command succeeds only if the goal is certainly reached. For the goal `idle`, an empty list
+//! of operations is not enough. The rule sets must also work, and the watch must not be
+//! interrupted, so that no operation can be missing.
 
 mod detection_check;
 mod progress;
@@ -30,11 +30,12 @@ const UNKNOWN: u8 = 3;
 
 /// The flags of `wait`.
 #[derive(Debug, clap::Args)]
-// The flag has no effect, because a wait always reads all phases.
+// `--all-phases` has no effect, because a wait always reads operations in all phases.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 // An empty namespace is refused, because an unset shell variable must not mean all namespaces.
 #[command(mut_arg("namespace", |it| it.value_parser(one_namespace)))]
-// The flag is an error with a message, because files do not change.
+// `--from` is hidden. If the user gives this flag, an error message explains that files do not
+// change.
 #[command(mut_arg("from", |it| it.hide(true)))]
 #[command(after_help = "\
 Exit codes:
@@ -108,7 +109,7 @@ enum WaitEnd {
     Reached,
     /// The goal is certainly not reached.
     TimedOut,
-    /// It is unknown whether the goal is reached, for this reason.
+    /// It is unknown whether the goal is reached. The text is the reason.
     Unknown(String),
 }
 
@@ -154,7 +155,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         Some(deadline) => match timeout_at(deadline, waited).await {
             Ok(end) => end?,
             // After a timeout, the goal is either certainly not reached, or the result is unknown.
-            // Both have their own exit codes.
+            // These two cases have different exit codes.
             Err(_) => match waiting.current_doubt() {
                 _ if waiting.wait_state.is_busy() => WaitEnd::TimedOut,
                 Some((why, _)) => WaitEnd::Unknown(why.clone()),

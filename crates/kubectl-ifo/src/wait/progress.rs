@@ -28,7 +28,7 @@ pub(super) fn active_text(wait_state: &WaitState) -> String {
 
 fn about(operation: &ListedOperation) -> String {
     let progress = operation.percent(" ");
-    let state = match operation.state.as_str() {
+    let state = match operation.marked_state().as_str() {
         // A custom resource without a status has no state.
         "" | "Progressing" | "Active" => String::new(),
         state => format!(" ({state})"),
@@ -37,7 +37,7 @@ fn about(operation: &ListedOperation) -> String {
     format!("{}{progress}{state} {age}", operation.operation)
 }
 
-/// Returns a message if the goal is `completed` and no operation has started yet.
+/// Returns a message if the goal is `completed` and no operation has started yet. None otherwise.
 pub(super) fn not_started_message(wait_state: &WaitState) -> Option<String> {
     let waits_for_end = wait_state.settings.goal == WaitGoal::Completed && !wait_state.has_begun();
     waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
@@ -74,8 +74,9 @@ pub(super) fn ignored_text(wait_state: &WaitState) -> String {
     }
 }
 
-/// Prints the progress. On a terminal, each message overwrites the message before it. Otherwise,
-/// each message gets its own line, and there is at most one line in ten seconds.
+/// Prints the progress. On a terminal, each message overwrites the message before it. If standard
+/// error is not a terminal, each message gets its own line, and there is at most one line in ten
+/// seconds.
 pub(super) struct ProgressOutput {
     terminal: bool,
     quiet: bool,
@@ -135,7 +136,7 @@ impl ProgressOutput {
             );
             let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
         } else {
-            // There is at most one line in this interval, because many messages differ only in an
+            // At most one line is printed in this interval, because many messages differ only in an
             // age.
             if self
                 .last_printed

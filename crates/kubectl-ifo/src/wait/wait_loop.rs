@@ -1,5 +1,5 @@
-//! The main loop of `kubectl ifo wait`. It follows the operations, checks the rule sets, and
-//! decides when the wait ends.
+//! The main loop of `kubectl ifo wait`: follows the operations, checks the rule sets, and decides
+//! when the wait ends.
 
 use super::detection_check::{DetectionCheck, RuleSets, check_detection_without_rule_sets};
 use super::progress::{ProgressOutput, active_text, ignored_text, not_started_message};
@@ -21,8 +21,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which a check is repeated while the result is unknown.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time for which the result may be unknown before the wait ends. A restart of the server
-/// with its first lists takes less time.
+/// Longest time for which the result may be unknown. Then the wait ends with the exit code for an
+/// unknown result. A restart of the server, including its first lists of all resources, takes less
+/// time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
 /// The reason why custom resources cannot show that no operation is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
@@ -33,7 +34,7 @@ const MAX_NAMED: usize = 10;
 pub(super) struct OperationWait {
     pub(super) wait_state: WaitState,
     pub(super) filters: Filters,
-    /// The names of the rule sets that need not work.
+    /// The names of the rule sets that need not work (`--ignore-rule-set`).
     pub(super) ignored: Vec<String>,
     /// Why the rule sets or the server leave the result unknown, and since when.
     pub(super) unknown_reason: Option<(String, Instant)>,
@@ -41,7 +42,7 @@ pub(super) struct OperationWait {
     pub(super) interruption: Option<(String, Instant)>,
     /// True if a check has found that the rule sets work.
     pub(super) is_checked: bool,
-    /// True if a relevant operation was active in the first list.
+    /// True if the first list has an active operation that is not ignored.
     pub(super) was_busy_at_start: bool,
     /// The output of the progress.
     pub(super) progress: ProgressOutput,
@@ -75,8 +76,8 @@ impl OperationWait {
             }
         };
         let warnings = filter_check::check(&self.filters, &source, &listed).await?;
-        // Other warnings are not printed here. They mean that no rule set can detect matching
-        // operations, which the result of the wait also reports.
+        // Other warnings are not printed here. These warnings mean that no rule set can detect
+        // matching operations. The result of the wait also reports this.
         let is_unchecked = |it: &&FilterWarning| matches!(it, FilterWarning::Unchecked(_));
         if !args.quiet {
             warnings
@@ -85,9 +86,9 @@ impl OperationWait {
                 .for_each(FilterWarning::print);
         }
         if source.served == Served::Crs && self.wait_state.settings.goal == WaitGoal::Idle {
-            // A custom resource shows an operation that was in flight when the resource was
-            // written. But a missing custom resource proves nothing. If the process that writes
-            // custom resources is killed, they are no longer up to date.
+            // A missing custom resource does not prove that no operation is in flight. If the
+            // process that writes custom resources is killed, custom resources are no longer up to
+            // date.
             return Ok(WaitEnd::Unknown(NOT_DETECTING.to_owned()));
         }
         if let Some(end) = self.decide_from_first_list(listed, once) {
@@ -119,8 +120,8 @@ impl OperationWait {
                 CHECK_INTERVAL
             };
             if last_check.is_none_or(|at| at.elapsed() >= interval) {
-                // While an operation is active, the goal is certainly not reached. Then the state
-                // of the rule sets does not end the wait.
+                // While an operation is active, the goal is certainly not reached, even if rule
+                // sets do not work. So the wait goes on.
                 if let Some(end) = self.check_rule_sets(source).await?
                     && !busy
                 {
@@ -140,9 +141,9 @@ impl OperationWait {
                 return Ok(WaitEnd::Reached);
             }
             if verdict == GateVerdict::Reached && self.unknown_reason.is_none() {
-                // A new list and the rule sets must confirm that the goal is reached, because a
-                // watch that does not work looks as if no operation were in flight. The rule sets
-                // are checked after the list, so their status covers the whole list.
+                // If a watch does not work, it can look as if no operation were in flight. So a new
+                // list and the rule sets must confirm that the goal is reached. The rule sets are
+                // checked after the list, so their status covers the whole list.
                 let is_confirmed = self.is_confirmed_by_list(source).await?;
                 if is_confirmed && let Some(end) = self.check_rule_sets(source).await? {
                     return Ok(end);
@@ -168,8 +169,9 @@ impl OperationWait {
         }
     }
 
-    /// If discovery does not contain a kind in the filters, finds the kinds with matching initials
-    /// among the subjects of all operations (the objects that they are about).
+    /// If discovery does not contain a kind in the filters, such as `vm`, finds the kinds with
+    /// these initials. The kinds come from the subjects of all operations (the objects that
+    /// operations are about).
     async fn learn_initials(&mut self, source: &OperationSource) {
         if self.filters.kind.iter().any(|it| !it.is_served()) {
             let all = source.unfiltered().list().await.unwrap_or_default();
@@ -179,8 +181,9 @@ impl OperationWait {
         }
     }
 
-    /// Decides from the first list, if that is possible: for a single check, or for the goal
-    /// `started`. Each operation in the list was detected, even if some rule sets do not work.
+    /// Decides from the first list whether the wait ends. That is possible for a single check, or
+    /// for the goal `started`. Each operation in the list was detected, even if some rule sets do
+    /// not work.
     fn decide_from_first_list(
         &mut self,
         listed: Vec<ListedOperation>,
@@ -203,8 +206,8 @@ impl OperationWait {
         Some(self.end(now))
     }
 
-    /// Returns true if a relevant operation is active. Then the goals `idle` and `completed` are
-    /// certainly not reached.
+    /// Returns true if an operation that is not ignored is active. Then the goals `idle` and
+    /// `completed` are certainly not reached.
     fn is_busy(&self) -> bool {
         let is_listing = !self.wait_state.is_complete() && self.interruption.is_none();
         self.wait_state.is_busy() || (is_listing && self.was_busy_at_start)
@@ -217,7 +220,8 @@ impl OperationWait {
             .show(&self.wait_state, doubt.filter(|_| !busy), verdict);
     }
 
-    /// Checks once whether the goal is reached, if no relevant operation was in the first list.
+    /// Checks once whether the goal is reached. This method is called if the first list does not
+    /// decide.
     async fn check_once(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let now = Instant::now();
         for operation in source.list().await? {
@@ -276,14 +280,16 @@ impl OperationWait {
     }
 
     /// Checks whether the rule sets can detect all matching operations. Returns the end of the wait
-    /// if they cannot, or if this has been unknown for too long.
+    /// in two cases: the rule sets certainly cannot detect all of these operations, or the result
+    /// has been unknown for [`MAX_UNKNOWN_TIME`].
     async fn check_rule_sets(
         &mut self,
         source: &OperationSource,
     ) -> Result<Option<WaitEnd>, Problem> {
         if source.served == Served::Crs {
-            // Rule sets do not matter for the goals `started` and `completed`. With custom
-            // resources, the goal `idle` is refused before the wait.
+            // With custom resources, only the goals `started` and `completed` are possible, because
+            // the goal `idle` was refused before the wait. The custom resources alone decide these
+            // goals, so the rule sets are not checked.
             self.is_checked = true;
             return Ok(None);
         }
@@ -337,7 +343,7 @@ impl OperationWait {
     }
 
     /// Records why the result is unknown. Returns the end of the wait if the result has been
-    /// unknown for too long.
+    /// unknown for [`MAX_UNKNOWN_TIME`].
     fn record_unknown(&mut self, why: String) -> Option<WaitEnd> {
         let since = self
             .unknown_reason

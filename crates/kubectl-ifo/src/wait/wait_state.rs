@@ -27,7 +27,7 @@ pub(crate) struct WaitSettings {
     pub(crate) ignore_blocked: bool,
 }
 
-/// The operations that a wait knows.
+/// The operations that a wait knows. An operation is relevant if the settings do not ignore it.
 #[derive(Debug)]
 pub(crate) struct WaitState {
     pub(crate) settings: WaitSettings,
@@ -39,7 +39,7 @@ pub(crate) struct WaitState {
     /// True if all operations are known, which is not the case while the watch is interrupted.
     is_complete: bool,
     /// Time since which no relevant operation has been active and the watch has not been
-    /// interrupted. None if there is no such time.
+    /// interrupted. None while a relevant operation is active or the watch is interrupted.
     quiet_since: Option<Instant>,
     /// True if a relevant operation has been active.
     was_active: bool,
@@ -144,7 +144,7 @@ impl WaitState {
             WaitGoal::Idle => quiet(self.quiet_since),
             WaitGoal::Started if self.active.is_empty() => GateVerdict::NotReached,
             WaitGoal::Started => GateVerdict::Reached,
-            // An operation that becomes ignored has not ended.
+            // An operation that becomes ignored, because it is failing or blocked, has not ended.
             WaitGoal::Completed if self.was_active && self.ended > 0 => quiet(self.quiet_since),
             WaitGoal::Completed => GateVerdict::NotReached,
         }

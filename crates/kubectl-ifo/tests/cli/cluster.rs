@@ -1,5 +1,6 @@
-//! Tests of the plugin with a fake API server. Each test defines the answers of the server. The
-//! module also has the helpers for such tests. The end-to-end tests use a real cluster.
+//! Tests of the plugin with a fake API server. Each test defines the answers of the server. This
+//! module also has the helpers for other tests with a fake API server. The end-to-end tests, which
+//! use a real cluster, are elsewhere.
 
 use super::CommandOutput;
 use axum::extract::Request;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Path of the operations that the server computes.
+/// Path of the live API: the operations that `ifo-apiserver` serves.
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 /// Path of the custom resources, which exist in persistence mode only.
 const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
@@ -233,8 +234,8 @@ fn requests_to_a_server_that_is_syncing_are_retried() {
     );
 }
 
-/// Returns a custom resource that the Go operator has written. It is cluster-scoped, and has no
-/// state, no start and no conditions.
+/// Returns a custom resource as the older Go operator writes it. The object is cluster-scoped, and
+/// has no state, no start and no conditions.
 fn operator_resource() -> Value {
     json!({
         "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
@@ -288,7 +289,7 @@ fn custom_resources_are_listed_where_the_live_api_is_not_served() {
     );
 }
 
-/// Returns the discovery document of the API version at `path`. It has one kind.
+/// Returns the discovery document of the API version at `path`, which has one kind.
 fn version_discovery(path: &str) -> Response {
     let version = path
         .strip_prefix("/apis/")
@@ -351,7 +352,8 @@ fn a_user_of_one_namespace_sees_custom_resources_without_the_live_api() {
         "/api/v1/namespaces" => {
             json_response(&json!({"items": [{"metadata": {"name": "team-a"}}]}))
         }
-        // Discovery fails, but the list of the namespace shows that the API is not served.
+        // Discovery fails, but the answer 404 to a list in the namespace shows that the API is not
+        // served.
         "/apis/live.ifo.kubevirt.io/v1alpha1" => status_response(500, "InternalError", "broken"),
         path if path.contains("/namespaces/team-a/") => not_found(),
         _ => refuse(request),
@@ -784,8 +786,8 @@ fn serve_with_rule_sets(
     })
 }
 
-/// Returns a rule set of another component. Its status says that the server does not watch its
-/// resource.
+/// Returns a rule set of another component. The status of the rule set says that the server does
+/// not watch the resource.
 fn failing_rule_set() -> Value {
     let mut broken = watched_rule_set();
     broken["metadata"]["name"] = json!("broken");

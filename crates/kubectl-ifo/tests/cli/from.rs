@@ -1,5 +1,5 @@
-//! Tests of `--from`: the read commands on a must-gather, on the output of `kubectl get`, and on
-//! standard input.
+//! Tests of `--from`: commands that read operations from a must-gather, from the output of `kubectl
+//! get`, or from standard input.
 
 use super::CommandOutput;
 use super::cluster::{execute, operation};
@@ -70,7 +70,7 @@ fn must_gather(folder: &Path) {
         &format!("{root}/namespaces/shop/core/events.yaml"),
         &events,
     );
-    // Other files of a must-gather are not read, also if they are invalid.
+    // Other files of a must-gather are not read, so an invalid file does not matter.
     write(
         folder,
         &format!("{root}/namespaces/shop/core/secrets.yaml"),
@@ -144,7 +144,7 @@ fn output_of_kubectl_get_is_read_from_a_file_and_from_standard_input() {
         "{}",
         shown.stderr
     );
-    // Without rule sets, it is unknown whether a value exists.
+    // If the files contain no rule sets, it is unknown whether a component exists.
     let unknown = from(&file, &["list", "-c", "other"]);
     assert_eq!(unknown.code, 0, "{}", unknown.stderr);
     assert!(

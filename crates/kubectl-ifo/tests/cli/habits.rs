@@ -1,5 +1,6 @@
-//! Tests that the plugin follows kubectl's conventions, and explains the exceptions: names and
-//! namespaces, flags, credentials, pipes, and text for terminals.
+//! Tests that the plugin follows kubectl's conventions, and that error messages explain where it
+//! does not. The conventions are about names, namespaces, flags, credentials, pipes, and text for
+//! terminals.
 
 use super::cluster::{
     LIVE, RULE_SETS, execute, group_discovery, json_response, list_response, not_found, operation,
@@ -491,7 +492,7 @@ fn extra_fields_of_a_user_are_impersonated_and_verbosity_flags_are_accepted() {
     assert_eq!(bad.code, 2, "{}", bad.stderr);
 }
 
-/// Returns the body of a watch with these events. It stays open after them.
+/// Returns the body of a watch with these events. The body stays open after the last event.
 fn watch_body(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
     let lines: Vec<_> = events
         .iter()

@@ -1,5 +1,5 @@
-//! Tests of the command `rules replay`, which evaluates rules on recorded watch events. Time is the
-//! time of the recording.
+//! Tests of the command `rules replay`, which evaluates rules on recorded watch events. All times
+//! are times of the recording.
 
 use super::{run_rules, run_rules_with_input, values_at};
 use serde_json::{Value, json};

@@ -31,8 +31,9 @@ fn the_role_grants_exactly_what_the_targets_need() {
     assert_eq!((output.code, output.stdout), (0, expected));
 }
 
-/// The role of a rule pack is named after its component. A printed role with the same name would
-/// replace that role if it is applied.
+/// A rule pack (the shipped rule sets of one component) has a ClusterRole that is named after the
+/// component. If a printed ClusterRole had this name, applying the output would replace the
+/// ClusterRole of the pack.
 #[test]
 fn the_role_does_not_replace_the_role_of_a_rule_pack() {
     let pack = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules/kubevirt/");

@@ -32,7 +32,7 @@ const WORDS: [&str; 13] = [
     "allowed",
 ];
 
-/// Replaces each text in `value` by a unique marked text, except times and words of APIs.
+/// Replaces each text in `value` by a unique marked text. Times and words of APIs are kept.
 fn mark(value: &mut Value, field: &str, count: &mut usize) {
     match value {
         Value::String(text) => {
@@ -291,7 +291,8 @@ fn a_redacted_bundle_contains_no_name_and_no_message() {
     ] {
         assert!(redacted.contains(kept), "{kept}: {redacted}");
     }
-    // With the texts, the markers are there. So the redaction has removed them.
+    // With `--include-text`, the bundle contains the markers. So redaction has removed the markers
+    // from the other bundle.
     let open = folder.path().join("open.tar.gz");
     let output = execute(
         plugin(address)
@@ -430,7 +431,7 @@ fn a_reached_limit_and_given_metrics_are_recorded() {
     command.arg("support-bundle").arg("-o").arg(&bundle);
     let output = execute(command.arg("--metrics").arg(&metrics));
     assert_eq!(output.code, 0, "{}", output.stderr);
-    // The given metrics replace those of the cluster, which are not requested.
+    // If the user gives metrics, no metrics are requested from the cluster.
     assert!(!output.stderr.contains("metrics"), "{}", output.stderr);
     let incomplete = output.stderr.lines().find(|it| it.contains("incomplete: "));
     let incomplete = incomplete.expect("the summary names incomplete parts");

@@ -1,5 +1,5 @@
-//! A pseudo-terminal in which tests run a command. It keeps the text and the modes of the screen
-//! that a real terminal would show.
+//! A pseudo-terminal in which tests run a command. The tests can read the text and the modes of the
+//! screen that a real terminal would show.
 
 // Two crates include this module, and each uses only some of its functions.
 #![allow(dead_code)]
@@ -10,8 +10,8 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Time limit of every wait. Only a failing test reaches it, because it is much longer than any
-/// wait on a busy machine.
+/// Time limit of every wait. Only a failing test reaches this limit, because even on a busy machine
+/// no wait takes that long.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Interval at which a condition is checked.
@@ -28,7 +28,7 @@ pub struct Terminal {
     screen: Arc<Mutex<vt100::Parser>>,
     /// The settings of the terminal before the process started.
     modes: String,
-    // The settings are lost when no process has the terminal open. So this handle stays open.
+    // If no process has the terminal open, the settings are lost. So this handle stays open.
     _slave: Box<dyn portable_pty::SlavePty + Send>,
 }
 
@@ -93,8 +93,8 @@ impl Terminal {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// Returns the oldest lines that have scrolled off the screen. There are at most as many as the
-    /// screen has rows.
+    /// Returns the oldest lines that have scrolled off the screen. The number of returned lines is
+    /// at most the number of rows of the screen.
     pub fn above(&self) -> String {
         let mut parser = self.screen.lock().unwrap();
         let screen = parser.screen_mut();

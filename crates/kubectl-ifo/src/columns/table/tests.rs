@@ -35,7 +35,7 @@ fn a_table_that_starts_empty_shows_later_rows_completely() {
     }
     // The message is below its heading.
     assert_eq!(row.find("1 of 3"), header.find("MESSAGE"), "{header}{row}");
-    // If there is no space for messages, their heading is left out, too.
+    // If there is no space for messages, the heading `MESSAGE` is left out, too.
     let mut narrow = growing_table(&[], Some(80));
     assert!(!narrow.header().contains("MESSAGE"), "{}", narrow.header());
     let row = narrow.grow(&rollout(), now());

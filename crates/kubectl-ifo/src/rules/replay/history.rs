@@ -1,8 +1,8 @@
 //! Collects the history of each operation in a replay: its start, its end, and the changes between
 //! them.
 //!
-//! The changes come from the tracker. A change is in the history if a client that watches the
-//! operations would receive it.
+//! The changes come from the tracker, the state machine that turns detections into operations. A
+//! change is in the history if a client that watches the operations would receive it.
 
 use super::time_scale::TimeScale;
 use crate::operation::{Field, ListedOperation, ListedSubject, OperationData};
@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// The history of one operation.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Start in seconds of the stream. Negative if the rule yields a time before the stream.
+    /// Start, in seconds on the time scale of the stream. Negative if the rule computes a start
+    /// before the stream.
     started: f64,
     /// End in seconds of the stream: the time at which the server would show the end. With
     /// `--hindsight`, the time at which the operation was no longer detected. None if the operation
@@ -27,7 +28,7 @@ pub(super) struct Run {
     first: ReplayedState,
     /// The later states that the server would show, including the completed state.
     later: Vec<ReplayedState>,
-    /// Time at which the operation was no longer detected. None if the operation is not settling.
+    /// Time since which the operation has not been detected. None while the operation is detected.
     settling: Option<f64>,
 }
 
@@ -66,7 +67,7 @@ struct RunData<'a> {
     timeline: Vec<&'a ReplayedState>,
 }
 
-/// The value of `startTimeSource` for a start that the rule yields.
+/// The value of `startTimeSource` for a start that the rule computes.
 const EXPRESSION: &str = "Expression";
 
 /// The fields of the JSON and YAML form that precede `ruleSet`.
@@ -177,11 +178,11 @@ struct HistoryEvent {
 /// The histories of all operations in a replay.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// True if an operation ends at its last detection, which is known only after its debounce
-    /// period.
+    /// True if an operation ends when it is no longer detected (`--hindsight`). This end is known
+    /// only after the debounce period.
     hindsight: bool,
     runs: Vec<Run>,
-    /// The index in `runs` and the JSON of each operation that the server would show now.
+    /// The operations that the server would show now: the index in `runs`, and the JSON.
     open: HashMap<Key, (usize, Vec<u8>)>,
     /// The events of each subject, in order.
     events: HashMap<SubjectNames, Vec<HistoryEvent>>,
@@ -199,7 +200,8 @@ impl History {
         }
     }
 
-    /// Records an event about `object`. `detected` are the operations that rules detected on it.
+    /// Records an event about `object`. `detected` are the operations that rules detected on the
+    /// object.
     pub(super) fn add_event(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
         let subject = names(&object.kind, object.namespace.as_deref(), &object.name);
         let events = self.events.entry(subject).or_default();
@@ -258,8 +260,8 @@ impl History {
     }
 
     /// Returns the start of an operation that appears at `t`, in seconds of the stream. The start
-    /// in the object has whole seconds. If an event of the subject is within that second, the start
-    /// is the time of the event.
+    /// time in the JSON has only whole seconds. If an event of the subject is within that second,
+    /// the time of the event is returned, which is more exact.
     fn started(&self, operation: &ListedOperation, t: f64, scale: &TimeScale) -> f64 {
         let Some(created) = operation.started else {
             return t;
@@ -278,8 +280,8 @@ impl History {
         let events = self.events.get(&names(kind, namespace.as_deref(), name));
         let events = events.into_iter().flatten();
         let mut events = events.filter(|event| second_of(event.t) == second);
-        // If the rule yields the start, this is the first event in the second. Otherwise it is the
-        // first event on which the operation was detected.
+        // If the rule computes the start, the first event in the second is used. Otherwise, the
+        // first event on which the operation was detected is used.
         let event = if operation.start_time_source == EXPRESSION {
             events.next()
         } else {
@@ -290,9 +292,8 @@ impl History {
             return event.t;
         }
         let second_start = scale.seconds_of(created);
-        // Some controllers read the clock and write the object a little later. Then the second has
-        // no event, but an event follows soon after it. The start is the end of the second in this
-        // case.
+        // If a controller reads the clock and writes the object a little later, the second has no
+        // event, but the next second has one. In this case, the start is the end of the second.
         let second_end = second_start + 1.0;
         if t < second_end + 1.0 {
             t.min(second_end)

@@ -1,4 +1,5 @@
-//! Converts the times of a recorded stream, in seconds, to the two clocks of the engine.
+//! Converts the times of a recorded stream, in seconds, to the two clocks of the detection engine.
+//! The wall clock gives dates, and the steady clock measures durations.
 //!
 //! The wall clock is derived from the timestamps in the recorded objects. The steady clock is an
 //! `Instant`, which has no fixed origin, so it begins at the time at which the scale is created.
@@ -22,8 +23,8 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates the scale of `events`. A recording contains no dates, but its objects contain
-    /// timestamps. An event cannot be earlier than any timestamp in its object. So the scale begins
-    /// at the earliest time for which this is true of all events.
+    /// timestamps. An event cannot be earlier than a timestamp in its object. The scale begins at
+    /// the earliest date at which no event breaks this rule.
     pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
         let wall = events

@@ -1,5 +1,5 @@
-//! Checks whether objects can have a field according to their schema, and finds the most similar
-//! existing field otherwise. The field is given as a path, such as `status.phase`.
+//! Checks a path of fields, such as `status.phase`, against the root schema of a resource. If no
+//! object can have a field of the path, finds the most similar field that exists.
 
 use crate::suggestion::nearest;
 use ifo_cel::PathStep;
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Largest nesting of references and combinations (`allOf`, `anyOf`, `oneOf`) that is followed for
-/// one field. Schemas can be recursive.
+/// one field, because schemas can be recursive. Beyond this nesting, any field is accepted.
 const MAX_DEPTH: usize = 32;
 
-/// The schema of `metadata`. The schemas in CRDs leave it out.
+/// The schema of `metadata`. The schemas in CRDs do not describe this field.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let settings = SchemaSettings::default().with(|it| it.inline_subschemas = true);
     let schema = settings
@@ -70,7 +70,7 @@ impl<'s> SchemaRoot<'s> {
                 PathStep::Index | PathStep::Each => {
                     parent.push_str("[]");
                     // A CEL macro such as `all` visits the keys of a map. Keys are strings, which
-                    // have no fields.
+                    // have no fields, so the rest of the path is not checked.
                     if *step == PathStep::Each && inside.elements.is_empty() {
                         return None;
                     }
@@ -125,7 +125,8 @@ impl<'s> SchemaRoot<'s> {
         let mut combined = false;
         for key in ["allOf", "anyOf", "oneOf"] {
             for part in schema[key].as_array().into_iter().flatten() {
-                // A part that only restricts values defines no fields, so it is left out.
+                // A part that only restricts values, such as `required`, defines no fields, so it
+                // is left out.
                 let defining_keys = ["$ref", "properties", "items", "allOf", "anyOf", "oneOf"];
                 if defining_keys.iter().any(|key| part.get(key).is_some()) {
                     combined = true;

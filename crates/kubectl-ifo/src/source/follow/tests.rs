@@ -164,8 +164,8 @@ fn listed_and_already_completed_operations_are_not_reported() {
         described(watch.take(Event::Delete(completed("c", "4")))),
         ["c deleted after completion"]
     );
-    // In a later list, a completed operation may have started and ended while the watch was
-    // interrupted.
+    // A completed operation that is new in a later list may have started and ended while the watch
+    // was interrupted. So the operation is returned.
     let changes = relist(
         &mut watch,
         &[active("a", "1"), completed("b", "2"), completed("d", "5")],

@@ -1,4 +1,4 @@
-//! Collects the objects, logs and metrics of the server.
+//! Collects the objects, logs and metrics of the server (`ifo-apiserver`) for a support bundle.
 
 use super::{BundleCollection, PREVIOUS_LOG};
 use crate::source::escape;
@@ -12,11 +12,11 @@ use serde_json::Value;
 /// The label of the server's Pods and of its other objects.
 const SERVER_LABEL: &str = "app.kubernetes.io%2Fname%3Difo-apiserver";
 
-/// The port of the server, if the Pod names no port `https`.
+/// The port of the server in a Pod that has no port with the name `https`.
 const DEFAULT_PORT: u64 = 8443;
 
 impl BundleCollection {
-    /// Reads the objects of the server. Returns the name of its ServiceAccount.
+    /// Reads the objects of the server. Returns the name of the server's ServiceAccount.
     pub(super) async fn server_objects(&mut self, metrics: Option<&str>) -> Option<String> {
         let namespace = escape(&self.server_namespace);
         let labelled = |path: &str| format!("{path}?labelSelector={SERVER_LABEL}");
@@ -91,8 +91,9 @@ impl BundleCollection {
         }
     }
 
-    /// Reads metrics through the proxy of the kube-apiserver. The proxy sends the request without
-    /// the credentials of the user, so the server refuses it unless every client may read metrics.
+    /// Reads metrics through the proxy of the kube-apiserver. The proxy does not pass on the
+    /// credentials of the user. So the request succeeds only if the server allows every client to
+    /// read metrics.
     async fn metrics_of(&mut self, pods: &[Value]) {
         let namespace = format!("/api/v1/namespaces/{}", escape(&self.server_namespace));
         let mut has_metrics = false;
@@ -118,7 +119,8 @@ impl BundleCollection {
         );
         let pod = self.redactor.name(pod);
         let title = format!("{what} of {pod}");
-        // The server limits the log. The limit here only guards against other servers.
+        // The kube-apiserver limits the log to `LOG_BYTES`. The larger limit here protects the
+        // plugin from a server that ignores `limitBytes`.
         match self.client.get(&uri, 2 * LOG_BYTES).await {
             Ok(bytes) => {
                 let is_truncated = bytes.len() >= LOG_BYTES;
@@ -141,7 +143,7 @@ impl BundleCollection {
         );
     }
 
-    /// Reads metrics. Returns true if they were read.
+    /// Reads metrics. Returns true if the metrics were read.
     async fn metrics(&mut self, what: &str, uri: &str) -> bool {
         match self.client.get(uri, METRICS_BYTES).await {
             Ok(bytes) => {

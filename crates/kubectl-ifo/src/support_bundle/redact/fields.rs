@@ -1,4 +1,4 @@
-//! Redacts the fields of objects.
+//! Redacts the fields of Kubernetes objects: hides names and messages.
 
 use super::public::{is_reporter, is_setting};
 use super::{Redactor, is_token};
@@ -6,22 +6,25 @@ use ifo_api::labels;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// Fields that are left out of the bundle. They repeat other fields, and can contain anything.
+/// Fields that are left out of the bundle, because they repeat other fields or can contain any
+/// private data.
 const DROPPED: [&str; 3] = ["managedFields", "annotations", "caBundle"];
 
 /// Fields with maps whose keys are keys of labels.
 const LABEL_MAPS: [&str; 3] = ["labels", "matchLabels", "nodeSelector"];
 
-/// Fields with messages, also if a message looks like a name.
+/// Fields whose text is always hidden as a message, even if the text has the form of a name.
 const MESSAGES: [&str; 4] = ["message", "note", "expression", "description"];
 
-/// Labels whose values are kept: they are words of an API.
-const KEPT_LABELS: [&str; 6] = [
+/// Labels whose values are kept, because they are words of an API. The names are listed without the
+/// prefix `ifo.kubevirt.io/`.
+const KEPT_LABELS: [&str; 7] = [
     "component",
     "operation",
     "owner-group",
     "owner-kind",
     "owner-version",
+    "state",
     "subject-kind",
 ];
 
@@ -36,7 +39,7 @@ const COMMON: [&str; 7] = [
     "resourceVersion",
 ];
 
-/// The kind of object. It determines which further fields are kept.
+/// The kind of an object. For each kind, further fields are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::support_bundle) enum ObjectPolicy {
     /// An operation.
@@ -47,7 +50,7 @@ pub(in crate::support_bundle) enum ObjectPolicy {
     Workload,
     /// An Event.
     Event,
-    /// A registration or a definition of an API. Its names are words of an API.
+    /// An APIService or a CRD. The names in such an object are words of an API.
     Api,
 }
 
@@ -55,7 +58,14 @@ impl ObjectPolicy {
     /// Returns the fields that are kept, in addition to those of all objects.
     fn kept(self) -> &'static [&'static str] {
         match self {
-            Self::Operation => &["operation", "component", "state", "startTimeSource"],
+            Self::Operation => &[
+                "operation",
+                "component",
+                "state",
+                "outcome",
+                "source",
+                "startTimeSource",
+            ],
             Self::RuleSet => &[
                 "operation",
                 "component",
@@ -66,6 +76,7 @@ impl ObjectPolicy {
                 "debounce",
                 "appearAfter",
                 "stateAfter",
+                "stalledAfter",
             ],
             Self::Workload => &[
                 "cpu",
@@ -100,7 +111,8 @@ impl Redactor {
         if let Value::Object(fields) = object
             && let Some(Value::Object(metadata)) = fields.get_mut("metadata")
         {
-            // The field is not needed with any setting, and is larger than the rest.
+            // `managedFields` is removed even if names are kept, because it is not needed, and is
+            // larger than the rest of the object.
             metadata.remove("managedFields");
         }
         if self.is_active() {
@@ -129,7 +141,8 @@ impl Redactor {
     }
 
     fn fields(&self, fields: &mut Map<String, Value>, policy: ObjectPolicy) {
-        // The value of an environment variable is a number, a duration or a text of the user.
+        // An environment variable can contain private text. Only known settings, and values such as
+        // numbers, are kept.
         let is_variable = fields.contains_key("value") && fields.contains_key("name");
         if policy == ObjectPolicy::Workload && is_variable {
             for key in ["name", "value"] {
@@ -141,7 +154,7 @@ impl Redactor {
         }
         let all = std::mem::take(fields);
         for (key, mut value) in all {
-            // An API registration names the Service of the server, whose name can be private.
+            // An APIService names the Service of the server, whose name can be private.
             let policy = if key == "service" {
                 ObjectPolicy::Workload
             } else {
@@ -170,7 +183,7 @@ impl Redactor {
 
     fn label_value(&self, key: &str, value: &str, policy: ObjectPolicy) -> String {
         let own = key.strip_prefix(labels::PREFIX).unwrap_or_default();
-        // A shipped rule set can set a label to a constant.
+        // A shipped rule set can give a label a constant value, which is public.
         let is_public = policy == ObjectPolicy::RuleSet || labels::AUTHOR_SUFFIXES.contains(&own);
         let is_kept = KEPT_LABELS.contains(&own) && is_token(value)
             || is_public && self.public.has_rule_text(value)
@@ -182,7 +195,7 @@ impl Redactor {
         }
     }
 
-    /// Returns the key of a label, or a pseudonym if it is not public.
+    /// Returns the key of a label if the key is public, and otherwise a pseudonym.
     pub(super) fn label_key(&self, key: &str) -> String {
         if self.public.has_label_key(key) {
             key.to_owned()
@@ -191,7 +204,7 @@ impl Redactor {
         }
     }
 
-    /// Returns the text of one field.
+    /// Returns the redacted text of one field.
     fn field(&self, field: &str, text: &str, policy: ObjectPolicy) -> String {
         if text.parse::<Timestamp>().is_ok() {
             return text.to_owned();
@@ -229,7 +242,8 @@ impl Redactor {
         self.name(text)
     }
 
-    /// Returns a setting of the server: a flag, the name of an environment variable, or its value.
+    /// Returns the redacted form of a setting of the server: a flag, the name of an environment
+    /// variable, or the value of such a variable.
     fn setting(&self, text: &str) -> String {
         let is_value = |text: &str| {
             let is_number = text.parse::<f64>().is_ok();
@@ -263,7 +277,8 @@ impl Redactor {
         self.name(text)
     }
 
-    /// Returns the image without its registry. A digest and the tag of a release are kept.
+    /// Returns the redacted name of a container image. The registry is removed. A digest and the
+    /// tag of a release are kept.
     fn image(&self, text: &str) -> String {
         let (image, digest) = match text.split_once("@sha256:") {
             Some((image, digest)) => (image, Some(digest)),
@@ -298,12 +313,13 @@ impl Redactor {
     }
 }
 
-/// Returns true if a text has the form that the values of the field have.
+/// Returns true if a text has the form that values of this field have. For example, a
+/// resourceVersion has only digits.
 fn has_form_of(field: &str, text: &str) -> bool {
     let begins_with_digit = text.starts_with(|c: char| c.is_ascii_digit());
     match field {
         "resourceVersion" => text.bytes().all(|byte| byte.is_ascii_digit()),
-        "cpu" | "memory" | "debounce" | "appearAfter" | "stateAfter" => {
+        "cpu" | "memory" | "debounce" | "appearAfter" | "stateAfter" | "stalledAfter" => {
             begins_with_digit && text.len() <= 32 && is_token(text)
         }
         _ => is_token(text),

@@ -1,4 +1,4 @@
-//! Redacts the lines of logs and metrics.
+//! Redacts logs and metrics line by line: hides names and messages.
 
 use super::{Redactor, is_token};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Beginnings of the names of metrics that the server has.
 const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
 
-/// Labels of metrics whose values are kept: they are words of an API or numbers.
+/// Labels of metrics whose values are kept, because they are words of an API or numbers.
 const KEPT_LABELS: [&str; 14] = [
     "code",
     "component",
@@ -25,10 +25,11 @@ const KEPT_LABELS: [&str; 14] = [
     "version",
 ];
 
-/// Fields of a log line in JSON that are kept. All other texts are hidden.
+/// Fields of a JSON log line whose texts are kept. The texts of all other fields are hidden.
 const KEPT_FIELDS: [&str; 5] = ["level", "target", "timestamp", "gvr", "code"];
 
-/// Fields of a log line in JSON whose names are kept: those that the server writes.
+/// Names of fields that the server writes to JSON log lines. The names are kept. The text of a
+/// field is kept only if [`KEPT_FIELDS`] contains the field.
 const KNOWN_FIELDS: [&str; 40] = [
     "address",
     "audit_id",
@@ -75,7 +76,8 @@ const KNOWN_FIELDS: [&str; 40] = [
 /// The levels of log lines.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
-/// Crates whose modules are the targets of log lines.
+/// Crates whose modules can write log lines. A log line names the module that wrote the line (its
+/// target), such as `ifo::observe`.
 const CRATES: [&str; 8] = [
     "access",
     "h2",
@@ -187,7 +189,7 @@ impl Redactor {
         };
         let is_number = |word: &str| word.parse::<f64>().is_ok();
         let value = value.trim();
-        // An exemplar follows the value after a number sign.
+        // An exemplar can follow the value, after a number sign. Exemplars are removed.
         let value = value.split(" #").next().unwrap_or_default();
         value
             .split(' ')
@@ -255,7 +257,7 @@ fn metric_name(name: &str) -> Option<&str> {
     is_metric(name).then_some(name)
 }
 
-/// Returns true if a word is the target of a log line: a module of a known crate.
+/// Returns true if a word is a module of a known crate, so that it can be the target of a log line.
 fn is_target(word: &str) -> bool {
     let is_path = word
         .bytes()

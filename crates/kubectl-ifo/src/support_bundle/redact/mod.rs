@@ -1,7 +1,7 @@
-//! Redacts the objects, logs and metrics of a support bundle.
+//! Redacts the objects, logs and metrics of a support bundle: hides private names and messages.
 //!
-//! Every text is hidden unless a list in this module allows it. So a field that a future release
-//! adds is hidden until a developer allows it.
+//! A text is kept only if a list in this module allows it. So a field that a future release adds is
+//! hidden until a developer allows the field.
 //!
 //! | text | in the bundle |
 //! | --- | --- |
@@ -23,8 +23,8 @@ use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use uuid::Uuid;
 
-/// Number of bytes of the hash in a pseudonym. With 50,000 names, two of them have the same
-/// pseudonym with a probability of 5 in a million.
+/// Number of bytes of the hash in a pseudonym. Among 50,000 names, the probability that two names
+/// have the same pseudonym is 5 in a million.
 const PSEUDONYM_BYTES: usize = 6;
 
 /// Prefix of the names of service accounts, in front of `NAMESPACE:NAME`.
@@ -33,7 +33,8 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Hides names and messages, or keeps them if the user wants the texts.
 #[derive(Debug)]
 pub(super) struct Redactor {
-    /// The key of the pseudonyms. It is not part of the bundle. None if all texts are kept.
+    /// The random key from which pseudonyms are computed. The bundle does not contain the key, so
+    /// that names cannot be guessed. None if all texts are kept.
     key: Option<[u8; 32]>,
     public: PublicNames,
 }
@@ -119,7 +120,8 @@ impl Redactor {
 }
 
 /// Returns true if a text has the form of a word in an API: a reason, a state, a kind, a group or a
-/// plural. A text in another form is not such a word, even if it is in such a field.
+/// plural. A text in another form can be private, even if its field usually contains words of an
+/// API.
 fn is_token(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./:+%*".contains(c);
     text.len() <= 253 && text.chars().all(is_allowed)

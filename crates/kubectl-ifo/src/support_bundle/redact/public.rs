@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-/// The manifests of the shipped rule sets, and the other files beside them.
+/// The YAML files in `rules/`: the shipped rule sets, and other manifests beside them.
 const SHIPPED: &[&str] = &include!(concat!(env!("OUT_DIR"), "/shipped_rule_sets.rs"));
 
 /// The page that describes all settings of the server.
@@ -69,19 +69,19 @@ const REPORTERS: [&str; 12] = [
     "statefulset-controller",
 ];
 
-/// The public names and texts. The shipped rule sets are read when they are first needed.
+/// The public names and texts. The shipped manifests are parsed when they are first needed.
 #[derive(Debug, Default)]
 pub(super) struct PublicNames {
     shipped: OnceLock<ShippedTexts>,
     deployment: OnceLock<ShippedTexts>,
 }
 
-/// The texts in the shipped rule sets.
+/// The texts in shipped manifests.
 #[derive(Debug, Default)]
 struct ShippedTexts {
     /// Names of rule sets.
     names: HashSet<String>,
-    /// All texts, and all keys of labels.
+    /// All texts, and all names of fields and labels.
     texts: HashSet<String>,
 }
 
@@ -123,15 +123,16 @@ impl PublicNames {
     }
 }
 
-/// Returns true if the text is the name of a component of Kubernetes that reports Events.
+/// Returns true if `name` is a component of Kubernetes, or the server of this project, that reports
+/// Events.
 pub(super) fn is_reporter(name: &str) -> bool {
     name == SERVER_NAME || REPORTERS.contains(&name)
 }
 
 /// Returns true if the server has a flag or an environment variable with this name.
 pub(super) fn is_setting(name: &str) -> bool {
-    // Between two backticks, the page has flags, variables and other code. Words of its sentences are
-    // not settings: an object in the cluster can have such a name.
+    // The page has flags, variables and other code between backticks. Words outside of backticks
+    // are not settings. An object in the cluster can have such a word as its name.
     let mut code = CONFIGURATION.split('`').skip(1).step_by(2);
     let is_variable = name.starts_with(|c: char| c.is_ascii_uppercase())
         && name

@@ -157,7 +157,7 @@ impl Seen {
                 let mut line = String::new();
                 let mut hidden = 0;
                 for cell in row {
-                    // A wide character is followed by an invisible cell.
+                    // A wide character takes two cells, and the second cell is invisible.
                     if hidden == 0 {
                         line.push_str(cell.symbol());
                         hidden = unicode_width::UnicodeWidthStr::width(cell.symbol()).max(1);

@@ -123,7 +123,7 @@ fn the_preferred_parent_is_the_controller_then_an_owner_in_flight_then_the_group
             .owned_by("VM", "x")
             .owned_by("VM", "w")
             .controlled(),
-        // This owner has no operation, and was not looked up.
+        // The owner `unknown` has no operation, and was not looked up.
         on("a", "VMI", "z", "Migrating")
             .group("g", "child")
             .owned_by("VM", "unknown"),

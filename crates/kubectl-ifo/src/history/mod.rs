@@ -1,0 +1,261 @@
+//! `kubectl ifo history`: lists completed operations, one line for each piece of work.
+//!
+//! The operations come from the records that `ifo-apiserver` keeps (`operationrecords`). In
+//! persistence mode, custom resources of completed operations reach further back, so they are
+//! added.
+
+mod records;
+mod table;
+
+use super::colors::Colors;
+use super::connect::Connect;
+use super::filter::Filters;
+use super::filter_check;
+use super::kinds::Kinds;
+use super::list::{WorkArgs, objects};
+use super::offline::FileLabelSelector;
+use super::operation::ListedOperation;
+use super::output::{OutputShape, TextStyle, complain, print, print_error_line};
+use super::problem::Problem;
+use super::source::{OperationSource, Served};
+use super::{columns, work};
+use crate::clock;
+use ifo_api::duration;
+use ifo_api::live::State;
+use jiff::{SignedDuration, Timestamp};
+use records::RecordedHistory;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The flags of `history`.
+#[derive(Debug, clap::Args)]
+// `-A` is accepted, because kubectl uses it for all namespaces. All phases are shown anyway.
+#[command(mut_arg("all_phases", |it| it.hide(true)))]
+#[command(after_help = "\
+The last line, on standard error, says how far back the history reaches. The server keeps a limited
+number of records, and custom resources reach further back if persistence mode is on.
+
+Examples:
+  # What happened last night in all namespaces
+  kubectl ifo history --since 12h
+
+  # Failed operations that touched a node
+  kubectl ifo history --node worker-3 --failed
+
+  # Operations of one namespace, with reason and message
+  kubectl ifo history -n shop -o wide")]
+pub(super) struct HistoryArgs {
+    /// Only what ended within this time, such as 12h or 2d
+    #[arg(long, value_parser = since, value_name = "TIME", help_heading = "Filters")]
+    since: Option<Duration>,
+    /// Only what failed
+    #[arg(long, help_heading = "Filters")]
+    failed: bool,
+    #[command(flatten)]
+    filters: Filters,
+    /// Output format; kubectl's -o works, too
+    #[arg(
+        short = 'O',
+        long = "output",
+        value_enum,
+        value_name = "FORM",
+        ignore_case = true,
+        help_heading = "Output"
+    )]
+    shape: Option<OutputShape>,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    colors: Colors,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+fn since(text: &str) -> Result<Duration, String> {
+    duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 12h or 2d"))
+}
+
+/// Which completed operations are shown, besides those that the filters select.
+#[derive(Clone, Copy, Debug, Default)]
+struct HistoryLimits {
+    /// Only what ended at this time or later.
+    earliest_end: Option<Timestamp>,
+    /// Only what failed.
+    only_failed: bool,
+}
+
+impl HistoryLimits {
+    fn allow(self, operation: &ListedOperation) -> bool {
+        let is_recent = |earliest| operation.completed.is_some_and(|it| it >= earliest);
+        self.earliest_end.is_none_or(is_recent)
+            && (!self.only_failed || operation.state == State::Failed.name())
+    }
+}
+
+/// Prints the history.
+pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
+    // kubectl uses `-A` for all namespaces.
+    let namespace = args
+        .connect
+        .namespace()
+        .filter(|_| !args.filters.all_phases);
+    let mut filters = Filters {
+        all_phases: true,
+        ..args.filters.with_namespace(namespace)
+    };
+    let from_filters = filters.take_format()?;
+    let shape = args.shape.or(from_filters).unwrap_or_default();
+    let selector = filters.selector.clone().unwrap_or_default();
+    let selector = FileLabelSelector::parse(&selector)
+        .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
+    let server = args.connect.open().await?;
+    filters.resolve(&Kinds::new(server.clone())).await;
+    // The operations in flight are needed in any case: a piece of work with a member in flight is
+    // not over yet.
+    let in_flight = Filters::default().with_namespace(namespace);
+    let (source, in_flight) = OperationSource::open(server, in_flight, false).await?;
+    let history = RecordedHistory::read(&source, shape.data().is_some()).await?;
+    for note in &history.notes {
+        complain("note", note);
+    }
+    let reach = history.reach;
+    let selected: Vec<ListedOperation> = history
+        .operations
+        .into_iter()
+        .filter(|it| filters.matches(it) && selector.matches(&it.labels))
+        .collect();
+    filter_check::check_and_warn(&filters, &source, &selected).await?;
+    let earliest_end = args.since.map(|since| before(clock::now(), since));
+    let limits = HistoryLimits {
+        earliest_end,
+        only_failed: args.failed,
+    };
+    if shape.is_table() {
+        let (rows, unfinished) = rows(&selected, &in_flight, limits, args.work.expand);
+        let style = TextStyle {
+            screen: columns::terminal_width(),
+            wide: shape == OutputShape::Wide,
+            paint: args.colors.paint(),
+        };
+        if rows.is_empty() {
+            print_error_line("No completed operations that fit the filters.");
+        } else {
+            print(&table::text(&rows, namespace.is_none(), style))?;
+        }
+        if unfinished > 0 {
+            let what = match unfinished {
+                1 => "1 piece of work is still in flight, so it is not shown".to_owned(),
+                number => {
+                    format!("{number} pieces of work are still in flight, so they are not shown")
+                }
+            };
+            complain("note", format!("{what}; see: kubectl ifo"));
+        }
+    } else {
+        let mut operations = selected;
+        operations.retain(|it| limits.allow(it));
+        sort_newest_first(&mut operations);
+        print(&match shape {
+            OutputShape::Name => operations
+                .iter()
+                .map(|it| resource_name(it) + "\n")
+                .collect(),
+            _ => objects(&operations, shape, false)?,
+        })?;
+    }
+    print_error_line(&reach_line(reach, earliest_end, namespace, source.served));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the time that is `duration` before `now`, or the earliest possible time.
+fn before(now: Timestamp, duration: Duration) -> Timestamp {
+    SignedDuration::try_from(duration)
+        .ok()
+        .and_then(|it| now.checked_sub(it).ok())
+        .unwrap_or(Timestamp::MIN)
+}
+
+/// Returns the rows of the table, and the number of pieces of work that are still in flight. Such a
+/// piece has no row.
+fn rows(
+    completed: &[ListedOperation],
+    in_flight: &[ListedOperation],
+    limits: HistoryLimits,
+    is_expanded: bool,
+) -> (Vec<ListedOperation>, usize) {
+    let in_flight: HashSet<&str> = in_flight
+        .iter()
+        .filter_map(|it| it.work.as_deref())
+        .collect();
+    let mut pieces = work::pieces_of_work(completed);
+    let is_over =
+        |it: &ListedOperation| !it.work.as_deref().is_some_and(|it| in_flight.contains(it));
+    let all = pieces.len();
+    pieces.retain(|it| is_over(&it.line));
+    let unfinished = all - pieces.len();
+    pieces.retain(|it| limits.allow(&it.line));
+    pieces.sort_by_cached_key(|it| newest_first(&it.line));
+    let rows = pieces.into_iter().flat_map(|piece| {
+        let members: Vec<ListedOperation> = if is_expanded {
+            piece.member_rows().collect()
+        } else {
+            Vec::new()
+        };
+        std::iter::once(piece.line).chain(members)
+    });
+    (rows.collect(), unfinished)
+}
+
+/// The sort key with which the operation that ended last comes first.
+type NewestFirst = (
+    Reverse<Option<Timestamp>>,
+    Reverse<Option<Timestamp>>,
+    super::operation::OperationKey,
+);
+
+fn newest_first(operation: &ListedOperation) -> NewestFirst {
+    (
+        Reverse(operation.completed),
+        Reverse(operation.started),
+        operation.key(),
+    )
+}
+
+fn sort_newest_first(operations: &mut [ListedOperation]) {
+    operations.sort_by_cached_key(newest_first);
+}
+
+/// Formats `plural.group/name`. Records have a namespace, and custom resources are cluster-scoped.
+fn resource_name(operation: &ListedOperation) -> String {
+    match operation.namespace {
+        Some(_) => records::resource_name(&operation.name),
+        None => operation.resource_name(Served::Crs.group()),
+    }
+}
+
+/// Formats how far back the history reaches, in one line.
+fn reach_line(
+    reach: Option<Timestamp>,
+    earliest_end: Option<Timestamp>,
+    namespace: Option<&String>,
+    served: Served,
+) -> String {
+    let what = match served {
+        Served::Live => "Records",
+        Served::Crs => "Custom resources",
+    };
+    let within = namespace.map_or_else(String::new, |it| format!(" of namespace {it}"));
+    let Some(reach) = reach else {
+        return format!("{what}{within}: there are none yet.");
+    };
+    let only = match earliest_end {
+        Some(earliest) if earliest < reach => " only",
+        _ => "",
+    };
+    format!("{what}{within} reach back{only} to {reach:.0}.")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Reads the records of completed operations, and in persistence mode the custom resources of
+//! completed operations.
+
+use crate::api_client::ListOptions;
+use crate::operation::ListedOperation;
+use crate::problem::Problem;
+use crate::source::{OperationSource, PAGE_OBJECTS, Served, escape, namespaces};
+use ifo_api::{LIVE_GROUP, VERSION, live, record};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+
+/// All completed operations that the user may read.
+#[derive(Debug, Default)]
+pub(super) struct RecordedHistory {
+    pub(super) operations: Vec<ListedOperation>,
+    /// The earliest end of an operation. None if there are no operations.
+    pub(super) reach: Option<Timestamp>,
+    /// Notes for the user about parts that could not be read.
+    pub(super) notes: Vec<String>,
+}
+
+/// Returns `plural.group`, as RBAC errors name the resource.
+fn resource() -> String {
+    format!("{}.{LIVE_GROUP}", record::PLURAL)
+}
+
+/// Formats `operationrecord.GROUP/name`, as kubectl does with `-o name`.
+pub(super) fn resource_name(name: &str) -> String {
+    format!("{}.{LIVE_GROUP}/{name}", record::KIND.to_lowercase())
+}
+
+impl RecordedHistory {
+    /// Reads the records in the namespaces of `source`, and adds completed operations of custom
+    /// resources. If `keep_raw` is true, the JSON of the objects is kept.
+    pub(super) async fn read(source: &OperationSource, keep_raw: bool) -> Result<Self, Problem> {
+        let mut history = Self::default();
+        let reader = RecordReader { source, keep_raw };
+        let mut records = match source.served {
+            Served::Live => reader.records(&mut history.notes).await,
+            Served::Crs => Ok(Vec::new()),
+        };
+        let custom = reader.custom_resources().await;
+        let custom = match custom {
+            Ok(custom) => custom,
+            // The cluster does not serve custom resources, because persistence mode is off.
+            Err(Problem::NotFound(_)) => Vec::new(),
+            Err(problem) if source.served == Served::Crs => return Err(problem),
+            Err(Problem::Forbidden { .. }) => {
+                history.notes.push(format!(
+                    "custom resources may reach further back, but you may not list {}",
+                    Served::Crs.resource()
+                ));
+                Vec::new()
+            }
+            Err(problem) => {
+                history.notes.push(format!(
+                    "custom resources may reach further back, but they cannot be read: {problem}"
+                ));
+                Vec::new()
+            }
+        };
+        if let Err(problem @ Problem::NoRecords { .. }) = &records
+            && !custom.is_empty()
+        {
+            history.notes.push(format!(
+                "{problem}; showing the objects of {}",
+                Served::Crs.resource()
+            ));
+            records = Ok(Vec::new());
+        }
+        history.operations = merged(records?, custom);
+        let ends = history.operations.iter().filter_map(|it| it.completed);
+        history.reach = ends.min();
+        Ok(history)
+    }
+}
+
+/// Adds the custom resources of completed operations that have no record. A custom resource and the
+/// record of the same operation have the same UID, or the same namespace and name of the live
+/// object.
+fn merged(mut records: Vec<ListedOperation>, custom: Vec<ListedOperation>) -> Vec<ListedOperation> {
+    let uids: HashSet<String> = records.iter().map(|it| it.uid.clone()).collect();
+    let names: HashSet<String> = records
+        .iter()
+        .map(|it| {
+            format!(
+                "{}/{}",
+                it.namespace.as_deref().unwrap_or_default(),
+                it.name
+            )
+        })
+        .collect();
+    records.extend(custom.into_iter().filter(|it| {
+        let is_named = it
+            .live_name
+            .as_ref()
+            .is_some_and(|name| names.contains(name));
+        let is_known = !it.uid.is_empty() && uids.contains(&it.uid);
+        !it.active && it.completed.is_some() && !is_named && !is_known
+    }));
+    records
+}
+
+struct RecordReader<'a> {
+    source: &'a OperationSource,
+    keep_raw: bool,
+}
+
+impl RecordReader<'_> {
+    /// Reads the records. If the user may not list the records of all namespaces, reads the records
+    /// of the namespaces that the user may read.
+    async fn records(&self, notes: &mut Vec<String>) -> Result<Vec<ListedOperation>, Problem> {
+        let requested = self.source.requested_namespaces();
+        let is_all = requested == [None];
+        let mut records = Vec::new();
+        for namespace in requested {
+            match self.records_in(namespace).await {
+                Ok(found) => records.extend(found),
+                Err(Problem::NotFound(_)) => return Err(self.no_records()),
+                Err(refused @ Problem::Forbidden { .. }) => {
+                    if !self.is_served().await {
+                        return Err(self.no_records());
+                    }
+                    if is_all {
+                        return self.records_one_by_one(refused, notes).await;
+                    }
+                    return Err(refused);
+                }
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(records)
+    }
+
+    fn no_records(&self) -> Problem {
+        let files = &self.source.server.offline;
+        Problem::NoRecords {
+            files: files.as_ref().map(|it| it.path().to_owned()),
+        }
+    }
+
+    async fn records_one_by_one(
+        &self,
+        refused: Problem,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<ListedOperation>, Problem> {
+        let mut records = Vec::new();
+        let mut allowed = Vec::new();
+        for namespace in namespaces(&self.source.server).await {
+            match self.records_in(Some(&namespace)).await {
+                Ok(found) => {
+                    records.extend(found);
+                    allowed.push(namespace);
+                }
+                Err(Problem::Forbidden { .. }) => {}
+                Err(Problem::NotFound(_)) => return Err(self.no_records()),
+                Err(problem) => return Err(problem),
+            }
+        }
+        if allowed.is_empty() {
+            return Err(refused);
+        }
+        notes.push(format!(
+            "you may not list records in all namespaces; showing those in {}",
+            allowed.join(", ")
+        ));
+        Ok(records)
+    }
+
+    async fn records_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
+        let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+        let path = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{}", record::PLURAL);
+        self.list(&path, &resource(), namespace).await
+    }
+
+    async fn custom_resources(&self) -> Result<Vec<ListedOperation>, Problem> {
+        let group = Served::Crs.group();
+        let path = format!("/apis/{group}/{VERSION}/{}", live::PLURAL);
+        let listed = self.list(&path, Served::Crs.resource(), None).await;
+        match listed {
+            Err(refused @ Problem::Forbidden { .. })
+                if !Served::Crs.is_on(&self.source.server).await =>
+            {
+                Err(Problem::NotFound(refused.to_string()))
+            }
+            listed => listed,
+        }
+    }
+
+    /// Reads all pages of a list.
+    async fn list(
+        &self,
+        path: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<ListedOperation>, Problem> {
+        // If the continue token has expired, the list is read again in one page.
+        let mut limit = Some(PAGE_OBJECTS);
+        loop {
+            let mut found = Vec::new();
+            let take = |item: &str| {
+                found.push(ListedOperation::read(item, self.keep_raw)?);
+                Ok(())
+            };
+            let options = ListOptions {
+                limit,
+                ..ListOptions::default()
+            };
+            let server = &self.source.server;
+            match server.list(path, options, resource, namespace, take).await {
+                Err(Problem::Expired) if limit.is_some() => limit = None,
+                listed => return listed.map(|_| found),
+            }
+        }
+    }
+
+    /// Returns true if discovery contains the records, or if discovery cannot be read. If RBAC
+    /// refuses a list, the answer does not show whether the resource exists.
+    async fn is_served(&self) -> bool {
+        let uri = format!("/apis/{LIVE_GROUP}/{VERSION}");
+        let server = &self.source.server;
+        match server.get::<APIResourceList>(&uri, &uri, None).await {
+            Ok(list) => list.resources.iter().any(|it| it.name == record::PLURAL),
+            Err(_) => true,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Formats the history as a table. On a terminal that is too narrow, kinds become initials, less
+//! important columns are left out, and names are cut.
+
+use crate::columns::{EMPTY_CELL, MEMBER_PREFIX};
+use crate::operation::{ListedOperation, seconds_text};
+use crate::output::{COLUMN_GAP, TextStyle};
+use crate::plain_text::{cut, one_line};
+use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr as _;
+
+/// A column of the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HistoryColumn {
+    Namespace,
+    Started,
+    Ended,
+    Kind,
+    Subject,
+    Operation,
+    Outcome,
+    Duration,
+    Usual,
+    Reason,
+    Nodes,
+    Component,
+    RuleSet,
+    Name,
+    Message,
+}
+
+use HistoryColumn::{
+    Component, Duration, Ended, Kind, Message, Name, Namespace, Nodes, Operation, Outcome, Reason,
+    RuleSet, Started, Subject, Usual,
+};
+
+/// The columns of normal output, from left to right. The namespace precedes them.
+const NORMAL: [HistoryColumn; 8] = [
+    Started, Ended, Kind, Subject, Operation, Outcome, Duration, Usual,
+];
+
+/// The further columns of wide output.
+const WIDE: [HistoryColumn; 6] = [Reason, Nodes, Component, RuleSet, Name, Message];
+
+/// The columns that are left out on a narrow terminal, the first one first. The start follows from
+/// the end and the duration.
+const DROPPED: [HistoryColumn; 3] = [Started, Usual, Namespace];
+
+/// Width to which names are cut on a narrow terminal, in terminal columns.
+const MIN_NAME: usize = 12;
+
+impl HistoryColumn {
+    fn header(self) -> &'static str {
+        match self {
+            Namespace => "NAMESPACE",
+            Started => "STARTED",
+            Ended => "ENDED",
+            Kind => "KIND",
+            Subject => "SUBJECT",
+            Operation => "OPERATION",
+            Outcome => "OUTCOME",
+            Duration => "DURATION",
+            Usual => "USUAL",
+            Reason => "REASON",
+            Nodes => "NODES",
+            Component => "COMPONENT",
+            RuleSet => "RULESET",
+            Name => "NAME",
+            Message => "MESSAGE",
+        }
+    }
+
+    fn text(self, operation: &ListedOperation) -> String {
+        let time = |time: Option<Timestamp>| time.map(|it| format!("{it:.0}"));
+        let text = match self {
+            Namespace => operation.subject.namespace.clone().unwrap_or_default(),
+            Started => time(operation.started).unwrap_or_default(),
+            Ended => time(operation.completed).unwrap_or_default(),
+            Kind if operation.is_member_row => {
+                format!("{MEMBER_PREFIX}{}", operation.subject.kind)
+            }
+            Kind => operation.subject.kind.clone(),
+            Subject => match &operation.item {
+                Some(item) => format!("{}/{item}", operation.subject.name),
+                None => operation.subject.name.clone(),
+            },
+            Operation => operation.operation.clone(),
+            Outcome => operation.state.clone(),
+            Duration => operation.duration().map(seconds_text).unwrap_or_default(),
+            Usual => operation.usual_duration(),
+            Reason => operation.reason.clone(),
+            Nodes => operation.nodes.join(","),
+            Component => operation.component.clone(),
+            RuleSet => operation.rule_set.clone(),
+            Name => operation.name.clone(),
+            Message => operation.message.clone(),
+        };
+        match one_line(&text) {
+            text if text.is_empty() && self != Message => EMPTY_CELL.to_owned(),
+            text => text,
+        }
+    }
+}
+
+/// A column with its cells.
+struct HistoryCells {
+    column: HistoryColumn,
+    width: usize,
+    cells: Vec<String>,
+}
+
+impl HistoryCells {
+    fn new(column: HistoryColumn, rows: &[ListedOperation]) -> Self {
+        let cells = rows.iter().map(|it| column.text(it)).collect();
+        let mut cells = Self {
+            column,
+            width: 0,
+            cells,
+        };
+        cells.measure();
+        cells
+    }
+
+    fn measure(&mut self) {
+        let header = self.column.header().width();
+        let widths = self.cells.iter().map(|it| it.width());
+        self.width = widths.fold(header, usize::max);
+    }
+}
+
+/// Formats the rows below a header. The first column is the namespace if `has_namespace` is true.
+pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextStyle) -> String {
+    let first = has_namespace.then_some(Namespace).into_iter();
+    let wide = WIDE.into_iter().filter(|_| style.wide);
+    let mut columns: Vec<HistoryCells> = first
+        .chain(NORMAL)
+        .chain(wide)
+        .map(|column| HistoryCells::new(column, rows))
+        .collect();
+    let gap = match style.width() {
+        Some(screen) => fit(&mut columns, rows, screen),
+        None => COLUMN_GAP,
+    };
+    let mut text = String::new();
+    for row in std::iter::once(None).chain((0..rows.len()).map(Some)) {
+        let mut line = String::new();
+        let mut blanks = 0;
+        for it in &columns {
+            let cell = row.map_or(it.column.header(), |row| &it.cells[row]);
+            let cell = cut(cell, it.width);
+            // Only the message can be empty, and it is the last column.
+            if cell.is_empty() {
+                continue;
+            }
+            line.push_str(&" ".repeat(blanks));
+            blanks = it.width - cell.width() + gap;
+            line.push_str(&match row {
+                None => style.paint.heading(&cell),
+                Some(row) if it.column == Outcome => style.paint.state(&rows[row].state, &cell),
+                Some(_) => cell,
+            });
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Narrows the columns until a line fits on the terminal. Returns the number of blanks between two
+/// columns.
+fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize) -> usize {
+    let excess = |columns: &[HistoryCells], gap: usize| {
+        let widths: usize = columns.iter().map(|it| it.width + gap).sum();
+        widths.saturating_sub(gap + screen)
+    };
+    if excess(columns, COLUMN_GAP) == 0 {
+        return COLUMN_GAP;
+    }
+    let gap = COLUMN_GAP - 1;
+    for it in columns.iter_mut().filter(|it| it.column == Kind) {
+        it.cells = rows.iter().map(short_kind).collect();
+        it.measure();
+    }
+    for dropped in DROPPED {
+        if excess(columns, gap) == 0 {
+            break;
+        }
+        columns.retain(|it| it.column != dropped);
+    }
+    for narrowed in [Subject, Operation] {
+        let left = excess(columns, gap);
+        for it in columns.iter_mut().filter(|it| it.column == narrowed) {
+            it.width -= left.min(it.width.saturating_sub(MIN_NAME));
+        }
+    }
+    gap
+}
+
+/// Returns the initials of a kind of several words, such as `VMI`.
+fn short_kind(operation: &ListedOperation) -> String {
+    let kind = Kind.text(operation);
+    let initials: String = operation
+        .subject
+        .kind
+        .chars()
+        .filter(char::is_ascii_uppercase)
+        .collect();
+    if initials.len() > 1 {
+        kind.replace(&operation.subject.kind, &initials)
+    } else {
+        kind
+    }
+}

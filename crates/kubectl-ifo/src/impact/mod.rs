@@ -1,0 +1,208 @@
+//! `kubectl ifo impact NODE`: shows what is in flight on a node, what a drain of the node would
+//! interrupt, and what blocks a drain.
+//!
+//! ```text
+//! cluster (requests) ─▶ drain (decides, no I/O) ─▶ text, or JSON and YAML
+//! ```
+//!
+//! A part that cannot be read is named as missing, and the other parts are still shown.
+
+mod cluster;
+mod drain;
+mod text;
+
+use super::colors::Colors;
+use super::columns;
+use super::connect::Connect;
+use super::filter::{Filters, node_name};
+use super::filter_check::{self, FilterWarning};
+use super::list::WorkArgs;
+use super::operation::{Field, ListedOperation, OperationData};
+use super::output::{Format, TextStyle, complain, print, print_error_line, print_value};
+use super::problem::Problem;
+use super::sort::SortBy;
+use super::source::OperationSource;
+use super::work;
+use crate::clock;
+use cluster::{NodeReader, missing_reason};
+use drain::{DrainBlocker, DrainImpact, InterruptedObject};
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Exit code if a part of the answer is missing. `wait` uses the same code if the result is unknown.
+const INCOMPLETE: u8 = 3;
+
+/// The arguments of `impact`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Nothing is changed: the command only reads. DaemonSet Pods and mirror Pods are not interrupted by a
+drain, so they are not listed.
+
+Exit codes:
+  0  the answer is complete, whether or not something blocks a drain
+  1  an error
+  2  the command line is wrong, for example because the node does not exist
+  3  a part of the answer is missing: it may not be read, it is not served (as VirtualMachineInstances
+     without KubeVirt), or operations may be missing from the list
+
+Examples:
+  # Before maintenance of a node
+  kubectl ifo impact node/worker-3
+
+  # The names of the objects that block a drain
+  kubectl ifo impact worker-3 -o json | jq -r '.blockers[] | .name // .flag'")]
+pub(super) struct ImpactArgs {
+    /// The node, such as node/worker-3 or worker-3
+    #[arg(value_name = "NODE", value_parser = node_name)]
+    node: String,
+    /// Output format
+    #[arg(
+        short = 'O',
+        short_alias = 'o',
+        long = "output",
+        value_enum,
+        ignore_case = true,
+        default_value = "table",
+        value_name = "FORM",
+        help_heading = "Output"
+    )]
+    format: Format,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    colors: Colors,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// A part of the answer that is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct MissingPart {
+    /// What is missing, such as `PodDisruptionBudgets`.
+    part: &'static str,
+    reason: String,
+}
+
+/// The answer, in the form of the JSON and YAML output.
+#[derive(Debug, Serialize)]
+struct NodeImpact<'a> {
+    node: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    /// The operations in flight that touch the node.
+    operations: Vec<OperationData<'a>>,
+    interrupted: &'a [InterruptedObject],
+    blockers: &'a [DrainBlocker],
+    missing: &'a [MissingPart],
+}
+
+/// The fields of an operation in the JSON output, in order.
+const FIELDS: &[Field] = &[
+    Field::Name,
+    Field::SubjectNamespace,
+    Field::SubjectName,
+    Field::Operation,
+    Field::Component,
+    Field::State,
+    Field::Progress,
+    Field::Started,
+    Field::AgeSeconds,
+    Field::Message,
+];
+
+/// Prints the impact.
+pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
+    let namespace = args.connect.namespace();
+    let server = args.connect.open().await?;
+    let mut missing = Vec::new();
+    let filters = Filters {
+        node: vec![args.node.clone()],
+        ..Filters::default().with_namespace(namespace)
+    };
+    let source = OperationSource::open(server.clone(), filters.clone(), false).await;
+    let operations = match source {
+        Ok((source, listed)) => {
+            check_operations(&filters, &source, &listed, &mut missing).await?;
+            listed
+        }
+        Err(problem) => {
+            missing.push(MissingPart {
+                part: "operations",
+                reason: missing_reason(problem)?,
+            });
+            Vec::new()
+        }
+    };
+    let reader = NodeReader {
+        server: &server,
+        node: &args.node,
+        namespace: namespace.map(String::as_str),
+    };
+    let parts = reader.read(&mut missing).await?;
+    let impact = DrainImpact::of(&args.node, &parts);
+    if args.format == Format::Table {
+        let sort = SortBy::default();
+        let rows = work::rows(&operations, args.work.expand, |lines| sort.sort(lines));
+        let style = TextStyle {
+            screen: columns::terminal_width(),
+            wide: false,
+            paint: args.colors.paint(),
+        };
+        print(&text::text(&reader, &rows, &impact, &missing, style))?;
+        for MissingPart { part, reason } in &missing {
+            print_error_line(&format!("missing: {part}: {reason}"));
+        }
+    } else {
+        let now = clock::now();
+        let value = NodeImpact {
+            node: &args.node,
+            namespace: reader.namespace,
+            operations: operations
+                .iter()
+                .map(|it| it.data(FIELDS).at(now))
+                .collect(),
+            interrupted: &impact.interrupted,
+            blockers: &impact.blockers,
+            missing: &missing,
+        };
+        print_value(&value, args.format)?;
+    }
+    Ok(if missing.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INCOMPLETE)
+    })
+}
+
+/// Checks whether the node exists, and whether operations on the node may be missing from the list.
+async fn check_operations(
+    filters: &Filters,
+    source: &OperationSource,
+    listed: &[ListedOperation],
+    missing: &mut Vec<MissingPart>,
+) -> Result<(), Problem> {
+    for warning in filter_check::check(filters, source, listed).await? {
+        match warning {
+            FilterWarning::NoRuleSet(reason) => missing.push(MissingPart {
+                part: "operations",
+                reason,
+            }),
+            FilterWarning::Unchecked(text) => complain("note", text),
+        }
+    }
+    if let Some(incomplete) = source.incomplete() {
+        missing.push(MissingPart {
+            part: "operations",
+            reason: incomplete.to_string(),
+        });
+    } else if source.namespaces.is_some() && filters.namespace.is_none() {
+        missing.push(MissingPart {
+            part: "operations",
+            reason: "you may not list operations in all namespaces".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Formats the impact of a drain as text.
+
+use super::MissingPart;
+use super::cluster::NodeReader;
+use super::drain::{DrainBlocker, DrainEffect, DrainImpact, InterruptedObject};
+use crate::clock;
+use crate::columns::{EMPTY_CELL, Table};
+use crate::operation::ListedOperation;
+use crate::output::{TextStyle, table};
+use crate::plain_text::{cut_painted, first_names, one_line};
+
+/// Largest number of Pods that a blocker names. JSON and YAML contain all Pods.
+const MAX_NAMED: usize = 3;
+
+/// Formats the three sections. `rows` are the rows of the table of operations.
+pub(super) fn text(
+    reader: &NodeReader<'_>,
+    rows: &[ListedOperation],
+    impact: &DrainImpact,
+    missing: &[MissingPart],
+    style: TextStyle,
+) -> String {
+    let is_missing = |parts: &[&str]| missing.iter().any(|it| parts.contains(&it.part));
+    // A section that is not complete must not look as if there were nothing.
+    let nothing = |parts: &[&str]| {
+        if is_missing(parts) {
+            "nothing known, because a part is missing\n".to_owned()
+        } else {
+            "nothing\n".to_owned()
+        }
+    };
+    let pods_and_machines = ["Pods", "VirtualMachineInstances"];
+    let all = ["Pods", "PodDisruptionBudgets", "VirtualMachineInstances"];
+    let mut text = match reader.namespace {
+        Some(namespace) => format!("Node {}, only namespace {namespace}\n", reader.node),
+        None => format!("Node {}\n", reader.node),
+    };
+    let mut section = |title: &str, body: String| {
+        text.extend(["\n", &style.paint.heading(title), "\n", &body]);
+    };
+    section(
+        "In flight on the node:",
+        if rows.is_empty() {
+            nothing(&["operations"])
+        } else {
+            Table::text(rows, clock::now(), style)
+        },
+    );
+    section(
+        "A drain interrupts:",
+        match interrupted(&impact.interrupted) {
+            lines if lines.is_empty() => nothing(&pods_and_machines),
+            lines => fitted(&lines, style),
+        },
+    );
+    let (flags, blockers): (Vec<&DrainBlocker>, Vec<&DrainBlocker>) =
+        impact.blockers.iter().partition(|it| it.flag.is_some());
+    section(
+        "These objects block a drain:",
+        if blockers.is_empty() {
+            nothing(&all)
+        } else {
+            fitted(&blocking(&blockers), style)
+        },
+    );
+    if !flags.is_empty() {
+        section(
+            "kubectl drain refuses to start without these flags:",
+            fitted(&needed_flags(&flags), style),
+        );
+    }
+    text
+}
+
+/// Cuts lines to the width of the terminal.
+fn fitted(lines: &str, style: TextStyle) -> String {
+    match style.width() {
+        Some(width) => lines
+            .lines()
+            .map(|line| cut_painted(line, width) + "\n")
+            .collect(),
+        None => lines.to_owned(),
+    }
+}
+
+/// Formats the interrupted objects as a table. Empty if there are none.
+fn interrupted(objects: &[InterruptedObject]) -> String {
+    if objects.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<[String; 3]> = objects
+        .iter()
+        .map(|it| {
+            [
+                it.namespace.clone(),
+                format!("{}/{}", it.kind, it.name),
+                effect(it),
+            ]
+        })
+        .collect();
+    table(["NAMESPACE", "OBJECT", "EFFECT"], &rows)
+}
+
+fn effect(object: &InterruptedObject) -> String {
+    let strategy = object.eviction_strategy.as_deref();
+    let strategy = strategy.map(|it| format!("evictionStrategy {it}"));
+    let reason = match (object.effect, object.live_migratable) {
+        (DrainEffect::ShutDown | DrainEffect::Stays, Some(false)) => {
+            let parts = strategy.into_iter().chain(["not migratable".to_owned()]);
+            Some(parts.collect::<Vec<_>>().join(", "))
+        }
+        (DrainEffect::Unknown, _) if object.kind == "Pod" => {
+            let machine = object.controller.as_deref().unwrap_or_default();
+            Some(format!("{machine} cannot be read"))
+        }
+        (DrainEffect::Unknown, _) => Some("the default evictionStrategy is unknown".to_owned()),
+        (DrainEffect::Evicted, _) => object.controller.clone().map(|it| format!("by {it}")),
+        _ => strategy,
+    };
+    let effect = match object.effect {
+        DrainEffect::Migrated => "migrated to another node",
+        DrainEffect::ShutDown => "shut down",
+        DrainEffect::Evicted => "evicted and created again",
+        DrainEffect::Deleted => "deleted, because it has no controller",
+        DrainEffect::Stays => "stays and blocks the drain",
+        DrainEffect::Unknown => "unknown",
+    };
+    match (object.effect, reason) {
+        (DrainEffect::Evicted, Some(by)) => format!("{effect} {by}"),
+        (_, Some(reason)) => format!("{effect} ({reason})"),
+        (_, None) => effect.to_owned(),
+    }
+}
+
+fn blocking(blockers: &[&DrainBlocker]) -> String {
+    let rows: Vec<[String; 3]> = blockers
+        .iter()
+        .map(|it| {
+            let pods = named_pods(it);
+            let pods = match pods.as_str() {
+                "" => String::new(),
+                pods => format!("; selects {pods}"),
+            };
+            [
+                it.namespace
+                    .clone()
+                    .unwrap_or_else(|| EMPTY_CELL.to_owned()),
+                format!(
+                    "{}/{}",
+                    it.kind.unwrap_or_default(),
+                    it.name.as_deref().unwrap_or_default()
+                ),
+                format!("{}{pods}", it.message),
+            ]
+        })
+        .collect();
+    table(["NAMESPACE", "OBJECT", "REASON"], &rows)
+}
+
+fn needed_flags(flags: &[&DrainBlocker]) -> String {
+    let rows: Vec<[String; 3]> = flags
+        .iter()
+        .map(|it| {
+            [
+                it.flag.unwrap_or_default().to_owned(),
+                named_pods(it),
+                it.message.clone(),
+            ]
+        })
+        .collect();
+    table(["FLAG", "PODS", "REASON"], &rows)
+}
+
+fn named_pods(blocker: &DrainBlocker) -> String {
+    let pods = blocker.pods.iter().map(String::as_str);
+    one_line(&first_names(pods, MAX_NAMED))
+}

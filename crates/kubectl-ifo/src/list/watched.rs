@@ -1,0 +1,224 @@
+//! `kubectl ifo list --watch`: prints a row or a document each time operations change.
+
+use super::{ListView, RowMode, print_incomplete};
+use crate::clock;
+use crate::columns::Table;
+use crate::operation::{ListedOperation, OperationKey};
+use crate::output::{complain, print};
+use crate::problem::Problem;
+use crate::source::{OperationChange, OperationSource};
+use crate::work;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::process::ExitCode;
+
+/// Prints each change of the operations for which `is_named` returns true, as a row of the table or
+/// as a document.
+pub(super) async fn watch(
+    view: &ListView,
+    source: &OperationSource,
+    operations: Vec<ListedOperation>,
+    is_named: &dyn Fn(&ListedOperation) -> bool,
+) -> Result<ExitCode, Problem> {
+    let rows = view.rows(&operations);
+    let mut table = Table::growing(&rows, clock::now(), view.style());
+    if view.shape.is_table() {
+        print(&table.header())?;
+    }
+    for row in &rows {
+        print(&view.one(&mut table, row, clock::now())?)?;
+    }
+    print_incomplete(source);
+    let mut watched_rows = WatchedRows::new(&operations);
+    let mut is_interrupted = false;
+    let mut follower = source.follow(Some(operations))?;
+    loop {
+        let changed = match follower.next().await? {
+            OperationChange::Applied(operation) => *operation,
+            // The operation was deleted while it was active, so its completion was not observed.
+            OperationChange::Deleted {
+                operation,
+                was_active: true,
+            } => ended(*operation),
+            OperationChange::Deleted { .. } => continue,
+            OperationChange::Synced => {
+                if std::mem::take(&mut is_interrupted) {
+                    complain("note", "up to date again");
+                }
+                continue;
+            }
+            OperationChange::Lost(problem) => {
+                if !std::mem::replace(&mut is_interrupted, true) {
+                    complain("note", format!("not up to date: {problem}"));
+                }
+                continue;
+            }
+        };
+        if !is_named(&changed) {
+            continue;
+        }
+        let rows = if view.shape.is_table() {
+            watched_rows.change(changed, view.rows)
+        } else {
+            vec![changed]
+        };
+        for row in rows {
+            print(&view.one(&mut table, &row, clock::now())?)?;
+        }
+    }
+}
+
+/// Marks a deleted operation that was still active as completed, with the state `Ended`, because
+/// the outcome is unknown. All other fields keep their last known values.
+fn ended(mut operation: ListedOperation) -> ListedOperation {
+    if operation.active {
+        operation.active = false;
+        "Ended".clone_into(&mut operation.state);
+        operation.raw = operation.raw.as_deref().and_then(ended_object);
+    }
+    operation
+}
+
+fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
+    let mut object: Value = serde_json::from_str(raw.get()).ok()?;
+    let status = object.get_mut("status")?.as_object_mut()?;
+    status.insert("phase".to_owned(), json!("Completed"));
+    status.insert("state".to_owned(), json!("Ended"));
+    to_raw_value(&object).ok()
+}
+
+/// The pieces of work that a watch knows, by key.
+#[derive(Debug, Default)]
+struct WatchedRows {
+    pieces: HashMap<String, WatchedPiece>,
+}
+
+/// A piece of work that a watch knows.
+#[derive(Debug, Default)]
+struct WatchedPiece {
+    /// The members, including those that have completed.
+    members: BTreeMap<OperationKey, ListedOperation>,
+    /// The texts of the row that was printed last, without the age.
+    printed: Option<[String; 5]>,
+}
+
+impl WatchedPiece {
+    fn line(&self) -> ListedOperation {
+        let members: Vec<&ListedOperation> = self.members.values().collect();
+        let pieces = work::group_by_work(&members);
+        let numbers = pieces.first().map(Vec::as_slice).unwrap_or_default();
+        let members: Vec<&ListedOperation> = numbers.iter().map(|it| members[*it]).collect();
+        work::line_of(&members)
+    }
+
+    /// Records the row as printed. Returns false if the same row was printed before.
+    fn is_new(&mut self, line: &ListedOperation) -> bool {
+        let texts = [
+            line.subject_name(),
+            line.operation.clone(),
+            line.marked_state(),
+            line.percent(""),
+            line.message.clone(),
+        ];
+        self.printed.replace(texts.clone()) != Some(texts)
+    }
+}
+
+impl WatchedRows {
+    fn new(operations: &[ListedOperation]) -> Self {
+        let mut rows = Self::default();
+        for operation in operations {
+            if let Some(key) = &operation.work {
+                let piece = rows.pieces.entry(key.clone()).or_default();
+                piece.members.insert(operation.key(), operation.clone());
+            }
+        }
+        for piece in rows.pieces.values_mut() {
+            let line = piece.line();
+            piece.is_new(&line);
+        }
+        rows
+    }
+
+    /// Processes a new or changed operation, and returns the rows to print. If the operation belongs
+    /// to a piece of work, the row of the piece is returned only if its texts have changed.
+    fn change(&mut self, operation: ListedOperation, mode: RowMode) -> Vec<ListedOperation> {
+        let key = match &operation.work {
+            Some(key) if mode != RowMode::Operations => key.clone(),
+            _ => return vec![operation],
+        };
+        let piece = self.pieces.entry(key.clone()).or_default();
+        let member = work::member_row(&operation);
+        piece.members.insert(operation.key(), operation);
+        let line = piece.line();
+        let has_ended = !line.active;
+        let is_single = piece.members.len() == 1;
+        let mut rows = Vec::new();
+        if piece.is_new(&line) {
+            rows.push(line);
+        }
+        if mode == RowMode::Expanded && !is_single {
+            rows.push(member);
+        }
+        if has_ended {
+            self.pieces.remove(&key);
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::on;
+    use super::super::super::snapshots::mixed;
+    use super::*;
+
+    fn member(name: &str, state: &str) -> ListedOperation {
+        ListedOperation {
+            work: Some("m".to_owned()),
+            ..on("shop", "Pod", name, "Moving").state(state, None)
+        }
+    }
+
+    fn texts(rows: &[ListedOperation]) -> Vec<String> {
+        let texts = rows.iter().map(|it| {
+            let mark = if it.is_member_row { "-" } else { "" };
+            format!("{mark}{} {}", it.subject.name, it.state)
+        });
+        texts.collect()
+    }
+
+    #[test]
+    fn a_watch_prints_the_row_of_a_piece_only_if_it_has_changed() {
+        let listed = [member("a", "Progressing"), member("b", "Progressing")];
+        let mut rows = WatchedRows::new(&listed);
+        let mut change = |name, state| texts(&rows.change(member(name, state), RowMode::Pieces));
+        assert_eq!(change("b", "Progressing"), [""; 0]);
+        assert_eq!(change("b", "Failing"), ["a Failing"]);
+        assert_eq!(change("b", "Failed"), ["a Progressing"]);
+        assert_eq!(change("a", "Succeeded"), ["a Failed"]);
+        // The piece has ended, so a later operation with its key is a new piece.
+        assert_eq!(change("b", "Progressing"), ["b Progressing"]);
+    }
+
+    #[test]
+    fn an_expanded_watch_prints_each_changed_member() {
+        let listed = [member("a", "Progressing"), member("b", "Progressing")];
+        let mut rows = WatchedRows::new(&listed);
+        let changed = rows.change(member("b", "Blocked"), RowMode::Expanded);
+        assert_eq!(texts(&changed), ["a Blocked", "-b Blocked"]);
+        let changed = rows.change(member("a", "Progressing"), RowMode::Expanded);
+        assert_eq!(texts(&changed), ["-a Progressing"]);
+    }
+
+    #[test]
+    fn a_deleted_operation_is_printed_as_completed() {
+        let end = ended(mixed().remove(1));
+        assert!(!end.active);
+        let raw: Value = serde_json::from_str(end.raw.expect("the samples keep their JSON").get())
+            .expect("the output is JSON");
+        assert_eq!(raw["status"]["phase"], "Completed");
+        assert_eq!(raw["status"]["state"], "Ended");
+    }
+}

@@ -1,0 +1,285 @@
+//! Groups operations that are one piece of work, and builds one line for each piece.
+//!
+//! Two operations are one piece of work if their rules yield the same non-empty key (`spec.work`).
+//! Namespaces and rule sets make no difference. An operation without a key is a piece of its own.
+//!
+//! | part of the line | source |
+//! | --- | --- |
+//! | subject, operation, name | the root |
+//! | state, reason | the deciding member: the one with the worst state |
+//! | progress, message | the deciding member; if it has none, the next member that has one |
+//! | start | the earliest start |
+//! | usual duration | the root; if it has none, the longest one of all members |
+//! | estimated completion | the latest one of all members in flight |
+//! | nodes | the nodes of all members |
+//! | overdue, stalled | true if it is true for a member in flight |
+//!
+//! If a member is in flight, the piece is in flight, and completed members do not decide its state.
+
+use super::operation::{ConditionView, ListedOperation, ListedSubject};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+/// A piece of work.
+#[derive(Clone, Debug)]
+pub(super) struct PieceOfWork {
+    /// The operation that is shown for the piece.
+    pub(super) line: ListedOperation,
+    /// The operations of the piece, the root first. Empty if the piece is a single operation.
+    pub(super) members: Vec<ListedOperation>,
+}
+
+impl PieceOfWork {
+    /// Returns the rows for the members, which `--expand` shows below the line.
+    pub(super) fn member_rows(&self) -> impl Iterator<Item = ListedOperation> {
+        self.members.iter().map(member_row)
+    }
+}
+
+/// Groups operations. The pieces have the order of their first operations.
+pub(super) fn pieces_of_work(operations: &[ListedOperation]) -> Vec<PieceOfWork> {
+    let all: Vec<&ListedOperation> = operations.iter().collect();
+    let grouped = group_by_work(&all).into_iter();
+    grouped
+        .map(|numbers| {
+            let members: Vec<&ListedOperation> = numbers.iter().map(|it| all[*it]).collect();
+            PieceOfWork {
+                line: line_of(&members),
+                members: match members.as_slice() {
+                    [_] => Vec::new(),
+                    members => members.iter().map(|it| (*it).clone()).collect(),
+                },
+            }
+        })
+        .collect()
+}
+
+/// Returns the lines of the pieces, in the order that `sort` gives. With `is_expanded`, the members
+/// of each piece follow its line.
+pub(super) fn rows(
+    operations: &[ListedOperation],
+    is_expanded: bool,
+    sort: impl Fn(&mut [ListedOperation]),
+) -> Vec<ListedOperation> {
+    let mut lines = Vec::new();
+    let mut members = HashMap::new();
+    for piece in pieces_of_work(operations) {
+        if is_expanded && !piece.members.is_empty() {
+            let rows: Vec<ListedOperation> = piece.member_rows().collect();
+            members.insert(piece.line.key(), rows);
+        }
+        lines.push(piece.line);
+    }
+    sort(&mut lines);
+    let rows = lines.into_iter().flat_map(|line| {
+        let below = members.remove(&line.key()).unwrap_or_default();
+        std::iter::once(line).chain(below)
+    });
+    rows.collect()
+}
+
+/// Returns the row of a member below the line of its piece.
+pub(super) fn member_row(member: &ListedOperation) -> ListedOperation {
+    ListedOperation {
+        is_member_row: true,
+        ..member.clone()
+    }
+}
+
+/// Groups operations by their key. Returns the indexes of the members of each piece: the root
+/// first, and then by start.
+pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> {
+    let mut pieces: Vec<Vec<usize>> = Vec::new();
+    let mut by_key: HashMap<&str, usize> = HashMap::new();
+    for (number, operation) in operations.iter().enumerate() {
+        match operation.work.as_deref() {
+            Some(key) => match by_key.get(key) {
+                Some(piece) => pieces[*piece].push(number),
+                None => {
+                    by_key.insert(key, pieces.len());
+                    pieces.push(vec![number]);
+                }
+            },
+            None => pieces.push(vec![number]),
+        }
+    }
+    if pieces.len() < operations.len() {
+        let owners = SubjectOwners::of(operations);
+        for piece in pieces.iter_mut().filter(|it| it.len() > 1) {
+            sort_members(piece, operations, &owners);
+        }
+    }
+    pieces
+}
+
+/// The direct owners of the subjects, by UID. A subject without a UID cannot be an owner.
+struct SubjectOwners<'a> {
+    direct: HashMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> SubjectOwners<'a> {
+    fn of(operations: &[&'a ListedOperation]) -> Self {
+        let mut direct: HashMap<&str, Vec<&str>> = HashMap::new();
+        for operation in operations {
+            let subject = &operation.subject;
+            if let Some(uid) = uid(subject) {
+                direct.entry(uid).or_insert_with(|| owner_uids(subject));
+            }
+        }
+        Self { direct }
+    }
+
+    /// Returns the UIDs of the direct and indirect owners. Owner references can form a cycle, so a
+    /// subject can be among its own owners.
+    fn above(&self, subject: &'a ListedSubject) -> HashSet<&'a str> {
+        let mut found = HashSet::new();
+        let mut queue = owner_uids(subject);
+        while let Some(owner) = queue.pop() {
+            if found.insert(owner) {
+                queue.extend(self.direct.get(owner).into_iter().flatten());
+            }
+        }
+        found
+    }
+}
+
+fn uid(subject: &ListedSubject) -> Option<&str> {
+    subject.uid.as_deref().filter(|uid| !uid.is_empty())
+}
+
+fn owner_uids(subject: &ListedSubject) -> Vec<&str> {
+    let references = subject.owner_references.iter();
+    references
+        .map(|it| it.uid.as_str())
+        .filter(|uid| !uid.is_empty())
+        .collect()
+}
+
+/// Sorts the members of a piece. The root comes first: a member whose subject is owned by no
+/// subject of another member. Of several such members, the root is the one whose subject owns most
+/// other members, then the one with the earliest start, then the first by namespace and name.
+fn sort_members<'a>(
+    piece: &mut [usize],
+    operations: &[&'a ListedOperation],
+    owners: &SubjectOwners<'a>,
+) {
+    let own: HashSet<&str> = piece
+        .iter()
+        .filter_map(|it| uid(&operations[*it].subject))
+        .collect();
+    // Number of members that each subject owns.
+    let mut owned: HashMap<&str, usize> = HashMap::new();
+    let mut below: HashSet<usize> = HashSet::new();
+    for number in piece.iter() {
+        let subject = &operations[*number].subject;
+        for owner in owners.above(subject) {
+            if own.contains(owner) && uid(subject) != Some(owner) {
+                *owned.entry(owner).or_default() += 1;
+                below.insert(*number);
+            }
+        }
+    }
+    let by_start = |it: &ListedOperation| (it.started.is_none(), it.started, it.key());
+    let root = piece.iter().copied().min_by_key(|number| {
+        let it = operations[*number];
+        let owned = uid(&it.subject).and_then(|uid| owned.get(uid));
+        let owned = owned.copied().unwrap_or_default();
+        (below.contains(number), Reverse(owned), by_start(it))
+    });
+    piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
+}
+
+/// Returns the rank of a state. The worst state of an operation in flight has the rank 0.
+/// `Succeeded` and `Failed` are known outcomes, so they come before `Ended` and `Superseded`.
+fn rank(operation: &ListedOperation) -> u8 {
+    match operation.state.as_str() {
+        "Failing" => 0,
+        "Blocked" => 1,
+        "Settling" => 3,
+        _ if operation.active => 2,
+        "Failed" => 4,
+        "Succeeded" => 5,
+        "Ended" => 6,
+        "Superseded" => 7,
+        _ => 8,
+    }
+}
+
+/// Returns the operation that is shown for a piece of work. `members` must not be empty, and its
+/// first member is the root.
+pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
+    let Some(root) = members.first() else {
+        return ListedOperation::default();
+    };
+    let mut line = (*root).clone();
+    if members.len() == 1 {
+        return line;
+    }
+    let is_active = members.iter().any(|it| it.active);
+    let deciding = members.iter().filter(|it| it.active == is_active);
+    let mut deciding: Vec<&ListedOperation> = deciding.copied().collect();
+    // The sort is stable, so of equal members the root comes first.
+    deciding.sort_by_key(|it| (rank(it), it.progress.is_none()));
+    let Some(first) = deciding.first() else {
+        return line;
+    };
+    line.active = is_active;
+    line.state.clone_from(&first.state);
+    line.reason.clone_from(&first.reason);
+    line.state_since = first.state_since;
+    line.progress = deciding.iter().find_map(|it| it.progress);
+    let messages = deciding.iter().map(|it| &it.message);
+    line.message = messages
+        .filter(|it| !it.is_empty())
+        .take(1)
+        .cloned()
+        .collect();
+    line.started = members.iter().filter_map(|it| it.started).min();
+    line.completed = if is_active {
+        None
+    } else {
+        members.iter().filter_map(|it| it.completed).max()
+    };
+    // The duration of the root is not that of the whole, so it is computed from the times above.
+    line.duration_seconds = None;
+    let longest = || {
+        let expected = members.iter().filter_map(|it| it.expected);
+        expected.max_by_key(|it| it.typical_seconds)
+    };
+    line.expected = root.expected.or_else(longest);
+    line.estimated_completion = deciding
+        .iter()
+        .filter_map(|it| it.estimated_completion)
+        .max();
+    line.last_progress = deciding.iter().filter_map(|it| it.last_progress).max();
+    line.conditions = conditions(&deciding, root);
+    let nodes = members.iter().flat_map(|it| &it.nodes);
+    line.nodes = Vec::new();
+    for node in nodes {
+        if !line.nodes.contains(node) {
+            line.nodes.push(node.clone());
+        }
+    }
+    line
+}
+
+/// Returns the conditions of a line: those of the root, with each condition type replaced that is
+/// true for another deciding member, such as `Overdue`.
+fn conditions(deciding: &[&ListedOperation], root: &ListedOperation) -> Vec<ConditionView> {
+    let mut conditions = root.conditions.clone();
+    for condition in deciding.iter().flat_map(|it| &it.conditions) {
+        let is_marker = matches!(condition.kind.as_str(), "Overdue" | "Stalled");
+        if !is_marker || condition.status != "True" {
+            continue;
+        }
+        match conditions.iter_mut().find(|it| it.kind == condition.kind) {
+            Some(own) if own.status == "True" => {}
+            Some(own) => own.clone_from(condition),
+            None => conditions.push(condition.clone()),
+        }
+    }
+    conditions
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+use super::super::sample::{now, on};
+use super::*;
+use ifo_api::live::{Expected, ExpectedSource};
+
+/// Returns an operation of the piece of work `key`.
+fn part(key: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
+    ListedOperation {
+        work: Some(key.to_owned()),
+        ..on("shop", kind, name, operation)
+    }
+}
+
+/// Returns the members of a migration: the VirtualMachine owns the VirtualMachineInstance, and the
+/// migration has two successive operations.
+fn migration() -> Vec<ListedOperation> {
+    let mut instance = part("m", "VirtualMachineInstance", "web", "Migrating")
+        .owned_by("VirtualMachine", "web")
+        .state("Progressing", Some(45))
+        .since(50);
+    instance.message = "copies memory".to_owned();
+    instance.nodes = vec!["a".to_owned(), "b".to_owned()];
+    vec![
+        part("m", "VirtualMachineInstanceMigration", "x", "Pending")
+            .state("Succeeded", None)
+            .since(60),
+        part("m", "VirtualMachineInstanceMigration", "x", "Running").since(40),
+        instance,
+        part("m", "VirtualMachine", "web", "Migrating").since(55),
+    ]
+}
+
+fn only_line(operations: &[ListedOperation]) -> ListedOperation {
+    let pieces = pieces_of_work(operations);
+    assert_eq!(pieces.len(), 1, "{pieces:?}");
+    pieces[0].line.clone()
+}
+
+#[test]
+fn operations_with_one_key_are_one_line_with_the_subject_of_the_root() {
+    let line = only_line(&migration());
+    assert_eq!(line.subject_name(), "VirtualMachine/web");
+    assert_eq!(line.operation, "Migrating");
+    assert_eq!((line.progress, &*line.message), (Some(45), "copies memory"));
+    assert_eq!(line.age(now()), Some(60));
+    assert_eq!(line.nodes, ["a", "b"]);
+    assert!(line.active);
+}
+
+#[test]
+fn operations_without_a_key_and_other_keys_stay_apart() {
+    let operations = [
+        part("m", "Pod", "a", "Moving"),
+        part("n", "Pod", "b", "Moving"),
+        on("shop", "Pod", "c", "Moving"),
+        on("shop", "Pod", "c", "Resizing"),
+    ];
+    let pieces = pieces_of_work(&operations);
+    assert_eq!(pieces.len(), 4);
+    assert!(pieces.iter().all(|it| it.members.is_empty()));
+}
+
+#[test]
+fn a_piece_can_span_namespaces_and_rule_sets() {
+    let mut other = part("m", "Pod", "b", "Moving");
+    other.subject.namespace = Some("elsewhere".to_owned());
+    other.namespace = Some("elsewhere".to_owned());
+    other.rule_set = "others".to_owned();
+    only_line(&[part("m", "Pod", "a", "Moving"), other]);
+}
+
+#[test]
+fn the_root_owns_most_members_then_started_first_then_is_first_by_name() {
+    let root = |operations: &[ListedOperation]| only_line(operations).subject_name();
+    let a = part("m", "Pod", "a", "Moving").since(5);
+    let b = part("m", "Pod", "b", "Moving").since(9);
+    assert_eq!(root(&[a.clone(), b.clone()]), "Pod/b");
+    let c = part("m", "Pod", "c", "Moving").since(5);
+    assert_eq!(root(&[c.clone(), a.clone()]), "Pod/a");
+    let owned = part("m", "Disk", "d", "Moving")
+        .owned_by("Pod", "a")
+        .since(99);
+    assert_eq!(root(&[b.clone(), owned, a.clone()]), "Pod/a");
+    // The subject in between has an operation of another piece of work.
+    let between = on("shop", "ReplicaSet", "r", "Scaling").owned_by("Deployment", "d");
+    let deployment = part("m", "Deployment", "d", "Rolling").since(1);
+    let below = part("m", "Pod", "p", "Starting")
+        .owned_by("ReplicaSet", "r")
+        .since(8);
+    let pieces = pieces_of_work(&[below, between, deployment]);
+    assert_eq!(pieces[0].line.subject_name(), "Deployment/d");
+}
+
+#[test]
+fn an_ownership_cycle_has_a_root() {
+    let a = part("m", "Pod", "a", "Moving").owned_by("Pod", "b");
+    let b = part("m", "Pod", "b", "Moving")
+        .owned_by("Pod", "a")
+        .since(9);
+    assert_eq!(only_line(&[a, b]).subject_name(), "Pod/b");
+    let own = part("m", "Pod", "c", "Moving").owned_by("Pod", "c");
+    assert_eq!(only_line(&[own.clone(), own]).subject_name(), "Pod/c");
+}
+
+#[test]
+fn the_worst_state_of_the_members_in_flight_decides() {
+    let state = |states: &[&str]| {
+        let operations: Vec<ListedOperation> = states
+            .iter()
+            .enumerate()
+            .map(|(number, state)| {
+                part("m", "Pod", &number.to_string(), "Moving").state(state, None)
+            })
+            .collect();
+        let line = only_line(&operations);
+        (line.state, line.active)
+    };
+    for (states, expected, active) in [
+        (&["Progressing", "Blocked", "Failing"][..], "Failing", true),
+        (&["Settling", "Blocked", "Progressing"], "Blocked", true),
+        (&["Settling", "Progressing"], "Progressing", true),
+        (&["Failed", "Settling"], "Settling", true),
+        (&["Succeeded", "Failed", "Ended"], "Failed", false),
+        (&["Superseded", "Succeeded", "Ended"], "Succeeded", false),
+        (&["Superseded", "Ended"], "Ended", false),
+    ] {
+        assert_eq!(state(states), (expected.to_owned(), active), "{states:?}");
+    }
+}
+
+#[test]
+fn the_times_of_a_completed_piece_are_those_of_the_whole() {
+    let at = |text: &str| Some(text.parse().expect("the text is a valid time"));
+    let mut first = part("m", "Pod", "a", "Moving").state("Superseded", None);
+    first.started = at("2026-01-01T00:00:00Z");
+    first.completed = at("2026-01-01T00:01:00Z");
+    first.duration_seconds = Some(60);
+    let mut second = part("m", "Pod", "a", "Starting").state("Succeeded", None);
+    second.started = at("2026-01-01T00:01:00Z");
+    second.completed = at("2026-01-01T00:03:00Z");
+    second.duration_seconds = Some(120);
+    let line = only_line(&[second, first]);
+    assert_eq!(line.duration(), Some(180));
+    assert_eq!(line.completed, at("2026-01-01T00:03:00Z"));
+    assert_eq!(line.state, "Succeeded");
+}
+
+#[test]
+fn markers_and_the_usual_duration_come_from_any_member() {
+    let mut operations = migration();
+    let expected = |typical_seconds| Expected {
+        typical_seconds,
+        p95_seconds: None,
+        runs: None,
+        source: ExpectedSource::Rule,
+    };
+    operations[1].expected = Some(expected(10));
+    operations[2].expected = Some(expected(300));
+    operations[2].conditions = vec![ConditionView {
+        kind: "Stalled".to_owned(),
+        status: "True".to_owned(),
+        ..ConditionView::default()
+    }];
+    let line = only_line(&operations);
+    assert_eq!(line.marked_state(), "Progressing (stalled)");
+    assert_eq!(line.usual_duration(), "5m");
+    operations[3].expected = Some(expected(200));
+    assert_eq!(only_line(&operations).usual_duration(), "3m20s");
+}
+
+#[test]
+fn expanded_rows_show_the_members_below_their_line() {
+    let mut operations = migration();
+    operations.push(on("shop", "Pod", "a", "Moving"));
+    let rows = rows(&operations, true, |lines| {
+        lines.sort_by(crate::sort::by_subject);
+    });
+    let shown: Vec<String> = rows
+        .iter()
+        .map(|it| {
+            format!(
+                "{} {} {}",
+                it.is_member_row,
+                it.subject_name(),
+                it.operation
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "false Pod/a Moving",
+            "false VirtualMachine/web Migrating",
+            "true VirtualMachine/web Migrating",
+            "true VirtualMachineInstanceMigration/x Pending",
+            "true VirtualMachineInstance/web Migrating",
+            "true VirtualMachineInstanceMigration/x Running",
+        ]
+    );
+}

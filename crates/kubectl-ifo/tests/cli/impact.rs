@@ -1,0 +1,130 @@
+//! Tests of `kubectl ifo impact` with a fake API server.
+
+use super::cluster::{execute, json_response, plugin, serve, status_response};
+use super::pieces::{answer, migration};
+use axum::extract::Request;
+use axum::response::Response;
+use serde_json::json;
+
+const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
+const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
+
+fn cluster(request: &Request) -> Response {
+    match request.uri().path() {
+        "/api/v1/pods" => {
+            let query = request.uri().query().unwrap_or_default();
+            assert!(
+                query.contains("fieldSelector=spec.nodeName%3Dworker-3"),
+                "{query}"
+            );
+            json_response(&json!({"items": [
+                {"metadata": {"name": "api", "namespace": "shop", "labels": {"app": "api"}, "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api", "uid": "u", "controller": true}]},
+                 "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}},
+                {"metadata": {"name": "debug", "namespace": "shop"}, "status": {"phase": "Running"}},
+            ]}))
+        }
+        BUDGETS => json_response(&json!({"items": [{
+            "metadata": {"name": "api", "namespace": "shop"},
+            "spec": {"selector": {"matchLabels": {"app": "api"}}},
+            "status": {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2},
+        }]})),
+        MACHINES => json_response(&json!({"items": [
+            {"metadata": {"name": "web", "namespace": "shop"}, "spec": {},
+             "status": {"nodeName": "worker-3", "phase": "Running",
+                        "conditions": [{"type": "LiveMigratable", "status": "True"}]}},
+        ]})),
+        "/apis/kubevirt.io/v1/kubevirts" => json_response(&json!({"items": [
+            {"spec": {"configuration": {"evictionStrategy": "LiveMigrate"}}},
+        ]})),
+        _ => answer(&migration(), request),
+    }
+}
+
+#[test]
+fn the_impact_of_a_drain_has_operations_interruptions_and_blockers() {
+    let (_runtime, address) = serve(cluster);
+    let run = |args: &[&str]| execute(plugin(address).arg("impact").args(args));
+    for node in ["worker-3", "node/worker-3"] {
+        let output = run(&[node]);
+        assert_eq!((output.code, &*output.stderr), (0, ""), "{}", output.stdout);
+        assert_eq!(
+            output.stdout.split_once("copies memory\n").map(|it| it.1),
+            Some(
+                "
+A drain interrupts:
+NAMESPACE   OBJECT                       EFFECT
+shop        VirtualMachineInstance/web   migrated to another node (evictionStrategy LiveMigrate)
+shop        Pod/api                      evicted and created again by ReplicaSet/api
+shop        Pod/debug                    deleted, because it has no controller
+
+These objects block a drain:
+NAMESPACE   OBJECT                    REASON
+shop        PodDisruptionBudget/api   disruptionsAllowed is 0 (healthy Pods: 2, required: 2); selects shop/api
+
+kubectl drain refuses to start without these flags:
+FLAG      PODS         REASON
+--force   shop/debug   Pods without a controller are not created again
+"
+            ),
+            "{}",
+            output.stdout
+        );
+    }
+    let json = run(&["worker-3", "-o", "json"]).json();
+    assert_eq!(json["operations"][0]["name"], "vm-2-migrating");
+    assert_eq!(json["interrupted"][0]["effect"], "Migrated");
+    assert_eq!(json["blockers"][1]["flag"], "--force");
+    assert_eq!(json["missing"], json!([]));
+    let yaml = run(&["worker-3", "-o", "yaml"]).stdout;
+    assert!(yaml.starts_with("node: worker-3\n"), "{yaml}");
+    let unknown = run(&["worker-9"]);
+    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    assert_eq!(run(&["pod/a"]).code, 2);
+}
+
+#[test]
+fn a_missing_part_is_named_and_the_exit_code_is_3() {
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        BUDGETS => status_response(403, "Forbidden", "no"),
+        MACHINES => status_response(404, "NotFound", "404 page not found"),
+        _ => cluster(request),
+    });
+    let output = execute(plugin(address).args(["impact", "worker-3"]));
+    assert_eq!(output.code, 3, "{}", output.stderr);
+    assert!(
+        output
+            .stdout
+            .contains("nothing known, because a part is missing"),
+        "{}",
+        output.stdout
+    );
+    assert_eq!(
+        output.stderr,
+        "missing: PodDisruptionBudgets: you may not list poddisruptionbudgets.policy\n\
+         missing: VirtualMachineInstances: the cluster does not serve virtualmachineinstances.kubevirt.io\n"
+    );
+    let json = execute(plugin(address).args(["impact", "worker-3", "-o", "json"]));
+    assert_eq!(json.code, 3);
+    assert_eq!(json.json()["missing"][0]["part"], "PodDisruptionBudgets");
+
+    // Without the API of the operations, the other parts are still shown.
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        path if path.contains("ifo.kubevirt.io") => {
+            status_response(404, "NotFound", "404 page not found")
+        }
+        _ => cluster(request),
+    });
+    let output = execute(plugin(address).args(["impact", "worker-3"]));
+    assert_eq!(output.code, 3, "{}", output.stderr);
+    assert!(
+        output.stdout.contains("PodDisruptionBudget/api"),
+        "{}",
+        output.stdout
+    );
+    assert!(
+        output.stderr.starts_with("missing: operations: "),
+        "{}",
+        output.stderr
+    );
+}
