@@ -72,10 +72,8 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
     let name = regex::Regex::new(r"\b(ifo|apiserver|process)_[a-z_]+").expect("it is valid");
     let names = name.find_iter(text).map(|found| found.as_str());
     names
-        .map(|name| {
-            let histogram = ["_bucket", "_count"].map(|suffix| name.strip_suffix(suffix));
-            histogram.into_iter().flatten().next().unwrap_or(name).to_owned()
-        })
+        .map(|name| name.strip_suffix("_bucket").unwrap_or(name))
+        .map(|name| name.strip_suffix("_count").unwrap_or(name).to_owned())
         .collect()
 }
 

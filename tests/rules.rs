@@ -19,8 +19,12 @@ mod incomplete_objects;
 mod mutants;
 #[path = "rules/mutation.rs"]
 mod mutation;
+#[path = "rules/sources_of_limits.rs"]
+mod sources_of_limits;
 #[path = "rules/stable_operation_names.rs"]
 mod stable_operation_names;
+#[path = "rules/work_of_recordings.rs"]
+mod work_of_recordings;
 
 use catalogue::Shipped;
 
@@ -39,16 +43,4 @@ fn every_object_has_its_expected_operations() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn zz_dump() {
-    let mut all = serde_json::Map::new();
-    for shipped in Shipped::all() {
-        let Ok(book) = compare_operations::book(&shipped.name, &shipped.spec) else { continue };
-        for fixture in fixtures::of_rule_set(&shipped) {
-            all.insert(fixture.place.clone(), compare_operations::zz(&book, &fixture));
-        }
-    }
-    std::fs::write("/tmp/w/rules/dump.json", serde_json::to_string(&all).unwrap()).unwrap();
 }

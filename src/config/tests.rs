@@ -70,6 +70,7 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         ("MAX_REQUESTS_INFLIGHT", "1000001"),
         ("RETAIN_FOR", "0s"),
         ("RETAIN_MAX", "-1"),
+        ("HISTORY_MAX", "1000001"),
         ("POD_IP", "here"),
     ] {
         let error = config(&[], &[(name, value)])
@@ -81,6 +82,8 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         );
         assert_eq!(error.lines().count(), 1);
     }
+    let error = config(&[], &[("HISTORY_MAX", "-1")]).expect_err("the value is invalid");
+    assert!(error.to_string().contains("from 0 to 1000000"), "{error}");
     let error =
         config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("the value is invalid");
     assert_eq!(error.name, "--cluster-operations-namespace");

@@ -28,6 +28,7 @@ const EXPECTED_DURATION: &str =
 const EXPECTED_POSITIVE: &str =
     "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
 const EXPECTED_NUMBER: &str = "expected a whole number from 1 to 1000000";
+const EXPECTED_NUMBER_OR_ZERO: &str = "expected a whole number from 0 to 1000000";
 const EXPECTED_CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
 const EXPECTED_PERSISTENCE: &str = "expected crs or off";
 const EXPECTED_ADDRESS: &str = "expected an IP address";
@@ -253,10 +254,10 @@ fn at_least(
     match value.parse() {
         Ok(number) if (least..=MAX_NUMBER).contains(&number) => Ok(number),
         _ => {
-            let accepted = if least == 1 {
-                EXPECTED_NUMBER
-            } else {
-                EXPECTED_CONNECTIONS
+            let accepted = match least {
+                0 => EXPECTED_NUMBER_OR_ZERO,
+                1 => EXPECTED_NUMBER,
+                _ => EXPECTED_CONNECTIONS,
             };
             Err(ConfigError::new(name, value, accepted))
         }

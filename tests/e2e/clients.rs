@@ -114,7 +114,7 @@ fn kubectl_get_raw_reads_the_api() {
         assert_eq!(list["groupVersion"], OPERATION.api_version);
         assert_eq!(
             list["resources"].as_array().map(Vec::len),
-            Some(1),
+            Some(2),
             "{list}"
         );
         let resource = &list["resources"][0];

@@ -8,12 +8,11 @@ use crate::harness::{
 use serde_json::{Value, json};
 
 /// The default columns that kubectl prints for operations.
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 8] = [
     "NAME",
     "KIND",
     "SUBJECT",
     "OPERATION",
-    "PHASE",
     "STATE",
     "PROGRESS",
     "AGE",
@@ -40,14 +39,8 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
         let row = here
             .until("the operation's row", |lines| mine(lines, "Progressing"))
             .await;
-        let expected = [
-            "VirtualMachine",
-            "my-vm",
-            "Migrating",
-            "Active",
-            "Progressing",
-        ];
-        assert_eq!(row[1..6], expected, "{row:?}");
+        let expected = ["VirtualMachine", "my-vm", "Migrating", "Progressing"];
+        assert_eq!(row[1..5], expected, "{row:?}");
         let header = here.until("a header", |lines| lines.first().cloned()).await;
         assert_eq!(header.split_whitespace().collect::<Vec<_>>(), HEADER);
         let row = everywhere
@@ -55,7 +48,7 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
                 mine(lines, "Progressing").filter(|row| row[0] == namespace)
             })
             .await;
-        assert_eq!(row[2..7], expected, "{row:?}");
+        assert_eq!(row[2..6], expected, "{row:?}");
         let header = everywhere
             .until("a header", |lines| lines.first().cloned())
             .await;
@@ -99,7 +92,7 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
         }
         for watch in [&mut here, &mut everywhere] {
             watch
-                .until("the completed operation", |lines| mine(lines, "Completed"))
+                .until("the completed operation", |lines| mine(lines, "Ended"))
                 .await;
         }
         world.until_operations(namespace, &[]).await;
@@ -274,6 +267,7 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
             ("ifo.kubevirt.io/operation", "Migrating"),
             ("ifo.kubevirt.io/component", "kubevirt"),
             ("ifo.kubevirt.io/ruleset", namespace),
+            ("ifo.kubevirt.io/state", "Progressing"),
             ("ifo.kubevirt.io/correlation-group", "static"),
             ("ifo.kubevirt.io/correlation-role", "root"),
             ("team", "virt"),
@@ -290,7 +284,7 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
         );
         assert_eq!(
             labels.as_object().map(serde_json::Map::len),
-            Some(17),
+            Some(18),
             "{labels}"
         );
         let others = &operations[1]["metadata"]["labels"];

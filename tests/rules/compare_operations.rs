@@ -130,17 +130,3 @@ fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Resu
     }
     Ok(())
 }
-
-pub fn zz(book: &RuleBook, fixture: &Fixture) -> Value {
-    let json = fixture.object.to_string();
-    let doc = Doc::parse(json.as_bytes(), &book.projection).unwrap();
-    let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
-    let evaluation = evaluate(book, &doc, now, &()).unwrap();
-    let mut all = Map::new();
-    for (name, says) in values_by_name(&evaluation) {
-        all.insert(name, json!({"work": says.work.as_deref(), "expectedSeconds": says.expected.map(|it| it.as_secs()), "size": says.size, "nodes": says.nodes.iter().map(|it| &**it).collect::<Vec<_>>()}));
-    }
-    let failures: Vec<String> = evaluation.failures.iter().map(|f| format!("{}: {}", f.field, f.error)).collect();
-    if !failures.is_empty() { all.insert("failures".into(), json!(failures)); }
-    Value::Object(all)
-}

@@ -103,7 +103,10 @@ fn nodes_of_every_rule_set_have_a_fixture() {
             })
         };
         if !fixtures.iter().any(names_nodes) {
-            wrong.push(format!("{}: no expect-status names the nodes", shipped.file));
+            wrong.push(format!(
+                "{}: no expect-status names the nodes",
+                shipped.file
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -31,7 +31,6 @@ mod check;
 mod compile;
 mod convert;
 mod decimal;
-mod json_document;
 mod environment;
 mod eval;
 mod failure;
@@ -40,14 +39,15 @@ mod format_check;
 mod format_clause;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod json_document;
 mod json_fault;
-mod result_kind;
 mod named_fields;
 mod op;
 mod pattern;
 mod projection;
 mod quantity;
 mod re2;
+mod result_kind;
 mod scope;
 mod strings;
 mod time;
@@ -68,15 +68,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use self::answer::TypedValue;
-pub use self::json_document::{Doc, DocError, Node};
 pub use self::environment::{DeclareError, Environment};
 pub use self::failure::{EvaluationFault, FixedText, MissingKey};
+pub use self::json_document::{Doc, DocError, Node};
 pub use self::json_fault::JsonFault;
-pub use self::result_kind::ResultKind;
 pub use self::named_fields::{
     NameOrigins, NamedField, NamedFields, PathStep, ValueOrigins, fields,
 };
 pub use self::projection::Projection;
+pub use self::result_kind::ResultKind;
 pub use self::scope::{EvaluationScope, ListElement};
 
 use self::answer::unexpected;

@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::json_document::{DocItem, Node};
 use super::failure::{FixedText, MissingKey};
+use super::json_document::{DocItem, Node};
 use super::op::Const;
 use super::quantity::Quantity;
 use super::time::Instant;

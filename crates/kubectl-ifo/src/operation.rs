@@ -190,8 +190,8 @@ struct OperationStatus {
 }
 
 impl ListedOperation {
-    /// Decodes the JSON of an InFlightOperation or of an OperationRecord. If `keep_raw` is true, the
-    /// JSON is also kept in `raw`.
+    /// Decodes the JSON of an InFlightOperation or of a record. If `keep_raw` is true, the JSON is
+    /// also kept in `raw`.
     pub(super) fn read(json: &str, keep_raw: bool) -> Result<Self, serde_json::Error> {
         let object: OperationObject = serde_json::from_str(json)?;
         let raw = keep_raw.then(|| RawValue::from_string(json.to_owned()));

@@ -6,10 +6,12 @@
 
 mod completeness;
 mod follow;
+mod namespaces;
 
 pub(super) use completeness::IncompleteData;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
+pub(super) use namespaces::{escape, names, namespaces};
 
 use self::completeness::combined;
 use super::api_client::{ApiClient, ListCompleteness, ListOptions};
@@ -23,7 +25,6 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
-use kube::core::PartialObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -404,57 +405,4 @@ impl OperationSource {
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         format!("/apis/{group}/{VERSION}{within}/{}", live::PLURAL)
     }
-}
-
-/// Returns the namespaces that the user may know. The result is the first of these lists that the
-/// user may read:
-///
-/// - all namespaces of the cluster
-/// - the projects of the user, in `OpenShift`
-/// - the namespace of the kubeconfig context
-pub(super) async fn namespaces(server: &ApiClient) -> Vec<String> {
-    for (path, resource) in [
-        ("/api/v1/namespaces", "namespaces"),
-        (
-            "/apis/project.openshift.io/v1/projects",
-            "projects.project.openshift.io",
-        ),
-    ] {
-        if let Ok(names) = names(server, path, resource).await {
-            return names;
-        }
-    }
-    vec![server.default_namespace.clone()]
-}
-
-/// Returns the names of all objects of a resource.
-pub(super) async fn names(
-    server: &ApiClient,
-    path: &str,
-    resource: &str,
-) -> Result<Vec<String>, Problem> {
-    let options = ListOptions {
-        limit: Some(PAGE_OBJECTS),
-        ..ListOptions::default()
-    };
-    let mut names = Vec::new();
-    let take = |item: &str| {
-        let item: PartialObjectMeta = serde_json::from_str(item)?;
-        names.extend(item.metadata.name);
-        Ok(())
-    };
-    server.list(path, options, resource, None, take).await?;
-    Ok(names)
-}
-
-/// The characters that RFC 3986 leaves unescaped.
-const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// Escapes a segment of a URL path.
-pub(super) fn escape(segment: &str) -> String {
-    percent_encoding::utf8_percent_encode(segment, UNRESERVED).to_string()
 }

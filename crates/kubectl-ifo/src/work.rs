@@ -92,16 +92,14 @@ pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> 
     let mut pieces: Vec<Vec<usize>> = Vec::new();
     let mut by_key: HashMap<&str, usize> = HashMap::new();
     for (number, operation) in operations.iter().enumerate() {
-        match operation.work.as_deref() {
-            Some(key) => match by_key.get(key) {
-                Some(piece) => pieces[*piece].push(number),
-                None => {
-                    by_key.insert(key, pieces.len());
-                    pieces.push(vec![number]);
-                }
-            },
-            None => pieces.push(vec![number]),
+        let piece = match operation.work.as_deref() {
+            Some(key) => *by_key.entry(key).or_insert(pieces.len()),
+            None => pieces.len(),
+        };
+        if piece == pieces.len() {
+            pieces.push(Vec::new());
         }
+        pieces[piece].push(number);
     }
     if pieces.len() < operations.len() {
         let owners = SubjectOwners::of(operations);

@@ -132,6 +132,7 @@ fn the_schema_refuses_wrong_values_and_names_them() {
                 (CHART, "replicas=two", "replicas"),
                 (CHART, "persistence.enable=true", "'enable' not allowed"),
                 (CHART, "persistence.retainFor=1 day", "retainFor"),
+                (CHART, "historyMax=-1", "historyMax"),
                 (CHART, "certificates.source=vault", "certificates/source"),
                 (
                     CHART,

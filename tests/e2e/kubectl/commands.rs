@@ -4,7 +4,7 @@
 use super::Scene;
 use super::program::{Kubectl, Said};
 use super::table::{Columns, Expect, LINES};
-use crate::harness::{World, eventually, text};
+use crate::harness::{World, columns, eventually, text};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -179,16 +179,21 @@ fn contains_text(text: &str, part: &str) -> Result<(), String> {
 }
 
 fn header(columns: Columns) -> Vec<String> {
-    let usual = "NAME KIND SUBJECT OPERATION PHASE STATE PROGRESS AGE MESSAGE";
+    let usual = "NAME KIND SUBJECT OPERATION STATE PROGRESS AGE MESSAGE";
     let (before, after) = match columns {
         Columns::Usual => ("", ""),
         Columns::Namespace => ("NAMESPACE", ""),
-        Columns::Wide => ("", "COMPONENT RULESET REASON STARTED COMPLETED"),
+        Columns::Wide => (
+            "",
+            "PHASE COMPONENT RULESET REASON STARTED COMPLETED FULL_MESSAGE",
+        ),
         Columns::Labels => ("", "LABELS"),
         Columns::TwoLabels => ("", "TEAM OPERATION"),
     };
     let all = [before, usual, after].join(" ");
-    all.split_whitespace().map(str::to_owned).collect()
+    // An underscore stands for a space in the name of a column.
+    let names = all.split_whitespace();
+    names.map(|name| name.replace('_', " ")).collect()
 }
 
 /// Returns the cells of an operation in these columns, without AGE.
@@ -200,11 +205,13 @@ fn cells(operation: &Value, columns: Columns) -> Vec<String> {
         Columns::Usual => {}
         Columns::Namespace => cells.insert(0, at("/metadata/namespace")),
         Columns::Wide => cells.extend([
+            at("/status/phase"),
             at("/spec/component"),
             at("/spec/ruleSet"),
             at("/status/reason"),
             at("/metadata/creationTimestamp"),
             at("/status/completed"),
+            at("/status/message"),
         ]),
         Columns::Labels => {
             let labels = labels.as_object().into_iter().flatten();
@@ -227,7 +234,6 @@ pub fn row(operation: &Value) -> Vec<String> {
         text(operation, "/spec/subject/kind"),
         text(operation, "/spec/subject/name"),
         text(operation, "/spec/operation"),
-        text(operation, "/status/phase"),
         text(operation, "/status/state"),
         &format!("{progress}%"),
         text(operation, "/status/message"),
@@ -240,7 +246,7 @@ pub fn row(operation: &Value) -> Vec<String> {
 fn table(text: &str) -> Result<(Vec<String>, Vec<Vec<String>>), String> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
-    let names: Vec<String> = header.split_whitespace().map(str::to_owned).collect();
+    let names: Vec<String> = columns(header).into_iter().map(str::to_owned).collect();
     let mut starts: Vec<usize> = Vec::new();
     for name in &names {
         // Two columns can have the same name, so the search starts after the previous column.

@@ -1,4 +1,4 @@
-//! Reads from the cluster what a drain of a node affects: Pods, PodDisruptionBudgets and virtual
+//! Reads from the cluster what a drain of a node affects: Pods, disruption budgets and virtual
 //! machines.
 
 use super::MissingPart;
@@ -88,7 +88,7 @@ impl DrainedPod {
         self.spec.volumes.iter().any(|it| it.empty_dir.is_some())
     }
 
-    /// Returns true if the eviction of the Pod needs no PodDisruptionBudget: the Pod has not started
+    /// Returns true if the eviction of the Pod needs no disruption budget: the Pod has not started
     /// yet, or it is already being deleted.
     pub(super) fn ignores_budgets(&self) -> bool {
         self.has_ended()
@@ -101,7 +101,7 @@ impl DrainedPod {
     }
 }
 
-/// A PodDisruptionBudget.
+/// A `PodDisruptionBudget`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct DrainBudget {
@@ -190,7 +190,7 @@ pub(super) enum DefaultStrategy {
 pub(super) struct DrainParts {
     /// The Pods on the node.
     pub(super) pods: Option<Vec<DrainedPod>>,
-    /// All PodDisruptionBudgets.
+    /// All disruption budgets.
     pub(super) budgets: Option<Vec<DrainBudget>>,
     /// The virtual machines on the node.
     pub(super) machines: Option<Vec<DrainedMachine>>,

@@ -38,16 +38,16 @@ fn impact(pods: Vec<Value>, budgets: Vec<Value>, machines: Vec<Value>) -> DrainI
 }
 
 fn parts(pods: Vec<Value>, budgets: Vec<Value>, machines: Vec<Value>) -> DrainParts {
-    fn read<T: serde::de::DeserializeOwned>(all: Vec<Value>) -> Option<Vec<T>> {
+    fn read<T: serde::de::DeserializeOwned>(all: Vec<Value>) -> Vec<T> {
         let all = all
             .into_iter()
             .map(|it| from_value(it).expect("the object is valid"));
-        Some(all.collect())
+        all.collect()
     }
     DrainParts {
-        pods: read(pods),
-        budgets: read(budgets),
-        machines: read(machines),
+        pods: Some(read(pods)),
+        budgets: Some(read(budgets)),
+        machines: Some(read(machines)),
         default_strategy: DefaultStrategy::Unread,
     }
 }

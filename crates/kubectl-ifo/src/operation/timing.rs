@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(status: serde_json::Value) -> ListedOperation {
+    fn read(status: &serde_json::Value) -> ListedOperation {
         let object = json!({"metadata": {"name": "a"}, "status": status});
         ListedOperation::read(&object.to_string(), false).expect("the JSON is an operation")
     }
@@ -138,17 +138,17 @@ mod tests {
             let conditions = [condition("Overdue", overdue), condition("Stalled", stalled)];
             let active =
                 json!({"phase": "Active", "state": "Progressing", "conditions": conditions});
-            assert_eq!(read(active).marked_state(), expected);
+            assert_eq!(read(&active).marked_state(), expected);
             let completed =
                 json!({"phase": "Completed", "state": "Succeeded", "conditions": conditions});
-            assert_eq!(read(completed).marked_state(), "Succeeded");
+            assert_eq!(read(&completed).marked_state(), "Succeeded");
         }
     }
 
     #[test]
     fn an_estimate_in_the_past_is_ignored() {
         let at = |text: &str| text.parse().expect("the text is a valid time");
-        let it = read(json!({"phase": "Active", "estimatedCompletion": "2026-01-01T00:02:00Z"}));
+        let it = read(&json!({"phase": "Active", "estimatedCompletion": "2026-01-01T00:02:00Z"}));
         assert_eq!(it.time_left(at("2026-01-01T00:00:00Z")), "about 2m left");
         assert_eq!(it.time_left(at("2026-01-01T00:02:00Z")), "");
     }
@@ -157,22 +157,22 @@ mod tests {
     fn the_usual_duration_has_its_source() {
         let history =
             json!({"typicalSeconds": 125, "p95Seconds": 240, "runs": 37, "source": "History"});
-        let it = read(json!({"expected": history}));
+        let it = read(&json!({"expected": history}));
         assert_eq!(
             it.usual_duration_and_source(),
             "2m5s (37 runs, 95% within 4m)"
         );
-        let it = read(json!({"expected": {"typicalSeconds": 600, "source": "Rule"}}));
+        let it = read(&json!({"expected": {"typicalSeconds": 600, "source": "Rule"}}));
         assert_eq!(it.usual_duration_and_source(), "10m (from the rule)");
         assert_eq!(it.usual_duration(), "10m");
         // A source of a later release is not known. The operation is still shown.
-        let it = read(json!({"expected": {"typicalSeconds": 600, "source": "Oracle"}}));
+        let it = read(&json!({"expected": {"typicalSeconds": 600, "source": "Oracle"}}));
         assert_eq!(it.usual_duration_and_source(), "");
     }
 
     #[test]
     fn the_record_of_a_completed_operation_is_read() {
-        let it = read(json!({
+        let it = read(&json!({
             "outcome": "Failed", "started": "2026-01-01T00:00:00Z",
             "completed": "2026-01-01T00:04:00Z", "durationSeconds": 230, "nodes": ["a"],
         }));

@@ -51,6 +51,9 @@ Examples:
   # Before maintenance: wait until no operation has been in flight for half a minute
   kubectl ifo wait --for=idle --quiet-period=30s --timeout=30m
 
+  # Before maintenance of a node: wait until no operation touches it
+  kubectl ifo wait --for=idle --node worker-3 --timeout=30m
+
   # Wait only for operations on virtual machines, without failing and blocked ones
   kubectl ifo wait -c kubevirt --ignore-failing --ignore-blocked
 

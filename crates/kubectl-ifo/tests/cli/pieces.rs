@@ -5,8 +5,9 @@ use super::cluster::{
     watched_rule_set,
 };
 use axum::extract::Request;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+use std::io::BufRead as _;
 
 /// Path prefix of the live API.
 const LIVE_GROUP: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/";
@@ -219,4 +220,41 @@ fn idle_is_only_reported_if_the_server_and_the_rule_sets_know_nodes() {
     let output = execute(plugin(address).args(idle));
     assert_eq!(output.code, 3, "{}", output.stderr);
     assert!(output.stderr.contains("spec.nodes"), "{}", output.stderr);
+}
+
+#[test]
+fn a_watch_ends_the_row_of_an_operation_that_leaves_the_node() {
+    let mut moved = migration()[1].clone();
+    moved["status"]["nodes"] = json!(["worker-4"]);
+    let (_runtime, address) = serve(move |request| {
+        let query = request.uri().query().unwrap_or_default();
+        if !query.contains("watch=") {
+            return answer(&migration(), request);
+        }
+        assert!(query.contains("status.nodes"), "{query}");
+        // A server that does not compare the nodes before and after the change reports a change
+        // instead of a deletion.
+        let event = json!({"type": "MODIFIED", "object": moved}).to_string() + "\n";
+        let events = futures::stream::once(async move { Ok::<_, std::io::Error>(event) });
+        axum::body::Body::from_stream(futures::StreamExt::chain(
+            events,
+            futures::stream::pending(),
+        ))
+        .into_response()
+    });
+    let mut command = plugin(address);
+    let mut child = command
+        .args(["list", "-w", "--node", "worker-3"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the plugin can be started");
+    let out = child.stdout.take().expect("the stream is piped");
+    let mut lines = std::io::BufReader::new(out).lines();
+    let mut next = || lines.next().expect("a line").expect("the output is UTF-8");
+    assert!(next().starts_with("NAMESPACE"));
+    assert!(next().contains("Progressing (overdue)"));
+    let last = next();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(last.contains("Ended"), "{last}");
 }

@@ -15,6 +15,9 @@ use std::path::Path;
 /// The text in every name and message of the simulated cluster.
 const MARKER: &str = "zqx";
 
+/// Path of the records of completed operations.
+const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
+
 /// Fields whose values stay in a redacted bundle, because they are words of an API.
 const WORDS: [&str; 13] = [
     "apiVersion",
@@ -94,6 +97,21 @@ fn marked_operation() -> Value {
     }))
 }
 
+fn marked_record() -> Value {
+    let mut record = marked_operation();
+    record["kind"] = json!("OperationRecord");
+    record["spec"]["work"] = json!("zqx-work");
+    record["status"] = json!({
+        "outcome": "Superseded", "reason": "NotDetected", "message": "zqx is over",
+        "started": "2026-01-01T00:00:00Z", "startTimeSource": "Detected",
+        "completed": "2026-01-01T00:10:00Z", "durationSeconds": 600, "nodes": ["zqx-node"],
+        "expected": {"typicalSeconds": 125, "runs": 37, "source": "History"},
+    });
+    record["metadata"]["labels"]["ifo.kubevirt.io/state"] = json!("Superseded");
+    record["metadata"]["labels"]["ifo.kubevirt.io/node"] = json!("zqx-node");
+    record
+}
+
 fn marked_rule_set() -> Value {
     marked(json!({
         "metadata": metadata(),
@@ -170,6 +188,7 @@ fn marked_cluster(request: &Request) -> Response {
                 .insert("Warning", warning.parse().expect("a header"));
             response
         }
+        RECORDS => list(marked_record()),
         RULE_SETS => list(marked_rule_set()),
         "/version" => json_response(
             &json!({"gitVersion": "v1.34.0", "buildDate": MARKER, "platform": "a zqx"}),
@@ -278,6 +297,11 @@ fn a_redacted_bundle_contains_no_name_and_no_message() {
     for kept in [
         "\"operation\": \"Migrating\"",
         "\"kind\": \"VirtualMachine\"",
+        "\"kind\": \"OperationRecord\"",
+        "\"outcome\": \"Superseded\"",
+        "\"ifo.kubevirt.io/state\": \"Superseded\"",
+        "\"source\": \"History\"",
+        "\"durationSeconds\": 600",
         "\"resource\": \"virtualmachines\"",
         "\"reason\": \"CrashLoopBackOff\"",
         "\"reason\": \"EvaluationFailed\"",

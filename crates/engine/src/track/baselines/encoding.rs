@@ -1,5 +1,5 @@
-//! The text in which baselines are stored: JSON, with each sketch in the binary format of DataDog's
-//! sketch libraries, in base64.
+//! The text in which baselines are stored: JSON, with each sketch in the binary format of the
+//! sketch libraries of Datadog, in base64.
 
 use super::{Baseline, BaselineKey, Baselines, MAX_BASELINES, Sketch};
 use base64::Engine as _;
@@ -43,6 +43,12 @@ pub enum BaselinesError {
 struct Document<T> {
     format: u32,
     baselines: Vec<T>,
+}
+
+/// The member of a document that tells how the other members are read.
+#[derive(Deserialize)]
+struct FormatVersion {
+    format: u32,
 }
 
 /// One baseline.
@@ -163,11 +169,7 @@ impl Baselines {
         if text.len() > MAX_ENCODED_BYTES {
             return Err(BaselinesError::TooLarge);
         }
-        #[derive(Deserialize)]
-        struct Version {
-            format: u32,
-        }
-        let Version { format } = serde_json::from_str(text)?;
+        let FormatVersion { format } = serde_json::from_str(text)?;
         if format != FORMAT {
             return Err(BaselinesError::Format(format));
         }

@@ -4,6 +4,7 @@ use super::json::{
     self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedLabels,
     Recording, SpecJson, StatusJson, SubjectJson,
 };
+use super::timing::Suspicion;
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
@@ -63,10 +64,8 @@ impl Operation {
         let phase = completed.map_or(Phase::Active, |_| Phase::Completed);
         let until = completed.map(|_| self.detected_until(completed));
         let labels = self.labels(view, state);
-        let (work, nodes) = (
-            self.primary.says.work.as_deref(),
-            NodesJson(&self.primary.says.nodes),
-        );
+        let says = &self.primary.says;
+        let (work, nodes) = (says.work.as_deref(), NodesJson(&says.nodes));
         let recorder = JsonRecorder::default();
         let text = |field, text| recorder.text::<&str>(field, text);
         let time = |field, time| recorder.text(field, Time(time));
@@ -150,16 +149,8 @@ impl Operation {
             state: Some(state),
             progress,
             completed: until.map(whole_second),
-            overdue: timing
-                .overdue
-                .as_ref()
-                .filter(|_| in_flight)
-                .map(|it| it.is_raised),
-            stalled: timing
-                .stalled
-                .as_ref()
-                .filter(|_| in_flight)
-                .map(|it| it.is_raised),
+            overdue: Suspicion::status(timing.overdue.as_ref(), in_flight),
+            stalled: Suspicion::status(timing.stalled.as_ref(), in_flight),
         };
         EncodedOperation {
             json,

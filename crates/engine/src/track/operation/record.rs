@@ -58,7 +58,7 @@ impl Operation {
                     State::Succeeded => says.progress.map(|_| 100),
                     _ => says.progress,
                 },
-                nodes: says.nodes.iter().map(|node| node.to_string()).collect(),
+                nodes: says.nodes.iter().map(ToString::to_string).collect(),
                 started: Time(self.start),
                 start_time_source: self.start_source,
                 completed: Time(until),

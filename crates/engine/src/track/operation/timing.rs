@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const ENOUGH_TO_SHOW: u64 = 5;
 
 /// An operation is overdue only if it takes at least this time longer than usual.
-const MIN_EXCESS: Duration = Duration::from_secs(60);
+const MIN_EXCESS: Duration = Duration::from_mins(1);
 
 /// Number of rises of the progress from which its rate is computed.
 const RATE_SAMPLES: usize = 4;
@@ -69,6 +69,15 @@ pub(super) struct Suspicion {
     pub(super) since: Timestamp,
     pub(super) reason: &'static str,
     pub(super) message: Arc<str>,
+}
+
+impl Suspicion {
+    /// Returns true if the condition is raised. Returns None if the operation has no such condition.
+    /// A completed operation is neither overdue nor stalled.
+    pub(super) fn status(suspicion: Option<&Self>, in_flight: bool) -> Option<bool> {
+        let own = suspicion.filter(|_| in_flight)?;
+        Some(own.is_raised)
+    }
 }
 
 /// The reasons of the conditions `Overdue` and `Stalled`.
@@ -241,7 +250,7 @@ impl Timing {
         let overdue = limit.map(|limit| exceeds(limit, self.counted));
         let stalled = self.stall_limit(input).map(|limit| {
             let is_complete = self.progress == Some(100);
-            !is_complete && exceeds(limit, self.counted - self.counted_at_rise)
+            !is_complete && exceeds(limit, self.counted.saturating_sub(self.counted_at_rise))
         });
         self.deadline = waits.into_iter().min().map(|wait| input.now.steady + wait);
         (overdue, stalled)

@@ -290,7 +290,7 @@ fn of_normal_runs_at_most_three_percent_are_overdue_and_every_run_that_hangs_is_
 fn an_operation_is_compared_with_twenty_earlier_runs() {
     let mut world = world_with_rule_set(RULE);
     for run in 0..20 {
-        assert_eq!(world.run_for(125 * SECOND), false, "{run}");
+        assert!(!world.run_for(125 * SECOND), "{run}");
         world.apply_object(moving(1));
         let expected = world.only_operation().status.expected;
         assert_eq!(expected.is_some(), run >= 4, "{run}");

@@ -162,3 +162,48 @@ fn help_lists_all_keys_and_returns_to_the_previous_view() {
     seen.press(KeyCode::Esc);
     assert!(seen.lines()[2].contains("Node/worker-1"));
 }
+
+#[test]
+fn a_piece_of_work_is_one_row_whose_members_are_toggled() {
+    let mut operations = sample_operations();
+    for number in [0, 1] {
+        operations[number].work = Some("migration".to_owned());
+    }
+    operations[1].conditions = vec![ConditionView {
+        kind: "Overdue".to_owned(),
+        status: "True".to_owned(),
+        ..ConditionView::default()
+    }];
+    let mut seen = Seen::with(110, 9, operations);
+    seen.shows(
+        "
+1 failing  1 blocked  1 progressing  1 overdue or stalled                                                 live
+oldest first, all namespaces, https://127.0.0.1:6443
+NAMESPACE  SUBJECT                                 OPERATION   STATE                  PROGRESS         AGE
+-          Node/worker-1                           Draining    Blocked                -                120m
+shop       VirtualMachine/database-0               Migrating   Progressing (overdue)  ████▌░░░░░  45%  3m10s
+shop       ClusterServiceVersion/my-operator.v2.0  Installing  Failing                -                45s
+
+
+q quit  ? help  Enter detail  / filter  s order  c completed                                               1/3
+",
+    );
+    seen.press(KeyCode::Char('e'));
+    let lines = seen.lines();
+    assert!(
+        lines[5].contains("└ VirtualMachine/database-0"),
+        "{lines:?}"
+    );
+    assert!(lines[6].contains("└ DataVolume/disk-7"), "{lines:?}");
+    // The line and its first member have the same operation, but the cursor distinguishes them.
+    seen.press(KeyCode::Down);
+    seen.press(KeyCode::Down);
+    seen.draw();
+    assert_eq!(seen.model.cursor, 2);
+    seen.press(KeyCode::Char('e'));
+    assert_eq!(seen.subjects().len(), 3);
+    // A word of a member finds the line of its piece.
+    seen.press(KeyCode::Char('/'));
+    seen.type_text("disk-7");
+    assert_eq!(seen.subjects(), ["[database-0]"]);
+}

@@ -1,0 +1,59 @@
+//! Lists the names of objects, such as the namespaces that the user may know.
+
+use super::PAGE_OBJECTS;
+use crate::api_client::{ApiClient, ListOptions};
+use crate::problem::Problem;
+use kube::core::PartialObjectMeta;
+
+/// Returns the namespaces that the user may know. The result is the first of these lists that the
+/// user may read:
+///
+/// - all namespaces of the cluster
+/// - the projects of the user, in `OpenShift`
+/// - the namespace of the kubeconfig context
+pub(crate) async fn namespaces(server: &ApiClient) -> Vec<String> {
+    for (path, resource) in [
+        ("/api/v1/namespaces", "namespaces"),
+        (
+            "/apis/project.openshift.io/v1/projects",
+            "projects.project.openshift.io",
+        ),
+    ] {
+        if let Ok(names) = names(server, path, resource).await {
+            return names;
+        }
+    }
+    vec![server.default_namespace.clone()]
+}
+
+/// Returns the names of all objects of a resource.
+pub(crate) async fn names(
+    server: &ApiClient,
+    path: &str,
+    resource: &str,
+) -> Result<Vec<String>, Problem> {
+    let options = ListOptions {
+        limit: Some(PAGE_OBJECTS),
+        ..ListOptions::default()
+    };
+    let mut names = Vec::new();
+    let take = |item: &str| {
+        let item: PartialObjectMeta = serde_json::from_str(item)?;
+        names.extend(item.metadata.name);
+        Ok(())
+    };
+    server.list(path, options, resource, None, take).await?;
+    Ok(names)
+}
+
+/// The characters that RFC 3986 leaves unescaped.
+const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Escapes a segment of a URL path.
+pub(crate) fn escape(segment: &str) -> String {
+    percent_encoding::utf8_percent_encode(segment, UNRESERVED).to_string()
+}

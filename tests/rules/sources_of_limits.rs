@@ -1,0 +1,61 @@
+//! Checks that every time limit in the shipped rule sets has a comment with its source. A time limit
+//! is the field `expectedDuration` or `stalledAfter` of a rule.
+
+use crate::catalogue::{Shipped, read, root};
+
+/// The fields whose values come from documents or sources of the upstream projects.
+const LIMITS: [&str; 2] = ["expectedDuration", "stalledAfter"];
+
+/// Returns the comment lines directly above the line with the number `index`, without `#`.
+fn comment_above(lines: &[&str], index: usize) -> String {
+    let mut above: Vec<&str> = lines[..index]
+        .iter()
+        .rev()
+        .map_while(|line| line.trim_start().strip_prefix('#'))
+        .map(str::trim)
+        .collect();
+    above.reverse();
+    above.join(" ")
+}
+
+/// True if the comment names a source: a commit, a document, or the variable that has the source.
+fn names_a_source(comment: &str) -> bool {
+    let marks = ["commit ", "docs.", "The source is at the variable"];
+    marks.iter().any(|mark| comment.contains(mark))
+}
+
+/// Describes each time limit in the text of a rule set that has no source.
+fn limits_without_source(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let numbered = lines.iter().enumerate();
+    numbered
+        .filter(|(_, line)| {
+            let field = line.trim_start().split(':').next().unwrap_or_default();
+            LIMITS.contains(&field)
+        })
+        .filter(|(index, _)| !names_a_source(&comment_above(&lines, *index)))
+        .map(|(index, line)| format!("line {}: {}", index + 1, line.trim()))
+        .collect()
+}
+
+#[test]
+fn every_time_limit_has_a_comment_with_its_source() {
+    let mut wrong = Vec::new();
+    for shipped in Shipped::all() {
+        for limit in limits_without_source(&read(&root().join(&shipped.file))) {
+            wrong.push(format!("{} {limit}", shipped.file));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_time_limit_without_a_source_is_found() {
+    let rule = |comment: &str| format!("rules:\n{comment}  expectedDuration: 5m\n");
+    assert!(limits_without_source(&rule("  # After 5 minutes (a.go, commit 1a2b).\n")).is_empty());
+    assert_eq!(
+        limits_without_source(&rule("  # After 5 minutes.\n")),
+        ["line 3: expectedDuration: 5m"]
+    );
+    assert_eq!(limits_without_source(&rule("")), ["line 2: expectedDuration: 5m"]);
+}

@@ -1,0 +1,152 @@
+//! Replays recordings of real controllers, and checks which operations are one piece of work: their
+//! rules must yield the same `work` key.
+
+use crate::catalogue::Shipped;
+use crate::compare_operations::book;
+use ifo_cel::Doc;
+use ifo_engine::detect::evaluate;
+use ifo_engine::rules::RuleBook;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The operations of each piece of work, as `Kind name: Operation`.
+type Pieces = BTreeMap<String, BTreeSet<String>>;
+
+/// Evaluates the rule sets in `files` on every object of a recording. Returns the operations by
+/// their `work` key. The key of operations without `work` is empty.
+fn pieces(recording: &str, files: &[&str]) -> Pieces {
+    let mut books: BTreeMap<String, RuleBook> = BTreeMap::new();
+    for shipped in Shipped::all() {
+        if files.contains(&shipped.file.as_str()) {
+            let target = &shipped.spec.target;
+            let version = match target.group.as_str() {
+                "" => target.version.clone(),
+                group => format!("{group}/{}", target.version),
+            };
+            let book = book(&shipped.name, &shipped.spec).expect("shipped rule sets compile");
+            books.insert(format!("{version}/{}", target.resource), book);
+        }
+    }
+    assert_eq!(books.len(), files.len(), "each file has a target of its own");
+    let path = format!("tests/fixtures/recorded/{recording}.jsonl");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let text = fs::read_to_string(path).expect("the recording is readable");
+    let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("the text is a time");
+    let mut pieces = Pieces::new();
+    for line in text.lines() {
+        let event: Value = serde_json::from_str(line).expect("each line is JSON");
+        let object = &event["object"];
+        let kind = object["kind"].as_str().expect("each object has a kind");
+        let version = object["apiVersion"].as_str().expect("each object has a version");
+        let resource = format!("{version}/{}s", kind.to_lowercase());
+        let Some(book) = books.get(&resource) else {
+            continue;
+        };
+        let doc = Doc::parse(object.to_string().as_bytes(), &book.projection)
+            .expect("the object is valid JSON");
+        let evaluation = evaluate(book, &doc, now, &()).expect("each object has a name");
+        let name = object["metadata"]["name"].as_str().expect("each object has a name");
+        for finding in &evaluation.findings {
+            let says = finding.says.as_ref().expect("no rule fails on recorded objects");
+            let work = says.work.as_deref().unwrap_or_default().to_owned();
+            let operation = format!("{kind} {name}: {}", finding.operation);
+            pieces.entry(work).or_default().insert(operation);
+        }
+    }
+    pieces
+}
+
+/// Builds a set of operations of one subject.
+fn operations(subject: &str, names: &[&str]) -> BTreeSet<String> {
+    let names = names.iter();
+    names.map(|name| format!("{subject}: {name}")).collect()
+}
+
+/// The phases of a migration that succeeds.
+const PHASES: [&str; 6] = [
+    "Pending",
+    "Scheduling",
+    "Scheduled",
+    "PreparingTarget",
+    "TargetReady",
+    "Running",
+];
+
+#[test]
+fn phases_of_a_migration_and_the_operation_of_its_instance_are_one_piece_of_work() {
+    let files = [
+        "kubevirt/virtualmachineinstancemigrations.yaml",
+        "kubevirt/virtualmachineinstances.yaml",
+        "kubevirt/virtualmachines.yaml",
+    ];
+    let mut pieces = pieces("kubevirt-migrate-ok", &files);
+    // No field of a VirtualMachine identifies its migration.
+    let others = pieces.remove("").expect("starts and stops have no key");
+    assert!(others.contains("VirtualMachine mig: Migrating"));
+    assert!(!others.iter().any(|it| it.contains("LiveMigrating")));
+    assert!(!others.iter().any(|it| it.starts_with("VirtualMachineInstanceMigration ")));
+    let migrations = [
+        ("7da7c77d-9380-43ca-ba4a-10ae6b02ae3d", "mig-1"),
+        ("15785537-1dfc-4720-850c-b0d0a2b9635c", "kubevirt-migrate-vm-dhcck"),
+        ("5724139f-510b-4e62-9019-263f1bad57b2", "mig-3"),
+        ("7227557f-4422-4430-89d3-25742e01201f", "mig-4"),
+    ];
+    let expected = migrations.map(|(uid, name)| {
+        let subject = format!("VirtualMachineInstanceMigration {name}");
+        let mut members = operations(&subject, &PHASES);
+        members.extend(operations("VirtualMachineInstance mig", &["LiveMigrating"]));
+        (uid.to_owned(), members)
+    });
+    assert_eq!(pieces, Pieces::from(expected));
+}
+
+#[test]
+fn phases_of_an_import_and_its_claim_are_one_piece_of_work() {
+    let files = [
+        "generic/persistentvolumeclaims.yaml",
+        "kubevirt/datavolumes.yaml",
+    ];
+    let mut pieces = pieces("cdi-import-populator", &files);
+    let others = pieces.remove("").unwrap_or_default();
+    assert!(others.iter().all(|it| it.starts_with("PersistentVolumeClaim prime-")), "{others:?}");
+    assert_eq!(pieces.len(), 1, "{pieces:?}");
+    let members: BTreeSet<String> = pieces.into_values().flatten().collect();
+    for member in [
+        "DataVolume imp: ImportScheduled",
+        "DataVolume imp: ImportInProgress",
+        "PersistentVolumeClaim imp: Pending",
+    ] {
+        assert!(members.contains(member), "{member} is not in {members:?}");
+    }
+    assert!(members.iter().all(|it| it.contains(" imp: ")), "{members:?}");
+}
+
+#[test]
+fn a_clone_and_its_snapshot_and_restore_are_one_piece_of_work() {
+    let files = [
+        "kubevirt/virtualmachineclones.yaml",
+        "kubevirt/virtualmachinerestores.yaml",
+        "kubevirt/virtualmachines.yaml",
+        "kubevirt/virtualmachinesnapshots.yaml",
+    ];
+    let pieces = pieces("kubevirt-snapshot-restore-clone", &files);
+    let of = |member: &str| {
+        let mut found = pieces.iter().filter(|(_, members)| members.contains(member));
+        let (key, members) = found.next().unwrap_or_else(|| panic!("{member} is not found"));
+        assert!(found.next().is_none(), "{member} has two keys");
+        assert!(!key.is_empty(), "{member} has no key");
+        members
+    };
+    let clone = of("VirtualMachineClone clone1: SnapshotInProgress");
+    for kind in ["VirtualMachineSnapshot tmp-", "VirtualMachineRestore tmp-"] {
+        assert!(clone.iter().any(|it| it.starts_with(kind)), "{clone:?}");
+    }
+    let snapshot = of("VirtualMachineSnapshot snap-online: InProgress");
+    assert!(snapshot.contains("VirtualMachine db: Snapshotting"), "{snapshot:?}");
+    let restore = of("VirtualMachineRestore restore1: InProgress");
+    assert!(restore.contains("VirtualMachine db: Restoring"), "{restore:?}");
+    assert!(snapshot.is_disjoint(restore));
+}
