@@ -57,5 +57,8 @@ fn a_time_limit_without_a_source_is_found() {
         limits_without_source(&rule("  # After 5 minutes.\n")),
         ["line 3: expectedDuration: 5m"]
     );
-    assert_eq!(limits_without_source(&rule("")), ["line 2: expectedDuration: 5m"]);
+    assert_eq!(
+        limits_without_source(&rule("")),
+        ["line 2: expectedDuration: 5m"]
+    );
 }

@@ -30,7 +30,11 @@ fn pieces(recording: &str, files: &[&str]) -> Pieces {
             books.insert(format!("{version}/{}", target.resource), book);
         }
     }
-    assert_eq!(books.len(), files.len(), "each file has a target of its own");
+    assert_eq!(
+        books.len(),
+        files.len(),
+        "each file has a target of its own"
+    );
     let path = format!("tests/fixtures/recorded/{recording}.jsonl");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let text = fs::read_to_string(path).expect("the recording is readable");
@@ -40,17 +44,24 @@ fn pieces(recording: &str, files: &[&str]) -> Pieces {
         let event: Value = serde_json::from_str(line).expect("each line is JSON");
         let object = &event["object"];
         let kind = object["kind"].as_str().expect("each object has a kind");
-        let version = object["apiVersion"].as_str().expect("each object has a version");
+        let version = object["apiVersion"]
+            .as_str()
+            .expect("each object has a version");
         let resource = format!("{version}/{}s", kind.to_lowercase());
         let Some(book) = books.get(&resource) else {
             continue;
         };
-        let doc = Doc::parse(object.to_string().as_bytes(), &book.projection)
-            .expect("the object is valid JSON");
+        let json = object.to_string();
+        let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
         let evaluation = evaluate(book, &doc, now, &()).expect("each object has a name");
-        let name = object["metadata"]["name"].as_str().expect("each object has a name");
+        let name = object["metadata"]["name"]
+            .as_str()
+            .expect("each object has a name");
         for finding in &evaluation.findings {
-            let says = finding.says.as_ref().expect("no rule fails on recorded objects");
+            let says = finding
+                .says
+                .as_ref()
+                .expect("no rule fails on recorded objects");
             let work = says.work.as_deref().unwrap_or_default().to_owned();
             let operation = format!("{kind} {name}: {}", finding.operation);
             pieces.entry(work).or_default().insert(operation);
@@ -87,10 +98,17 @@ fn phases_of_a_migration_and_the_operation_of_its_instance_are_one_piece_of_work
     let others = pieces.remove("").expect("starts and stops have no key");
     assert!(others.contains("VirtualMachine mig: Migrating"));
     assert!(!others.iter().any(|it| it.contains("LiveMigrating")));
-    assert!(!others.iter().any(|it| it.starts_with("VirtualMachineInstanceMigration ")));
+    assert!(
+        !others
+            .iter()
+            .any(|it| it.starts_with("VirtualMachineInstanceMigration "))
+    );
     let migrations = [
         ("7da7c77d-9380-43ca-ba4a-10ae6b02ae3d", "mig-1"),
-        ("15785537-1dfc-4720-850c-b0d0a2b9635c", "kubevirt-migrate-vm-dhcck"),
+        (
+            "15785537-1dfc-4720-850c-b0d0a2b9635c",
+            "kubevirt-migrate-vm-dhcck",
+        ),
         ("5724139f-510b-4e62-9019-263f1bad57b2", "mig-3"),
         ("7227557f-4422-4430-89d3-25742e01201f", "mig-4"),
     ];
@@ -111,7 +129,12 @@ fn phases_of_an_import_and_its_claim_are_one_piece_of_work() {
     ];
     let mut pieces = pieces("cdi-import-populator", &files);
     let others = pieces.remove("").unwrap_or_default();
-    assert!(others.iter().all(|it| it.starts_with("PersistentVolumeClaim prime-")), "{others:?}");
+    assert!(
+        others
+            .iter()
+            .all(|it| it.starts_with("PersistentVolumeClaim prime-")),
+        "{others:?}"
+    );
     assert_eq!(pieces.len(), 1, "{pieces:?}");
     let members: BTreeSet<String> = pieces.into_values().flatten().collect();
     for member in [
@@ -121,7 +144,10 @@ fn phases_of_an_import_and_its_claim_are_one_piece_of_work() {
     ] {
         assert!(members.contains(member), "{member} is not in {members:?}");
     }
-    assert!(members.iter().all(|it| it.contains(" imp: ")), "{members:?}");
+    assert!(
+        members.iter().all(|it| it.contains(" imp: ")),
+        "{members:?}"
+    );
 }
 
 #[test]
@@ -134,8 +160,12 @@ fn a_clone_and_its_snapshot_and_restore_are_one_piece_of_work() {
     ];
     let pieces = pieces("kubevirt-snapshot-restore-clone", &files);
     let of = |member: &str| {
-        let mut found = pieces.iter().filter(|(_, members)| members.contains(member));
-        let (key, members) = found.next().unwrap_or_else(|| panic!("{member} is not found"));
+        let mut found = pieces
+            .iter()
+            .filter(|(_, members)| members.contains(member));
+        let (key, members) = found
+            .next()
+            .unwrap_or_else(|| panic!("{member} is not found"));
         assert!(found.next().is_none(), "{member} has two keys");
         assert!(!key.is_empty(), "{member} has no key");
         members
@@ -145,8 +175,14 @@ fn a_clone_and_its_snapshot_and_restore_are_one_piece_of_work() {
         assert!(clone.iter().any(|it| it.starts_with(kind)), "{clone:?}");
     }
     let snapshot = of("VirtualMachineSnapshot snap-online: InProgress");
-    assert!(snapshot.contains("VirtualMachine db: Snapshotting"), "{snapshot:?}");
+    assert!(
+        snapshot.contains("VirtualMachine db: Snapshotting"),
+        "{snapshot:?}"
+    );
     let restore = of("VirtualMachineRestore restore1: InProgress");
-    assert!(restore.contains("VirtualMachine db: Restoring"), "{restore:?}");
+    assert!(
+        restore.contains("VirtualMachine db: Restoring"),
+        "{restore:?}"
+    );
     assert!(snapshot.is_disjoint(restore));
 }
