@@ -31,7 +31,7 @@ const WRITE_INTERVAL: Duration = Duration::from_mins(5);
 const READ_RETRY: Duration = Duration::from_secs(10);
 
 /// Time limit of one request. The last write delays the release of the leadership.
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Field manager of the writes.
 const FIELD_MANAGER: &str = "ifo-apiserver-baselines";
@@ -57,7 +57,7 @@ pub struct BaselineStore {
 enum StoreError {
     #[error("the ConfigMap {CONFIG_MAP} does not exist; apply the manifests of this release")]
     Missing,
-    #[error("the kube-apiserver did not answer within {} ms", REQUEST_TIMEOUT.as_millis())]
+    #[error("the kube-apiserver did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
     #[error("another client has changed the ConfigMap {CONFIG_MAP}")]
     Changed,

@@ -10,7 +10,7 @@ mod timing;
 
 pub use delayed_state::{Observed, Yielded};
 pub use restored::{Restored, RestoredRecord, UNKNOWN_TARGET};
-pub use timing::{Timing, TimingInput};
+pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
 use super::end_reason::End;
@@ -127,7 +127,7 @@ pub struct Operation {
     /// Time since which the condition `Detected` has had this status.
     detected_since: Timestamp,
     /// The times of the operation.
-    pub timing: Timing,
+    pub timing: OperationTiming,
 }
 
 /// The status of the condition `Detected`.
@@ -204,7 +204,7 @@ impl Operation {
             last_detected: now.wall,
             detected: Detected::True,
             detected_since: now.wall,
-            timing: Timing::start(start.at, start.source, now),
+            timing: OperationTiming::start(start.at, start.source, now),
         };
         started.update_primary();
         Some(started)

@@ -40,7 +40,7 @@ pub enum BaselinesError {
 
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<T> {
+struct StoredBaselines<T> {
     format: u32,
     baselines: Vec<T>,
 }
@@ -153,7 +153,7 @@ impl Baselines {
             left = rest;
             kept.push(json);
         }
-        let document = Document {
+        let document = StoredBaselines {
             format: FORMAT,
             baselines: kept,
         };
@@ -173,7 +173,7 @@ impl Baselines {
         if format != FORMAT {
             return Err(BaselinesError::Format(format));
         }
-        let document: Document<Stored> = serde_json::from_str(text)?;
+        let document: StoredBaselines<Stored> = serde_json::from_str(text)?;
         if document.baselines.len() > MAX_BASELINES {
             return Err(BaselinesError::TooLarge);
         }

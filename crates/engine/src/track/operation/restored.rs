@@ -5,7 +5,7 @@
 
 use super::object::operation_reason;
 use super::{
-    ChangeContext, Detected, Detection, Observed, Operation, SubjectView, Timing, Yielded,
+    ChangeContext, Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded,
 };
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
@@ -169,7 +169,7 @@ impl Restored {
             last_detected: status.last_detected.0,
             detected,
             detected_since,
-            timing: Timing::restored(status, start, known_until),
+            timing: OperationTiming::restored(status, start, known_until),
         };
         let view = view(object);
         Some(Self {

@@ -27,7 +27,7 @@ const RATE_SAMPLES: usize = 4;
 
 /// The times of one operation.
 #[derive(Clone, Debug)]
-pub struct Timing {
+pub struct OperationTiming {
     /// The state that the operation shows.
     state: State,
     /// Time since which the operation has shown this state.
@@ -135,7 +135,7 @@ struct LimitText {
     kept: String,
 }
 
-impl Timing {
+impl OperationTiming {
     /// Creates the times of an operation that starts now or has started before.
     pub fn start(start: Timestamp, source: StartTimeSource, now: ClockReading) -> Self {
         // A start that was taken from `managedFields` is only known to be later than the real start.
@@ -190,7 +190,7 @@ impl Timing {
     }
 
     /// Updates the times. Returns true if the status of a condition has changed. Then, and after
-    /// each other visible change, the caller must call [`Timing::refresh`].
+    /// each other visible change, the caller must call [`OperationTiming::refresh`].
     pub fn update(&mut self, input: TimingInput<'_>) -> bool {
         let now = input.now.steady;
         self.counted = self.counted_at(now);

@@ -1,6 +1,6 @@
 //! Restores the times of an operation after a restart or a change of the leader.
 
-use super::{RATE_SAMPLES, Suspicion, Timing, reason};
+use super::{OperationTiming, RATE_SAMPLES, Suspicion, reason};
 use ifo_api::live::{StartTimeSource, State, Status};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Precision of the times in JSON.
 const SECOND: Duration = Duration::from_secs(1);
 
-impl Timing {
+impl OperationTiming {
     /// Restores the times from the status of an operation that started at `start`. The shown values
     /// stay as they are. `known_until` is the time until which the status is up to date: the
     /// current time for an operation of the index, and its last detection for a custom resource.
