@@ -19,7 +19,7 @@ const CERTIFICATES: &str = "/apiserver.local.config/certificates";
 
 /// Objects that are files of the bundle: path, kind and name. The other objects in `deploy` are
 /// left out: OLM creates them itself, or cannot install their kind.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     (
         "deploy/rbac/server.yaml",
         "ClusterRole",
@@ -32,6 +32,11 @@ const FILES: [(&str, &str, &str); 6] = [
         "ifo-targets",
     ),
     ("deploy/rbac/users.yaml", "ClusterRole", "ifo-view"),
+    (
+        "deploy/base/configmap.yaml",
+        "ConfigMap",
+        "ifo-apiserver-baselines",
+    ),
     (
         "deploy/base/poddisruptionbudget.yaml",
         "PodDisruptionBudget",
