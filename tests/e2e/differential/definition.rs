@@ -27,20 +27,21 @@ const FIELDS: [&str; 8] = [
 ];
 
 /// The columns after Name: the name of each column, and the path of its field.
-const COLUMNS: [(&str, &str); 13] = [
+const COLUMNS: [(&str, &str); 14] = [
     ("Kind", ".spec.subject.kind"),
     ("Subject", ".spec.subject.name"),
     ("Operation", ".spec.operation"),
-    ("Phase", ".status.phase"),
     ("State", ".status.state"),
     ("Progress", ".status.progress"),
     ("Age", ".metadata.creationTimestamp"),
     ("Message", ".status.message"),
+    ("Phase", ".status.phase"),
     ("Component", ".spec.component"),
     ("RuleSet", ".spec.ruleSet"),
     ("Reason", ".status.reason"),
     ("Started", ".metadata.creationTimestamp"),
     ("Completed", ".status.completed"),
+    ("Full Message", ".status.message"),
 ];
 
 /// Removes `nullable` from a schema. Operations have no null values: fields without a value are

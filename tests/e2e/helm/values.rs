@@ -35,7 +35,7 @@ fn the_other_values_change_only_their_field() {
             let last_variable = format!("{container}/env/3");
             let image = format!("image.digest={digest}");
             let by_digest = format!("ghcr.io/kubevirt/ifo-apiserver@{digest}");
-            let cases: [(&[&str], String, Value); 9] = [
+            let cases: [(&[&str], String, Value); 10] = [
                 (
                     &[&image, "image.tag=x"],
                     format!("{container}/image"),
@@ -61,6 +61,11 @@ fn the_other_values_change_only_their_field() {
                     &["extraEnv[0].name=MAX_WATCHES", "extraEnv[0].value=a"],
                     last_variable,
                     json!({"name": "MAX_WATCHES", "value": "a"}),
+                ),
+                (
+                    &["historyMax=100000"],
+                    format!("{container}/env/0"),
+                    json!({"name": "HISTORY_MAX", "value": "100000"}),
                 ),
                 (
                     &["affinity.podAffinity.x=y"],
