@@ -55,10 +55,10 @@ fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
     let rows = lines.iter().map(|line| columns(line));
     let mut rows: Vec<Vec<&str>> = rows
         .filter(|row| row.get(3) == Some(&subject))
-        .map(|row| [&row[..1], &row[4..7], &row[8..]].concat())
+        .map(|row| [&row[..1], &row[4..6], &row[7..]].concat())
         .collect();
     rows.dedup_by(|next, last| {
-        next[0] == "MODIFIED" && next[2] == "Active" && next[1..] == last[1..]
+        next[0] == "MODIFIED" && next[2] == "Progressing" && next[1..] == last[1..]
     });
     rows
 }
@@ -191,28 +191,16 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         let superseded = format!("db: {by}");
         let waits = format!("db: {waits}");
         let starting = [
-            ["ADDED", "Starting", "Active", "Progressing", "db"],
-            ["MODIFIED", "Starting", "Active", "Progressing", &waits],
-            [
-                "MODIFIED",
-                "Starting",
-                "Completed",
-                "Superseded",
-                &superseded,
-            ],
-            [
-                "DELETED",
-                "Starting",
-                "Completed",
-                "Superseded",
-                &superseded,
-            ],
+            ["ADDED", "Starting", "Progressing", "db"],
+            ["MODIFIED", "Starting", "Progressing", &waits],
+            ["MODIFIED", "Starting", "Superseded", &superseded],
+            ["DELETED", "Starting", "Superseded", &superseded],
         ];
         let stopping = [
-            ["ADDED", "Stopping", "Active", "Progressing", "db"],
-            ["MODIFIED", "Stopping", "Active", "Progressing", &waits],
-            ["MODIFIED", "Stopping", "Completed", "Succeeded", "db"],
-            ["DELETED", "Stopping", "Completed", "Succeeded", "db"],
+            ["ADDED", "Stopping", "Progressing", "db"],
+            ["MODIFIED", "Stopping", "Progressing", &waits],
+            ["MODIFIED", "Stopping", "Succeeded", "db"],
+            ["DELETED", "Stopping", "Succeeded", "db"],
         ];
         kubectl
             .until("the rows of all events", |lines| {
