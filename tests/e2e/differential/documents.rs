@@ -53,7 +53,14 @@ async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     let groups = |side: &Side| {
         let groups = discovery["items"].as_array().into_iter().flatten();
         let mut own = groups.filter(|group| group["metadata"]["name"] == side.group);
-        own.next().cloned().unwrap_or_default()
+        let mut group = own.next().cloned().unwrap_or_default();
+        // The live group has a second resource, `operationrecords`.
+        for version in group["versions"].as_array_mut().into_iter().flatten() {
+            if let Some(resources) = version["resources"].as_array_mut() {
+                resources.retain(|it| it["resource"] != "operationrecords");
+            }
+        }
+        group
     };
     let index = twin.caller().get("/openapi/v3").await.ok();
     let url = |side: &Side| {
@@ -195,6 +202,7 @@ fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     let prefix = format!("/apis/{}/v1alpha1/", side.group);
     let all = document["paths"].as_object().into_iter().flatten();
     let own = all.filter_map(|(path, item)| Some((path.strip_prefix(&prefix)?, item)));
+    let own = own.filter(|(path, _)| !path.contains("operationrecords"));
     let described = own.map(|(path, item)| {
         let mut get = item["get"].clone();
         let parameters = [&item["parameters"], &get["parameters"]]

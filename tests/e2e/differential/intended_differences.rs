@@ -52,7 +52,7 @@ pub const MEANT: &[Meant] = &[
         name: "percent sign",
         reason: "the column Progress shows 45%; a custom resource's columns show values as they are",
         requests: &["…as=Table…"],
-        at: &["…cells[6]"],
+        at: &["…cells[5]"],
         live: "%",
         custom: "",
     },

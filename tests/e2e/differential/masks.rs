@@ -36,7 +36,7 @@ const RANDOM: [&str; 3] = [
 const LONG_ENOUGH: u64 = 5;
 
 /// Index of the table column Age.
-const AGE: usize = 7;
+const AGE: usize = 6;
 /// Index of the table column Started.
 const STARTED: usize = 12;
 
@@ -132,6 +132,10 @@ impl Mask<'_> {
             if let Some(all) = body.get_mut(list).and_then(Value::as_array_mut) {
                 all.retain(|item| self.is_ours(item));
             }
+        }
+        // The live group has a second resource. The group of the custom resource lacks it.
+        if let Some(all) = body.get_mut("resources").and_then(Value::as_array_mut) {
+            all.retain(|resource| resource["name"] != "operationrecords");
         }
         // A table of one object has the resourceVersion of this object, and not that of a list.
         let list = body.get("items").is_some() || body.get("rows").is_some();
