@@ -57,6 +57,17 @@ pub const MEANT: &[Meant] = &[
         custom: "",
     },
     Meant {
+        name: "short messages",
+        reason: "the column Message shows at most 80 characters; a custom resource's columns show \
+                 whole values",
+        requests: &[
+            "GET {fat} | Accept-Encoding: gzip | Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
+        ],
+        at: &["…cells[7]"],
+        live: "x…\"",
+        custom: "",
+    },
+    Meant {
         name: "no protobuf",
         reason: "clients that prefer protobuf also accept JSON; custom resources have protobuf only \
                  for metadata",
@@ -374,7 +385,7 @@ pub const MEANT: &[Meant] = &[
             "DOCUMENT schema in OpenAPI v2",
         ],
         at: &["x-kubernetes-selectable-fields"],
-        live: "11 of",
+        live: "15 of",
         custom: "8 of",
     },
     Meant {
