@@ -221,7 +221,7 @@ impl Baselines {
 
     /// Adds the duration of a successful run. `size` is the amount of work of the run, or 1.
     ///
-    /// Returns true if a baseline has reached [`ENOUGH_TO_JUDGE`] runs with this run. Operations in
+    /// Returns true if a baseline has reached 20 runs with this run. Operations in
     /// flight can then be overdue, so the caller must judge them again.
     pub fn learn(
         &mut self,
