@@ -3,7 +3,7 @@
 //! Each request has a time limit and is retried while the server answers 429. The result is the
 //! decoded answer, or a [`Problem`]: an error message for the user.
 
-use super::offline::OfflineCluster;
+use super::from_files::ClusterFromFiles;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
@@ -37,7 +37,7 @@ pub(super) struct ApiClient {
     /// Time limit for each answer (`--request-timeout`). None for no limit.
     pub(super) timeout: Option<Duration>,
     /// The files that the client reads instead of a cluster (`--from`). None for a cluster.
-    pub(super) offline: Option<Arc<OfflineCluster>>,
+    pub(super) from_files: Option<Arc<ClusterFromFiles>>,
 }
 
 /// A successful answer of the server.

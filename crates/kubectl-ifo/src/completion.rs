@@ -7,9 +7,9 @@
 use super::arguments::{all_flags, flag_awaiting_value, with_command, with_switches};
 use super::connect::Connect;
 use super::filter::Filters;
+use super::operation_source::{OperationSource, namespaces};
 use super::output::{complain, print};
 use super::problem::Problem;
-use super::source::{OperationSource, namespaces};
 use crate::runtime;
 use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;

@@ -8,7 +8,7 @@ mod tests;
 
 use super::address::{is_unencrypted, with_scheme};
 use super::api_client::ApiClient;
-use super::offline;
+use super::from_files;
 use super::problem::Problem;
 use ifo_api::duration;
 use ifo_client::error_text::chain;
@@ -163,7 +163,7 @@ impl Connect {
     /// With `--from`, the client reads files instead of a cluster.
     pub(super) async fn open(&self) -> Result<ApiClient, Problem> {
         if let Some(path) = &self.from {
-            return offline::open(path);
+            return from_files::open(path);
         }
         let config = self.without_empty_values().config().await?;
         let address = config.cluster_url.to_string();
@@ -176,7 +176,7 @@ impl Connect {
             address: address.trim_end_matches('/').to_owned(),
             default_namespace,
             timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
-            offline: None,
+            from_files: None,
         })
     }
 

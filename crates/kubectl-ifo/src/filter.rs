@@ -201,7 +201,7 @@ impl Filters {
 
     /// Returns the message for an empty result.
     pub(super) fn nothing(&self, server: &ApiClient) -> &'static str {
-        if server.offline.is_some() {
+        if server.from_files.is_some() {
             // Files show only which operations were in flight when the files were recorded.
             return match (self.all_phases, self.is_unfiltered()) {
                 (true, true) => "The files contain no operations.",

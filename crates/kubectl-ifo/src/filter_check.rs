@@ -21,9 +21,9 @@
 use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
 use super::operation::ListedOperation;
+use super::operation_source::{OperationSource, escape, names, namespaces};
 use super::output::{OutputShape, complain};
 use super::problem::Problem;
-use super::source::{OperationSource, escape, names, namespaces};
 use super::suggestion::nearest;
 use super::wait::RuleSets;
 use clap::ValueEnum as _;

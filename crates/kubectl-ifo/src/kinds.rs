@@ -13,7 +13,7 @@
 
 use super::api_client::ApiClient;
 use super::operation::ListedSubject;
-use super::source::escape;
+use super::operation_source::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;
 use ifo_client::kinds::{KindName, group, group_and_version, is_plural};

@@ -6,7 +6,8 @@
 //! sends requests. A command that lists operations uses the modules in this order:
 //!
 //! ```text
-//! connect ─▶ api_client ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
+//! connect ─▶ api_client ─▶ operation_source ─▶ operation ─▶ filter ─▶ sort
+//!         ─▶ columns · list · summary
 //! ```
 
 mod address;
@@ -20,34 +21,34 @@ mod connect;
 mod describe;
 mod filter;
 mod filter_check;
+mod from_files;
 mod history;
 mod impact;
 mod kinds;
 mod list;
-mod lookup;
-mod offline;
 mod operation;
+mod operation_source;
 mod output;
+mod owner_lookup;
 mod ownership;
+mod piece_of_work;
 mod plain_text;
 mod problem;
-mod redraw;
+mod resource_argument;
 mod rules;
-#[cfg(test)]
-mod sample;
-#[cfg(test)]
-mod snapshots;
 mod sort;
-mod source;
 mod suggestion;
 mod summary;
 mod support_bundle;
-mod target;
+#[cfg(test)]
+mod test_operations;
+#[cfg(test)]
+mod test_output_snapshots;
 mod top;
 mod tree;
 mod version;
 mod wait;
-mod work;
+mod watch_output;
 
 use arguments::{with_command, with_switches};
 use clap::error::ErrorKind;

@@ -1,20 +1,20 @@
 //! `kubectl ifo list` and `get`: print operations once, or with `--watch` each time they change.
 
-mod watched;
+mod list_watch;
 
 use super::colors::{Colors, Paint};
 use super::columns::{Table, terminal_width};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::filter_check;
+use super::from_files;
 use super::kinds::Kinds;
-use super::offline;
 use super::operation::{ListedOperation, operation_name_in};
+use super::operation_source::{OperationSource, Served};
 use super::output::{Format, OutputShape, TextStyle, complain, encode, print, print_error_line};
+use super::piece_of_work;
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
-use super::source::{OperationSource, Served};
-use super::work;
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
@@ -88,7 +88,7 @@ impl CommonArgs {
         let mut filters = self.filters.with_namespace(self.connect.namespace());
         let from_filters = filters.take_format()?;
         if self.output.watch && self.connect.reads_files() {
-            return Err(offline::no_changes("--watch"));
+            return Err(from_files::no_changes("--watch"));
         }
         Ok((
             filters,
@@ -141,7 +141,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     filters.all_phases |= rows == RowMode::Operations;
     let output = &common.output;
     let sort = output.sort_by.clone().unwrap_or_default();
-    let keep_raw = shape.data().is_some() || sort.needs_raw();
+    let keep_raw = shape.data_format().is_some() || sort.needs_raw();
     let server = common.connect.open().await?;
     let nothing = filters.nothing(&server);
     filters.resolve(&Kinds::new(server.clone())).await;
@@ -193,7 +193,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    watched::watch(&view, &source, operations, &is_named).await
+    list_watch::watch(&view, &source, operations, &is_named).await
 }
 
 /// Prints a line to standard error if operations may be missing from the list.
@@ -307,7 +307,7 @@ impl ListView {
             return operations.to_vec();
         }
         let is_expanded = self.rows == RowMode::Expanded;
-        work::rows(operations, is_expanded, |lines| self.sort.sort(lines))
+        piece_of_work::rows(operations, is_expanded, |lines| self.sort.sort(lines))
     }
 
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML
@@ -380,13 +380,13 @@ pub(super) fn objects(
 }
 
 fn encode_document(value: &impl Serialize, shape: OutputShape) -> Result<String, Problem> {
-    let format = shape.data().unwrap_or(Format::Json);
+    let format = shape.data_format().unwrap_or(Format::Json);
     encode(value, format)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshots::{mixed, now, operation, snapshot};
+    use super::super::test_output_snapshots::{mixed, now, operation, snapshot};
     use super::*;
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;

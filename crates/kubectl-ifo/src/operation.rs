@@ -14,10 +14,10 @@
 //!
 //! `rules replay` and `rules test` need no cluster: they detect operations in the plugin itself.
 
-mod data;
+mod json_fields;
 mod timing;
 
-pub(super) use data::{Field, OperationData};
+pub(super) use json_fields::{JsonField, OperationJson};
 pub(super) use timing::seconds_text;
 
 use ifo_api::live::{self, Expected, State};

@@ -57,7 +57,7 @@ impl TextStyle {
 
 impl OutputShape {
     /// Returns the format if it is JSON or YAML. None for the other formats.
-    pub(super) fn data(self) -> Option<Format> {
+    pub(super) fn data_format(self) -> Option<Format> {
         match self {
             Self::Json => Some(Format::Json),
             Self::Yaml => Some(Format::Yaml),

@@ -8,14 +8,14 @@ use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
-use super::operation::{Field, ListedOperation, OperationData};
+use super::operation::{JsonField, ListedOperation, OperationJson};
+use super::operation_source::{IncompleteJson, OperationSource};
 use super::output::{OutputShape, TextStyle, encode, print, table};
+use super::piece_of_work;
 use super::plain_text::{self};
 use super::problem::Problem;
-use super::redraw::{self, RedrawContext, RedrawnText};
 use super::sort::{self, SortBy};
-use super::source::{IncompleteData, OperationSource};
-use super::work;
+use super::watch_output::{self, WatchOutputInputs, WatchOutputText};
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
@@ -69,12 +69,16 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     if args.common.output.watch {
-        return redraw::run(&source, operations, shape, view).await;
+        return watch_output::run(&source, operations, shape, view).await;
     }
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
     }
-    print(&view.text(operations, &RedrawContext::now(&source)).await?)?;
+    print(
+        &view
+            .text(operations, &WatchOutputInputs::now(&source))
+            .await?,
+    )?;
     print_incomplete(&source);
     Ok(ExitCode::SUCCESS)
 }
@@ -90,7 +94,7 @@ struct SummaryView {
     is_expanded: bool,
 }
 
-impl RedrawnText for SummaryView {
+impl WatchOutputText for SummaryView {
     fn wants(&self, operation: &ListedOperation) -> bool {
         self.filters.shows(operation)
     }
@@ -98,10 +102,10 @@ impl RedrawnText for SummaryView {
     async fn text(
         &mut self,
         mut operations: Vec<ListedOperation>,
-        shown: &RedrawContext,
+        shown: &WatchOutputInputs,
     ) -> Result<String, Problem> {
         if self.shape.is_table() && !self.is_expanded {
-            operations = work::rows(&operations, false, |_| {});
+            operations = piece_of_work::rows(&operations, false, |_| {});
         }
         match &self.sort {
             Some(sort) => sort.sort(&mut operations),
@@ -109,8 +113,8 @@ impl RedrawnText for SummaryView {
         }
         let (now, screen) = (shown.now, shown.screen);
         let mut summary = Summary::of(&operations, now);
-        summary.incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
-        match self.shape.data() {
+        summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
+        match self.shape.data_format() {
             Some(format) => encode(&summary, format),
             None => Ok(summary.text(&operations, now, screen, self.paint)),
         }
@@ -135,15 +139,15 @@ impl PhaseCounts {
 }
 
 /// The fields of an operation in the JSON output, in order.
-const FIELDS: &[Field] = &[
-    Field::Name,
-    Field::SubjectNamespace,
-    Field::SubjectName,
-    Field::Operation,
-    Field::State,
-    Field::Started,
-    Field::AgeSeconds,
-    Field::Message,
+const FIELDS: &[JsonField] = &[
+    JsonField::Name,
+    JsonField::SubjectNamespace,
+    JsonField::SubjectName,
+    JsonField::Operation,
+    JsonField::State,
+    JsonField::Started,
+    JsonField::AgeSeconds,
+    JsonField::Message,
 ];
 
 /// All counts, in the form of the JSON and YAML output.
@@ -156,28 +160,28 @@ struct Summary<'a> {
     by_operation: BTreeMap<String, PhaseCounts>,
     by_state: BTreeMap<String, usize>,
     /// The active operation with the earliest start.
-    oldest: Option<OperationData<'a>>,
-    failing: Vec<OperationData<'a>>,
-    blocked: Vec<OperationData<'a>>,
+    oldest: Option<OperationJson<'a>>,
+    failing: Vec<OperationJson<'a>>,
+    blocked: Vec<OperationJson<'a>>,
     /// The operations in flight that take longer than usual.
-    overdue: Vec<OperationData<'a>>,
+    overdue: Vec<OperationJson<'a>>,
     /// The operations in flight whose progress has not risen for too long.
-    stalled: Vec<OperationData<'a>>,
+    stalled: Vec<OperationJson<'a>>,
     /// The reason why operations may be missing. None if the counts are complete.
     #[serde(skip_serializing_if = "Option::is_none")]
-    incomplete: Option<IncompleteData>,
+    incomplete: Option<IncompleteJson>,
 }
 
 impl<'a> Summary<'a> {
     fn of(operations: &'a [ListedOperation], now: Timestamp) -> Self {
-        let data = |it: &'a ListedOperation| it.data(FIELDS).at(now);
+        let json = |it: &'a ListedOperation| it.json(FIELDS).at(now);
         let mut summary = Self {
             total: PhaseCounts::default(),
             by_component: BTreeMap::new(),
             by_kind: BTreeMap::new(),
             by_operation: BTreeMap::new(),
             by_state: BTreeMap::new(),
-            oldest: oldest(operations).map(data),
+            oldest: oldest(operations).map(json),
             failing: Vec::new(),
             blocked: Vec::new(),
             overdue: Vec::new(),
@@ -204,7 +208,7 @@ impl<'a> Summary<'a> {
                 (it.is_stalled(), &mut summary.stalled),
             ];
             for (_, list) in lists.into_iter().filter(|(is_in_list, _)| *is_in_list) {
-                list.push(data(it));
+                list.push(json(it));
             }
         }
         summary
@@ -301,7 +305,7 @@ fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshots::{mixed, now, snapshot};
+    use super::super::test_output_snapshots::{mixed, now, snapshot};
     use super::*;
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::api_client::ApiClient;
 use super::connect::Connect;
+use super::operation_source::Served;
 use super::output::{Format, complain, print, print_value};
 use super::problem::Problem;
-use super::source::Served;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;

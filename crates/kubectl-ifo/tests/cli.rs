@@ -6,40 +6,40 @@ use std::process::{Command, Output, Stdio};
 
 #[path = "../../../tests/binaries/mod.rs"]
 mod binaries;
-#[path = "cli/check.rs"]
-mod check;
-#[path = "cli/cluster.rs"]
-mod cluster;
 #[path = "cli/completion.rs"]
 mod completion;
-#[path = "cli/eval.rs"]
-mod eval;
+#[path = "cli/fake_apiserver.rs"]
+mod fake_apiserver;
 #[path = "cli/filters.rs"]
 mod filters;
-#[path = "cli/from.rs"]
-mod from;
-#[path = "cli/habits.rs"]
-mod habits;
+#[path = "cli/from_files.rs"]
+mod from_files;
 #[path = "cli/history.rs"]
 mod history;
 #[path = "cli/impact.rs"]
 mod impact;
-#[path = "cli/pieces.rs"]
-mod pieces;
-#[path = "cli/replay.rs"]
-mod replay;
-#[path = "cli/roles.rs"]
-mod roles;
-#[path = "cli/screen.rs"]
-mod screen;
+#[path = "cli/kubectl_conventions.rs"]
+mod kubectl_conventions;
+#[path = "cli/pieces_of_work.rs"]
+mod pieces_of_work;
+#[path = "cli/pseudo_terminal.rs"]
+mod pseudo_terminal;
+#[path = "cli/rules_check.rs"]
+mod rules_check;
+#[path = "cli/rules_eval.rs"]
+mod rules_eval;
+#[path = "cli/rules_replay.rs"]
+mod rules_replay;
+#[path = "cli/rules_roles.rs"]
+mod rules_roles;
+#[path = "cli/rules_test.rs"]
+mod rules_test;
 #[path = "cli/support_bundle.rs"]
 mod support_bundle;
-#[path = "cli/terminal.rs"]
-mod terminal;
-#[path = "cli/test.rs"]
-mod test;
 #[path = "cli/top.rs"]
 mod top;
+#[path = "cli/tree_watch.rs"]
+mod tree_watch;
 
 /// The result of a command.
 struct CommandOutput {

@@ -2,8 +2,8 @@
 
 use crate::api_client::ApiClient;
 use crate::operation::ListedSubject;
+use crate::operation_source::{escape, query};
 use crate::plain_text;
-use crate::source::{escape, query};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 

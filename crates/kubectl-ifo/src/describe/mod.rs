@@ -7,8 +7,8 @@
 //! command succeeds.
 
 mod events;
-mod related;
-mod rule;
+mod related_operations;
+mod rule_details;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -20,17 +20,17 @@ use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
 use super::list::objects;
-use super::lookup::Lookup;
 use super::operation::{ListedOperation, operation_name_in};
+use super::operation_source::OperationSource;
 use super::output::{OutputShape, complain, print};
+use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
-use super::source::OperationSource;
-use super::target::TargetName;
+use super::resource_argument::ResourceArgument;
 use crate::clock;
 use k8s_openapi::api::core::v1::Event;
-use related::Related;
-use rule::DescribedRule;
+use related_operations::Related;
+use rule_details::DescribedRule;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             }
         }
         OutputShape::Table | OutputShape::Wide => {
-            let mut lookup = Lookup::new(server.clone(), kinds, MAX_OWNERS);
+            let mut lookup = OwnerLookup::new(server.clone(), kinds, MAX_OWNERS);
             // At most `MAX_OWNERS` owners are looked up, so the owners of the described operations
             // are looked up first.
             let first: Vec<ListedOperation> =
@@ -160,19 +160,19 @@ async fn find(
         }
         return Ok(found);
     }
-    let mut target: TargetName = name.parse().map_err(Problem::Usage)?;
-    target.resolve(kinds).await;
+    let mut resource: ResourceArgument = name.parse().map_err(Problem::Usage)?;
+    resource.resolve(kinds).await;
     let found = indexes_where(&|it| {
-        let item_fits = target.item.is_none() || target.item == it.item;
-        item_fits && target.is_subject(&it.subject)
+        let item_fits = resource.item.is_none() || resource.item == it.item;
+        item_fits && resource.matches_subject(&it.subject)
     });
     if found.is_empty() {
-        let why = target
+        let why = resource
             .unknown_kind_message(source, operations)
             .await
             .map(|it| format!(" ({it})"));
         return Err(Problem::NotFound(format!(
-            "there is no operation on {target}{}; see what there is: kubectl ifo list -A",
+            "there is no operation on {resource}{}; see what there is: kubectl ifo list -A",
             why.unwrap_or_default()
         )));
     }
@@ -196,7 +196,7 @@ async fn describe_all<'a>(
     server: &ApiClient,
     operations: &'a [ListedOperation],
     chosen: &[usize],
-    lookup: &'a Lookup,
+    lookup: &'a OwnerLookup,
 ) -> Vec<OperationDescription<'a>> {
     let ownership = Ownership::of(operations, &lookup.known);
     let mut rule_sets = BTreeMap::new();
@@ -205,7 +205,7 @@ async fn describe_all<'a>(
         let operation = &operations[*number];
         let name = &operation.rule_set;
         if !rule_sets.contains_key(name) {
-            rule_sets.insert(name, rule::read_rule_set(server, name).await);
+            rule_sets.insert(name, rule_details::read_rule_set(server, name).await);
         }
         let next = chosen.get(position + 1).map(|it| &operations[*it].subject);
         let is_last_of_subject = next != Some(&operation.subject);
@@ -224,7 +224,7 @@ async fn describe_all<'a>(
                 .as_ref()
                 .map_err(Clone::clone)
                 .and_then(|rule_set| DescribedRule::of(rule_set, &operation.operation)),
-            related: related::to(operation, &ownership),
+            related: related_operations::to(operation, &ownership),
             events,
         });
     }

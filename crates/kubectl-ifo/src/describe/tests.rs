@@ -1,11 +1,11 @@
 //! Tests of the text that `kubectl ifo describe` prints.
 
-use super::rule::DescribedRule;
-use super::{OperationDescription, related, text};
+use super::rule_details::DescribedRule;
+use super::{OperationDescription, related_operations, text};
 use crate::colors::Paint;
 use crate::operation::{ListedOperation, operation_name_in};
 use crate::ownership::Ownership;
-use crate::sample::{now, on, subject};
+use crate::test_operations::{now, on, subject};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ fn describe_shows_all_details() {
         operation: &operations[0],
         object,
         rule: DescribedRule::of(&rule_set(), "Migrating"),
-        related: related::to(&operations[0], &ownership),
+        related: related_operations::to(&operations[0], &ownership),
         events: Some(Ok(events())),
     };
     let text = described(&[description]);
@@ -169,7 +169,7 @@ fn of_many_relatives_the_closest_are_shown() {
         operation: &operation,
         object: Value::Null,
         rule: Err(String::new()),
-        related: related::to(&operation, &ownership),
+        related: related_operations::to(&operation, &ownership),
         events: Some(Ok((0..300).map(event).collect())),
     };
     let text = described(&[description]);
@@ -193,7 +193,7 @@ fn owners_are_linked_through_resources_without_operations() {
     let known = [subject("a", "Set", "web-1").owned_by("a", "Deployment", "web")];
     let ownership = Ownership::of(&operations, &known);
     let hows = |operation: &ListedOperation| -> Vec<(&str, String)> {
-        let related = related::to(operation, &ownership);
+        let related = related_operations::to(operation, &ownership);
         let each = related.iter();
         each.map(|it| (it.how, it.operation.subject_name()))
             .collect()

@@ -2,8 +2,8 @@
 
 use super::OperationDescription;
 use super::events;
-use super::related::Related;
-use super::rule::DescribedRule;
+use super::related_operations::Related;
+use super::rule_details::DescribedRule;
 use crate::colors::Paint;
 use crate::columns::{self, EMPTY_CELL};
 use crate::operation::seconds_text;

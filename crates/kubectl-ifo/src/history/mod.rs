@@ -11,14 +11,14 @@ use super::colors::Colors;
 use super::connect::Connect;
 use super::filter::Filters;
 use super::filter_check;
+use super::from_files::FileLabelSelector;
 use super::kinds::Kinds;
 use super::list::{WorkArgs, objects};
-use super::offline::FileLabelSelector;
 use super::operation::ListedOperation;
+use super::operation_source::{OperationSource, Served};
 use super::output::{OutputShape, TextStyle, complain, print, print_error_line};
 use super::problem::Problem;
-use super::source::{OperationSource, Served};
-use super::{columns, work};
+use super::{columns, piece_of_work};
 use crate::clock;
 use ifo_api::duration;
 use ifo_api::live::State;
@@ -116,7 +116,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // not over yet.
     let in_flight = Filters::default().with_namespace(namespace);
     let (source, in_flight) = OperationSource::open(server, in_flight, false).await?;
-    let history = RecordedHistory::read(&source, shape.data().is_some()).await?;
+    let history = RecordedHistory::read(&source, shape.data_format().is_some()).await?;
     for note in &history.notes {
         complain("note", note);
     }
@@ -189,7 +189,7 @@ fn rows(
         .iter()
         .filter_map(|it| it.work.as_deref())
         .collect();
-    let mut pieces = work::pieces_of_work(completed);
+    let mut pieces = piece_of_work::pieces_of_work(completed);
     let is_over =
         |it: &ListedOperation| !it.work.as_deref().is_some_and(|it| in_flight.contains(it));
     let all = pieces.len();

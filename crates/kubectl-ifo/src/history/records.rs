@@ -3,8 +3,8 @@
 
 use crate::api_client::ListOptions;
 use crate::operation::ListedOperation;
+use crate::operation_source::{OperationSource, PAGE_OBJECTS, Served, escape, namespaces};
 use crate::problem::Problem;
-use crate::source::{OperationSource, PAGE_OBJECTS, Served, escape, namespaces};
 use ifo_api::{LIVE_GROUP, VERSION, live, record};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use std::collections::HashSet;
@@ -135,7 +135,7 @@ impl RecordReader<'_> {
     }
 
     fn no_records(&self) -> Problem {
-        let files = &self.source.server.offline;
+        let files = &self.source.server.from_files;
         Problem::NoRecords {
             files: files.as_ref().map(|it| it.path().to_owned()),
         }

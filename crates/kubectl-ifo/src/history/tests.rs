@@ -1,4 +1,4 @@
-use super::super::sample::{now, on};
+use super::super::test_operations::{now, on};
 use super::*;
 use crate::colors::Paint;
 

@@ -4,7 +4,9 @@
 //! intercepts the eviction of a virtual machine's Pod, and migrates the virtual machine if its
 //! eviction strategy says so.
 
-use super::cluster::{DefaultStrategy, DrainBudget, DrainParts, DrainedMachine, DrainedPod};
+use super::cluster_objects::{
+    DefaultStrategy, DrainBudget, DrainParts, DrainedMachine, DrainedPod,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};

@@ -7,7 +7,7 @@
 //!
 //! A part that cannot be read is named as missing, and the other parts are still shown.
 
-mod cluster;
+mod cluster_objects;
 mod drain;
 mod text;
 
@@ -17,14 +17,14 @@ use super::connect::Connect;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::list::WorkArgs;
-use super::operation::{Field, ListedOperation, OperationData};
+use super::operation::{JsonField, ListedOperation, OperationJson};
+use super::operation_source::OperationSource;
 use super::output::{Format, TextStyle, complain, print, print_error_line, print_value};
+use super::piece_of_work;
 use super::problem::Problem;
 use super::sort::SortBy;
-use super::source::OperationSource;
-use super::work;
 use crate::clock;
-use cluster::{NodeReader, missing_reason};
+use cluster_objects::{NodeReader, missing_reason};
 use drain::{DrainBlocker, DrainImpact, InterruptedObject};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -90,24 +90,24 @@ struct NodeImpact<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<&'a str>,
     /// The operations in flight that touch the node.
-    operations: Vec<OperationData<'a>>,
+    operations: Vec<OperationJson<'a>>,
     interrupted: &'a [InterruptedObject],
     blockers: &'a [DrainBlocker],
     missing: &'a [MissingPart],
 }
 
 /// The fields of an operation in the JSON output, in order.
-const FIELDS: &[Field] = &[
-    Field::Name,
-    Field::SubjectNamespace,
-    Field::SubjectName,
-    Field::Operation,
-    Field::Component,
-    Field::State,
-    Field::Progress,
-    Field::Started,
-    Field::AgeSeconds,
-    Field::Message,
+const FIELDS: &[JsonField] = &[
+    JsonField::Name,
+    JsonField::SubjectNamespace,
+    JsonField::SubjectName,
+    JsonField::Operation,
+    JsonField::Component,
+    JsonField::State,
+    JsonField::Progress,
+    JsonField::Started,
+    JsonField::AgeSeconds,
+    JsonField::Message,
 ];
 
 /// Prints the impact.
@@ -142,7 +142,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let impact = DrainImpact::of(&args.node, &parts);
     if args.format == Format::Table {
         let sort = SortBy::default();
-        let rows = work::rows(&operations, args.work.expand, |lines| sort.sort(lines));
+        let rows = piece_of_work::rows(&operations, args.work.expand, |lines| sort.sort(lines));
         let style = TextStyle {
             screen: columns::terminal_width(),
             wide: false,
@@ -159,7 +159,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             namespace: reader.namespace,
             operations: operations
                 .iter()
-                .map(|it| it.data(FIELDS).at(now))
+                .map(|it| it.json(FIELDS).at(now))
                 .collect(),
             interrupted: &impact.interrupted,
             blockers: &impact.blockers,

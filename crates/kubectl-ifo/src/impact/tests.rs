@@ -1,4 +1,4 @@
-use super::cluster::{DefaultStrategy, DrainParts};
+use super::cluster_objects::{DefaultStrategy, DrainParts};
 use super::drain::{DrainEffect, DrainImpact};
 use serde_json::{Value, from_value, json};
 

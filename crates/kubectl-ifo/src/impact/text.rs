@@ -1,7 +1,7 @@
 //! Formats the impact of a drain as text.
 
 use super::MissingPart;
-use super::cluster::NodeReader;
+use super::cluster_objects::NodeReader;
 use super::drain::{DrainBlocker, DrainEffect, DrainImpact, InterruptedObject};
 use crate::clock;
 use crate::columns::{EMPTY_CELL, Table};

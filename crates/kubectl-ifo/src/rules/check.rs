@@ -2,7 +2,7 @@
 //! report. If the user gives the schemas of the watched resources, the command also reports fields
 //! in expressions that no object can have. The server cannot check such fields.
 
-use super::input::{FoundObject, Input};
+use super::input_files::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
 use super::schema::{SchemaRoot, Schemas};
 use crate::connect::Connect;

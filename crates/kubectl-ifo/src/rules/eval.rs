@@ -8,7 +8,7 @@
 //!   share this budget.
 //! - A missing field is an error. In a rule, a missing field means that the rule does not match.
 
-use super::input;
+use super::input_files;
 use crate::clock;
 use crate::output::{Format, complain, print, print_value};
 use crate::problem::Problem;
@@ -101,8 +101,8 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
 
 /// Reads the only object in the file `path`. The object need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
-    let text = input::text_in(path).map_err(|error| error.to_string())?;
-    let mut documents = input::documents(&text, false)?;
+    let text = input_files::text_in(path).map_err(|error| error.to_string())?;
+    let mut documents = input_files::documents(&text, false)?;
     match documents.len() {
         1 => match documents.remove(0) {
             object @ Value::Object(_) => Ok(object),

@@ -13,8 +13,8 @@
 
 mod check;
 mod eval;
-mod expect;
-mod input;
+mod expected_operations;
+mod input_files;
 mod replay;
 mod roles;
 mod rule_sets;

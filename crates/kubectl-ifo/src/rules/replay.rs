@@ -24,7 +24,7 @@
 mod history;
 mod time_scale;
 
-use super::input::{Input, text_in};
+use super::input_files::{Input, text_in};
 use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;

@@ -1,7 +1,7 @@
 //! `kubectl ifo rules roles`: prints a ClusterRole with the rights that the server needs for rule
 //! sets.
 
-use super::input::Input;
+use super::input_files::Input;
 use super::rule_sets;
 use crate::output::{Format, print_value};
 use crate::problem::Problem;

@@ -2,7 +2,7 @@
 //! server does. If a rule set is invalid, its errors are recorded, and the other rule sets are
 //! still compiled.
 
-use super::input::{FoundObject, Input};
+use super::input_files::{FoundObject, Input};
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr};
 use ifo_engine::rules::{RuleBook, RuleSet, compile};

@@ -2,11 +2,11 @@
 //! the schema of a resource. `rules check` then checks the expressions of rule sets against this
 //! schema.
 
-mod root;
+mod field_check;
 
-pub(super) use root::SchemaRoot;
+pub(super) use field_check::SchemaRoot;
 
-use super::input::{self, Input};
+use super::input_files::{self, Input};
 use crate::connect::Connect;
 use ifo_api::Gvr;
 use ifo_client::manifest;
@@ -47,7 +47,7 @@ impl Schemas {
     fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let mut has_schema = false;
-        for document in input::documents(&text, false)? {
+        for document in input_files::documents(&text, false)? {
             if document.get("openapi").is_some() || document.get("swagger").is_some() {
                 has_schema = true;
                 self.documents.push(document);

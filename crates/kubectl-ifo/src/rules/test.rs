@@ -8,11 +8,11 @@
 //! - Operations are not tracked over time. So `supersedes`, `appearAfter` and `stateAfter` have no
 //!   effect: all detected operations are shown. The start is known only if the rule computes it.
 
-use super::expect;
-use super::input::{FoundObject, Input};
+use super::expected_operations;
+use super::input_files::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
-use crate::operation::{Field, ListedOperation, ListedSubject};
+use crate::operation::{JsonField, ListedOperation, ListedSubject};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::Gvr;
@@ -84,21 +84,25 @@ struct ObjectResult {
 }
 
 /// The fields of an operation in JSON and YAML, in order.
-const FIELDS: &[Field] = &[
-    Field::Operation,
-    Field::Item,
-    Field::RuleSet,
-    Field::Component,
-    Field::State,
-    Field::Reason,
-    Field::Message,
-    Field::Progress,
-    Field::Started,
-    Field::Labels,
+const FIELDS: &[JsonField] = &[
+    JsonField::Operation,
+    JsonField::Item,
+    JsonField::RuleSet,
+    JsonField::Component,
+    JsonField::State,
+    JsonField::Reason,
+    JsonField::Message,
+    JsonField::Progress,
+    JsonField::Started,
+    JsonField::Labels,
 ];
 
 fn data<S: Serializer>(operations: &[ListedOperation], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(operations.iter().map(|it| it.whole_data(FIELDS)))
+    serializer.collect_seq(
+        operations
+            .iter()
+            .map(|it| it.json_with_empty_fields(FIELDS)),
+    )
 }
 
 #[derive(Debug, Serialize)]
@@ -188,7 +192,9 @@ fn result(
         subject: ListedSubject::of(&found.object),
         operations: Vec::new(),
         failures: Vec::new(),
-        expected: expect.then(|| expect::expected(&found.object)).flatten(),
+        expected: expect
+            .then(|| expected_operations::expected(&found.object))
+            .flatten(),
         targeted: book.is_some(),
     };
     let Some(book) = book else { return result };
@@ -293,11 +299,18 @@ fn compare(results: &[ObjectResult]) -> bool {
             continue;
         };
         compared += 1;
-        let found: BTreeSet<String> = result.operations.iter().map(expect::name).collect();
+        let found: BTreeSet<String> = result
+            .operations
+            .iter()
+            .map(expected_operations::name)
+            .collect();
         let at = format!("{}: {}", result.source, result.subject.path());
         if found != *expected {
             is_as_expected = false;
-            let (expected, found) = (expect::list(expected), expect::list(&found));
+            let (expected, found) = (
+                expected_operations::list(expected),
+                expected_operations::list(&found),
+            );
             complain("error", format!("{at}: expected {expected}; found {found}"));
         }
         for failure in &result.failures {
@@ -320,7 +333,7 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
         for operation in &result.operations {
             rows.push([
                 result.subject.path(),
-                expect::name(operation),
+                expected_operations::name(operation),
                 operation.state.clone(),
                 operation.percent(""),
                 operation

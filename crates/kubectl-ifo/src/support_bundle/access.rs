@@ -8,7 +8,7 @@
 use super::SERVER_NAME;
 use super::limits::REVIEWS;
 use super::redact::Redactor;
-use super::requests::{BundleClient, FetchFailure};
+use super::send_requests::{BundleClient, FetchFailure};
 use futures::StreamExt as _;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Serialize;

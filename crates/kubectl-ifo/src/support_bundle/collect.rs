@@ -9,7 +9,7 @@ use super::index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResu
 use super::limits::{LIST_BYTES, OBJECTS};
 use super::output::BundleFile;
 use super::redact::{ObjectPolicy, Redactor};
-use super::requests::{BundleClient, FetchFailure, parse};
+use super::send_requests::{BundleClient, FetchFailure, parse};
 use crate::api_client::ApiClient;
 use crate::problem::Problem;
 use crate::version::read_server_version;

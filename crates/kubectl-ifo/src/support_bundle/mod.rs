@@ -15,12 +15,12 @@ mod index;
 mod limits;
 mod output;
 mod redact;
-mod requests;
+mod send_requests;
 
 pub(super) use index::{BundleIndex, INDEX_FILE, PartResult};
 
 use super::connect::Connect;
-use super::offline;
+use super::from_files;
 use super::output::{complain, print};
 use super::problem::Problem;
 use crate::clock;
@@ -71,7 +71,7 @@ pub(super) struct SupportBundleArgs {
 /// Collects the bundle and writes it. Prints its path.
 pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     if args.connect.reads_files() {
-        return Err(offline::no_changes("support-bundle"));
+        return Err(from_files::no_changes("support-bundle"));
     }
     let now = clock::now();
     let output = BundleOutput::choose(args.output.as_deref(), now)?;

@@ -1,7 +1,7 @@
 //! Formats the page of `top` with the details of one operation, in lines that fit on the terminal.
 
-use super::family::RelatedSubject;
 use super::model::Detail;
+use super::related_objects::RelatedSubject;
 use super::row::TopRow;
 use super::theme::Theme;
 use crate::columns::{EMPTY_CELL, age};
@@ -62,7 +62,7 @@ pub(super) fn lines(
         }
     }
     page.heading("Owners and what they own");
-    for relative in &detail.family {
+    for relative in &detail.related_objects {
         page.relative(relative, now);
     }
     if !operation.conditions.is_empty() {

@@ -5,24 +5,24 @@
 //! restored.
 //!
 //! ```text
-//! keys, changes, the clock ─▶ model (row · family) ─▶ view (layout · detail · theme) ─▶ screen
+//! keys, changes, clock ─▶ model (row · related_objects) ─▶ view (layout · detail · theme) ─▶ screen
 //! ```
 //!
 //! Only this file and `screen` do I/O.
 
 mod detail;
-mod family;
 mod keys;
-mod layout;
 mod model;
+mod related_objects;
 mod row;
 mod screen;
+mod table_layout;
 mod theme;
 mod view;
 
 #[cfg(test)]
-#[path = "../../tests/cli/terminal.rs"]
-mod terminal;
+#[path = "../../tests/cli/pseudo_terminal.rs"]
+mod pseudo_terminal;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +32,9 @@ use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
+use super::operation_source::{OperationFollower, OperationSource, Served};
 use super::problem::Problem;
-use super::redraw::PROBE_INTERVAL;
-use super::source::{OperationFollower, OperationSource, Served};
+use super::watch_output::PROBE_INTERVAL;
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
 use futures::stream::{self, BoxStream, SelectAll};

@@ -4,13 +4,13 @@
 //! `view` draws the model. This module does no I/O.
 
 use super::detail;
-use super::family::{RelatedSubject, family};
+use super::related_objects::{RelatedSubject, related_objects};
 use super::row::{CellWidths, RowFilter, RowId, Rows, TopPiece, TopRow, table_rows};
 use super::theme::Theme;
 use super::view::ScreenAreas;
 use crate::columns::OperationColumn;
+use crate::operation_source::OperationChange;
 use crate::sort::urgency;
-use crate::source::OperationChange;
 use clap::ValueEnum;
 use crossterm::event::KeyEvent;
 use jiff::Timestamp;
@@ -115,7 +115,7 @@ pub(super) struct Detail {
     pub(super) gone: bool,
     /// The subject of the operation (the object that the operation is about). The owners of the
     /// subject come before the subject, and the descendants after the subject.
-    pub(super) family: Vec<RelatedSubject>,
+    pub(super) related_objects: Vec<RelatedSubject>,
     /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
@@ -304,7 +304,7 @@ impl Model {
                 }
                 None => detail.gone = true,
             }
-            detail.family = family(&detail.row, self.rows.iter());
+            detail.related_objects = related_objects(&detail.row, self.rows.iter());
         }
         // The detail page can have become shorter.
         if let TopPage::Detail(detail) = &self.page {
@@ -369,7 +369,7 @@ impl Model {
             self.page = TopPage::Detail(Detail {
                 row: Arc::clone(row),
                 gone: row.forgotten,
-                family: family(row, self.rows.iter()),
+                related_objects: related_objects(row, self.rows.iter()),
                 scroll: 0,
             });
         }

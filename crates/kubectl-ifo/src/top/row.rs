@@ -3,9 +3,9 @@
 
 use crate::columns::{OperationColumn, with_member_prefix};
 use crate::operation::{ListedOperation, OperationKey};
+use crate::piece_of_work::{group_by_work, line_of, member_row};
 use crate::plain_text::one_line;
 use crate::sort::by_subject;
-use crate::work::{group_by_work, line_of, member_row};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;

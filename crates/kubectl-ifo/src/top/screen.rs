@@ -136,7 +136,7 @@ mod tests {
     use portable_pty::CommandBuilder;
     use std::time::Duration;
 
-    use crate::top::terminal::Terminal as Pty;
+    use crate::top::pseudo_terminal::Terminal as Pty;
 
     /// The environment variable that selects how the child process ends. If it is not set, the next
     /// test does nothing.

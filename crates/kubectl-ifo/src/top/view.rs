@@ -2,9 +2,9 @@
 
 use super::detail::{self, bar};
 use super::keys::HELP;
-use super::layout::TopLayout;
 use super::model::{Model, TopLink, TopOrder, TopPage};
 use super::row::TopRow;
+use super::table_layout::TopLayout;
 use super::theme::Theme;
 use crate::columns::EMPTY_CELL;
 use crate::columns::OperationColumn::{Progress, State, Subject};

@@ -1,10 +1,10 @@
 //! `kubectl ifo tree`: shows the operations as trees of components, namespaces, owners and their
 //! dependents.
 
-mod data;
 mod draw;
 mod forest;
-mod selected;
+mod json_output;
+mod label_selection;
 #[cfg(test)]
 mod tests;
 
@@ -13,18 +13,18 @@ use super::filter::Filters;
 use super::filter_check;
 use super::kinds::Kinds;
 use super::list::{CommonArgs, print_incomplete};
-use super::lookup::Lookup;
 use super::operation::ListedOperation;
+use super::operation_source::{IncompleteJson, OperationSource, Served};
 use super::output::{OutputShape, TextStyle, complain, encode, print, print_error_line};
+use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
-use super::redraw::{self, RedrawContext, RedrawnText};
+use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
-use super::source::{IncompleteData, OperationSource, Served};
-use super::target::TargetName;
+use super::watch_output::{self, WatchOutputInputs, WatchOutputText};
 use draw::draw;
 use forest::Forest;
-use selected::Selected;
+use label_selection::LabelSelection;
 use std::process::ExitCode;
 
 /// Largest number of owners that are looked up. Each owner needs a request. A note states how many
@@ -49,7 +49,7 @@ Examples:
 pub(super) struct TreeArgs {
     /// Show only this resource and its descendants, such as VirtualMachine/web
     #[arg(long = "for", value_name = "KIND/NAME", help_heading = "Filters")]
-    target: Option<TargetName>,
+    resource: Option<ResourceArgument>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -61,15 +61,15 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let server = args.common.connect.open().await?;
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
-    let mut target = args.target.clone();
-    if let Some(target) = &mut target {
-        target.resolve(&kinds).await;
+    let mut resource = args.resource.clone();
+    if let Some(resource) = &mut resource {
+        resource.resolve(&kinds).await;
     }
     // An operation that the filters exclude can connect other objects in the tree. So the filters
     // for component, kind, operation and node are applied later, when the tree is built. With `--for`,
     // the filter for the phase is applied later, too.
     let wanted = Filters {
-        all_phases: args.target.is_some() || filters.all_phases,
+        all_phases: args.resource.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())
     };
     let first = Filters {
@@ -83,23 +83,23 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         source.filtered(filters.clone()).probe().await?;
     }
     filter_check::check_and_warn(&filters, &source, &operations).await?;
-    let unknown = match &target {
-        Some(target) => target.unknown_kind_message(&source, &operations).await,
+    let unknown = match &resource {
+        Some(resource) => resource.unknown_kind_message(&source, &operations).await,
         None => None,
     };
     let mut selected = None;
     if filters.selector.is_some() {
         let all = source.filtered(wanted);
         operations = all.list().await?;
-        selected = Some(Selected::by(std::mem::replace(&mut source, all)));
+        selected = Some(LabelSelection::by(std::mem::replace(&mut source, all)));
     }
     let nothing = filters.nothing(&server);
-    let most = match args.target {
+    let most = match args.resource {
         Some(_) => MAX_OWNERS_FOR,
         None => MAX_OWNERS,
     };
     let mut view = TreeView {
-        target,
+        resource,
         filters,
         selected,
         sort,
@@ -107,16 +107,16 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         paint: args.common.output.colors.paint(),
         served: source.served,
         nothing,
-        lookup: Lookup::new(server, kinds, most),
+        lookup: OwnerLookup::new(server, kinds, most),
         unknown,
         absent: false,
         is_limit_reported: false,
     };
     if args.common.output.watch {
-        return redraw::run(&source, operations, shape, view).await;
+        return watch_output::run(&source, operations, shape, view).await;
     }
     view.sort.check(&operations)?;
-    let shown = RedrawContext::now(&source);
+    let shown = WatchOutputInputs::now(&source);
     if let Some(text) = view.show(operations, &shown).await? {
         print(&text)?;
     } else {
@@ -130,14 +130,14 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
 
 /// The content and form of the output.
 struct TreeView {
-    target: Option<TargetName>,
+    resource: Option<ResourceArgument>,
     filters: Filters,
-    selected: Option<Selected>,
+    selected: Option<LabelSelection>,
     sort: SortBy,
     shape: OutputShape,
     paint: Paint,
     served: Served,
-    lookup: Lookup,
+    lookup: OwnerLookup,
     /// The message if no operations match the filters.
     nothing: &'static str,
     /// The error message if the kind in `--for` does not exist.
@@ -148,17 +148,17 @@ struct TreeView {
     is_limit_reported: bool,
 }
 
-impl RedrawnText for TreeView {
+impl WatchOutputText for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
         // With `--for`, all operations are needed. Even completed operations and operations that
         // the filters exclude show who owns an object.
-        self.target.is_some() || operation.active || self.filters.all_phases
+        self.resource.is_some() || operation.active || self.filters.all_phases
     }
 
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
-        shown: &RedrawContext,
+        shown: &WatchOutputInputs,
     ) -> Result<String, Problem> {
         let text = self.show(operations, shown).await?;
         match (text, self.shape) {
@@ -174,7 +174,7 @@ impl TreeView {
     async fn show(
         &mut self,
         mut operations: Vec<ListedOperation>,
-        shown: &RedrawContext,
+        shown: &WatchOutputInputs,
     ) -> Result<Option<String>, Problem> {
         self.sort.sort(&mut operations);
         if let Some(selected) = &mut self.selected {
@@ -186,7 +186,7 @@ impl TreeView {
         };
         // With `--for`, any operation can be on a descendant of the named object, so the owners of
         // all objects are looked up.
-        let of_one = self.target.is_some();
+        let of_one = self.resource.is_some();
         let belongs = |it: &ListedOperation| of_one || is_included(it);
         let left_out = self.lookup.owners_of(&operations, &belongs).await;
         if left_out > 0 && !std::mem::replace(&mut self.is_limit_reported, true) {
@@ -198,10 +198,10 @@ impl TreeView {
             );
         }
         let ownership = Ownership::of(&operations, &self.lookup.known);
-        let forest = match &self.target {
+        let forest = match &self.resource {
             None => Forest::all(&ownership, &is_included),
-            Some(target) => {
-                let tops = matching_nodes(&ownership, target);
+            Some(resource) => {
+                let tops = matching_nodes(&ownership, resource);
                 self.absent = tops.is_empty();
                 Forest::under(&ownership, &tops, &is_included)
             }
@@ -212,10 +212,10 @@ impl TreeView {
         self.format(&forest, shown).map(Some)
     }
 
-    fn format(&self, forest: &Forest<'_>, shown: &RedrawContext) -> Result<String, Problem> {
-        if let Some(format) = self.shape.data() {
-            let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
-            return encode(&data::Trees::of(forest, incomplete), format);
+    fn format(&self, forest: &Forest<'_>, shown: &WatchOutputInputs) -> Result<String, Problem> {
+        if let Some(format) = self.shape.data_format() {
+            let incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
+            return encode(&json_output::TreesJson::of(forest, incomplete), format);
         }
         if self.shape == OutputShape::Name {
             let group = self.served.group();
@@ -231,8 +231,8 @@ impl TreeView {
     }
 
     /// Returns the JSON or YAML of an empty result. Empty for the other formats.
-    fn empty_output(&self, shown: &RedrawContext) -> Result<String, Problem> {
-        match self.shape.data() {
+    fn empty_output(&self, shown: &WatchOutputInputs) -> Result<String, Problem> {
+        match self.shape.data_format() {
             Some(_) => self.format(&Forest::default(), shown),
             None => Ok(String::new()),
         }
@@ -240,24 +240,24 @@ impl TreeView {
 
     /// Returns the message for an empty result.
     fn nothing(&self) -> String {
-        match &self.target {
+        match &self.resource {
             None => self.nothing.to_owned(),
-            Some(target) => match self.unknown.as_ref().filter(|_| self.absent) {
+            Some(resource) => match self.unknown.as_ref().filter(|_| self.absent) {
                 Some(unknown) if unknown.ends_with('?') => {
-                    format!("Nothing is in flight for {target}: {unknown}")
+                    format!("Nothing is in flight for {resource}: {unknown}")
                 }
-                Some(unknown) => format!("Nothing is in flight for {target}: {unknown}."),
-                None => format!("Nothing is in flight for {target}."),
+                Some(unknown) => format!("Nothing is in flight for {resource}: {unknown}."),
+                None => format!("Nothing is in flight for {resource}."),
             },
         }
     }
 }
 
 /// Returns the indexes of the objects that `--for` names.
-fn matching_nodes(ownership: &Ownership<'_>, target: &TargetName) -> Vec<usize> {
+fn matching_nodes(ownership: &Ownership<'_>, resource: &ResourceArgument) -> Vec<usize> {
     let nodes = ownership.nodes.iter().enumerate();
     nodes
-        .filter(|(_, node)| target.is(node.who))
+        .filter(|(_, node)| resource.matches(node.who))
         .map(|(number, _)| number)
         .collect()
 }

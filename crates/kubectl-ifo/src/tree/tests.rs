@@ -4,15 +4,15 @@ mod ownership;
 
 use super::draw::draw;
 use super::forest::Forest;
-use super::{TargetName, data, matching_nodes};
+use super::{ResourceArgument, json_output, matching_nodes};
 use crate::colors::Paint;
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
 use crate::operation::{ListedOperation, ListedSubject};
 use crate::output::TextStyle;
 use crate::ownership::Ownership;
-use crate::sample::{now, on, subject};
 use crate::sort::SortBy;
+use crate::test_operations::{now, on, subject};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -43,19 +43,19 @@ fn drawn_with(
     draw(&Forest::all(&ownership, &|_| true), now(), style)
 }
 
-fn drawn_for(target: &str, operations: &[ListedOperation], known: &[ListedSubject]) -> String {
-    drawn_for_with_filters(target, operations, known, &Filters::default())
+fn drawn_for(resource: &str, operations: &[ListedOperation], known: &[ListedSubject]) -> String {
+    drawn_for_with_filters(resource, operations, known, &Filters::default())
 }
 
 fn drawn_for_with_filters(
-    target: &str,
+    resource: &str,
     operations: &[ListedOperation],
     known: &[ListedSubject],
     filters: &Filters,
 ) -> String {
-    let target: TargetName = target.parse().unwrap();
+    let resource: ResourceArgument = resource.parse().unwrap();
     let ownership = Ownership::of(operations, known);
-    let tops = matching_nodes(&ownership, &target);
+    let tops = matching_nodes(&ownership, &resource);
     let forest = Forest::under(&ownership, &tops, &|it| filters.shows(it));
     draw(&forest, now(), PIPED)
 }
@@ -365,8 +365,11 @@ fn ten_thousand_levels_are_drawn_with_limited_depth() {
 fn json_output_of_ten_thousand_levels_is_not_nested_too_deeply() {
     let operations = chain(10_000);
     let ownership = Ownership::of(&operations, &[]);
-    let text =
-        serde_json::to_string(&data::Trees::of(&Forest::all(&ownership, &|_| true), None)).unwrap();
+    let text = serde_json::to_string(&json_output::TreesJson::of(
+        &Forest::all(&ownership, &|_| true),
+        None,
+    ))
+    .unwrap();
     // serde_json's own limit is 128.
     let value: Value = serde_json::from_str(&text).unwrap();
     let mut resources = &value["components"][0]["namespaces"][0]["resources"];
@@ -392,8 +395,11 @@ fn the_tree_can_be_printed_as_json() {
     let node = on("", "Node", "n", "Draining").of("kubernetes");
     let operations = vec![on("a", "VM", "web", "Migrating").item("1"), child, node];
     let ownership = Ownership::of(&operations, &[]);
-    let data =
-        serde_json::to_value(data::Trees::of(&Forest::all(&ownership, &|_| true), None)).unwrap();
+    let data = serde_json::to_value(json_output::TreesJson::of(
+        &Forest::all(&ownership, &|_| true),
+        None,
+    ))
+    .unwrap();
     let started = "2026-01-01T12:00:00Z";
     assert_eq!(
         data,

@@ -11,7 +11,7 @@ mod wait_state;
 
 use super::connect::{Connect, one_namespace};
 use super::filter::Filters;
-use super::offline;
+use super::from_files;
 use super::output::{print, print_error_line};
 use super::problem::Problem;
 pub(super) use detection_check::RuleSets;
@@ -124,7 +124,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     };
     filters.refuse_format("wait has no output format; its exit code is the result")?;
     if args.connect.reads_files() {
-        return Err(offline::no_changes("wait"));
+        return Err(from_files::no_changes("wait"));
     }
     if args.goal == WaitGoal::Started && args.quiet_period.is_some() {
         return Err(Problem::Usage(

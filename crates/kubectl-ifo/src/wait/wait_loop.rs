@@ -11,9 +11,9 @@ use crate::filter::Filters;
 use crate::filter_check::{self, FilterWarning};
 use crate::kinds::Kinds;
 use crate::operation::ListedOperation;
+use crate::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
 use crate::output::{TextStyle, print_error_line};
 use crate::problem::Problem;
-use crate::source::{OperationChange, OperationFollower, OperationSource, Served};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -1,9 +1,9 @@
 //! Tests of `kubectl ifo history` with a fake API server and with files.
 
-use super::cluster::{
+use super::fake_apiserver::{
     execute, json_response, list_response, operation, plugin, serve, status_response,
 };
-use super::pieces::{answer, migration};
+use super::pieces_of_work::{answer, migration};
 use axum::extract::Request;
 use axum::response::Response;
 use serde_json::{Value, json};

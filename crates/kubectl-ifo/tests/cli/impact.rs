@@ -1,7 +1,7 @@
 //! Tests of `kubectl ifo impact` with a fake API server.
 
-use super::cluster::{execute, json_response, plugin, serve, status_response};
-use super::pieces::{answer, migration};
+use super::fake_apiserver::{execute, json_response, plugin, serve, status_response};
+use super::pieces_of_work::{answer, migration};
 use axum::extract::Request;
 use axum::response::Response;
 use serde_json::json;

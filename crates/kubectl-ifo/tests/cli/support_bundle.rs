@@ -1,7 +1,7 @@
 //! Tests of `kubectl ifo support-bundle`: what a bundle contains, and that a redacted bundle
 //! contains no name and no message of the cluster.
 
-use super::cluster::{
+use super::fake_apiserver::{
     LIVE, RULE_SETS, execute, json_response, list_response, not_found, plugin, serve,
     status_response,
 };

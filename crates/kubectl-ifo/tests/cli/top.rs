@@ -2,8 +2,8 @@
 //! which reads objects from files.
 
 use super::binaries::other_binary;
-use super::cluster::{execute, serve_cluster};
-use super::terminal::{DEADLINE, Terminal};
+use super::fake_apiserver::{execute, serve_cluster};
+use super::pseudo_terminal::{DEADLINE, Terminal};
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

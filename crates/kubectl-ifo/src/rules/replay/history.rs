@@ -5,8 +5,8 @@
 //! change is in the history if a client that watches the operations would receive it.
 
 use super::time_scale::TimeScale;
-use crate::operation::{Field, ListedOperation, ListedSubject, OperationData};
-use crate::rules::expect;
+use crate::operation::{JsonField, ListedOperation, ListedSubject, OperationJson};
+use crate::rules::expected_operations;
 use ifo_api::Key;
 use ifo_client::manifest::Object;
 use ifo_engine::track::Write;
@@ -42,10 +42,17 @@ struct ReplayedState {
 }
 
 /// The fields of a state in JSON and YAML, in order.
-const STATE_FIELDS: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
+const STATE_FIELDS: &[JsonField] = &[
+    JsonField::State,
+    JsonField::Reason,
+    JsonField::Message,
+    JsonField::Progress,
+];
 
 fn shown<S: Serializer>(operation: &ListedOperation, serializer: S) -> Result<S::Ok, S::Error> {
-    operation.whole_data(STATE_FIELDS).serialize(serializer)
+    operation
+        .json_with_empty_fields(STATE_FIELDS)
+        .serialize(serializer)
 }
 
 /// The JSON and YAML form of a history.
@@ -53,12 +60,12 @@ fn shown<S: Serializer>(operation: &ListedOperation, serializer: S) -> Result<S:
 #[serde(rename_all = "camelCase")]
 struct RunData<'a> {
     #[serde(flatten)]
-    identity: OperationData<'a>,
+    identity: OperationJson<'a>,
     rule_set: &'a str,
     started: f64,
     completed: Option<f64>,
     #[serde(flatten)]
-    end: OperationData<'a>,
+    end: OperationJson<'a>,
     /// The messages of the operation, in order.
     messages: Vec<&'a str>,
     /// Number of visible changes, including the appearance and the end.
@@ -71,20 +78,20 @@ struct RunData<'a> {
 const EXPRESSION: &str = "Expression";
 
 /// The fields of the JSON and YAML form that precede `ruleSet`.
-const FIRST_FIELDS: &[Field] = &[Field::Subject, Field::Operation, Field::Item];
+const FIRST_FIELDS: &[JsonField] = &[JsonField::Subject, JsonField::Operation, JsonField::Item];
 
 /// The fields of the JSON and YAML form that follow the times.
-const LAST_FIELDS: &[Field] = &[Field::State, Field::Reason];
+const LAST_FIELDS: &[JsonField] = &[JsonField::State, JsonField::Reason];
 
 impl Serialize for Run {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let last = self.last_operation();
         let data = RunData {
-            identity: self.first.operation.whole_data(FIRST_FIELDS),
+            identity: self.first.operation.json_with_empty_fields(FIRST_FIELDS),
             rule_set: &last.rule_set,
             started: self.started,
             completed: self.completed,
-            end: last.whole_data(LAST_FIELDS),
+            end: last.json_with_empty_fields(LAST_FIELDS),
             messages: self.messages(),
             changes: self.states().count(),
             timeline: self.states().collect(),
@@ -146,7 +153,7 @@ impl Run {
             seconds(self.started),
             self.completed.map_or_else(|| "-".to_owned(), seconds),
             self.first.operation.subject.path(),
-            expect::name(&self.first.operation),
+            expected_operations::name(&self.first.operation),
             last.state.clone(),
             last.reason.clone(),
             self.states().count().to_string(),

@@ -1,12 +1,12 @@
 //! Collects the objects, logs and metrics of the server (`ifo-apiserver`) for a support bundle.
 
 use super::{BundleCollection, PREVIOUS_LOG};
-use crate::source::escape;
+use crate::operation_source::escape;
 use crate::support_bundle::SERVER_NAME;
 use crate::support_bundle::index::PartResult;
 use crate::support_bundle::limits::{LOG_BYTES, LOG_SECONDS, METRICS_BYTES, PODS};
 use crate::support_bundle::redact::ObjectPolicy;
-use crate::support_bundle::requests::FetchFailure;
+use crate::support_bundle::send_requests::FetchFailure;
 use serde_json::Value;
 
 /// The label of the server's Pods and of its other objects.

@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// A field of an operation that commands print.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Field {
+pub(crate) enum JsonField {
     /// Name of the InFlightOperation.
     Name,
     /// Namespace of the InFlightOperation.
@@ -31,16 +31,16 @@ pub(crate) enum Field {
     Progress,
     Started,
     Completed,
-    /// Seconds since the start. No value if [`OperationData::at`] has not set the current time.
+    /// Seconds since the start. No value if [`OperationJson::at`] has not set the current time.
     AgeSeconds,
     Labels,
 }
 
 /// The fields of an operation that a command has chosen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OperationData<'a> {
+pub(crate) struct OperationJson<'a> {
     operation: &'a ListedOperation,
-    fields: &'static [Field],
+    fields: &'static [JsonField],
     /// True if a field without a value is also printed.
     includes_empty: bool,
     now: Option<Timestamp>,
@@ -48,8 +48,8 @@ pub(crate) struct OperationData<'a> {
 
 impl ListedOperation {
     /// Chooses which fields are printed. A field without a value is left out.
-    pub(crate) fn data(&self, fields: &'static [Field]) -> OperationData<'_> {
-        OperationData {
+    pub(crate) fn json(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
+        OperationJson {
             operation: self,
             fields,
             includes_empty: false,
@@ -59,15 +59,15 @@ impl ListedOperation {
 
     /// Chooses which fields are printed. A field without a value is printed as `null` or as the
     /// empty text.
-    pub(crate) fn whole_data(&self, fields: &'static [Field]) -> OperationData<'_> {
-        OperationData {
+    pub(crate) fn json_with_empty_fields(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
+        OperationJson {
             includes_empty: true,
-            ..self.data(fields)
+            ..self.json(fields)
         }
     }
 }
 
-impl OperationData<'_> {
+impl OperationJson<'_> {
     /// Sets the current time, from which the age is computed.
     pub(crate) fn at(self, now: Timestamp) -> Self {
         Self {
@@ -98,39 +98,41 @@ impl OperationData<'_> {
     }
 }
 
-impl Serialize for OperationData<'_> {
+impl Serialize for OperationJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let it = self.operation;
         let mut map = serializer.serialize_map(None)?;
         for field in self.fields {
             match field {
-                Field::Name => map.serialize_entry("name", &it.name)?,
-                Field::Namespace => self.optional(&mut map, "namespace", it.namespace.as_ref())?,
-                Field::Operation => map.serialize_entry("operation", &it.operation)?,
-                Field::Item => self.optional(&mut map, "item", it.item.as_ref())?,
-                Field::Component => map.serialize_entry("component", &it.component)?,
-                Field::RuleSet => map.serialize_entry("ruleSet", &it.rule_set)?,
-                Field::Subject => map.serialize_entry("subject", &it.subject)?,
-                Field::SubjectName => map.serialize_entry("subject", &it.subject_name())?,
-                Field::SubjectNamespace => {
+                JsonField::Name => map.serialize_entry("name", &it.name)?,
+                JsonField::Namespace => {
+                    self.optional(&mut map, "namespace", it.namespace.as_ref())?
+                }
+                JsonField::Operation => map.serialize_entry("operation", &it.operation)?,
+                JsonField::Item => self.optional(&mut map, "item", it.item.as_ref())?,
+                JsonField::Component => map.serialize_entry("component", &it.component)?,
+                JsonField::RuleSet => map.serialize_entry("ruleSet", &it.rule_set)?,
+                JsonField::Subject => map.serialize_entry("subject", &it.subject)?,
+                JsonField::SubjectName => map.serialize_entry("subject", &it.subject_name())?,
+                JsonField::SubjectNamespace => {
                     self.optional(&mut map, "namespace", it.subject.namespace.as_ref())?;
                 }
-                Field::Phase => map.serialize_entry("phase", it.phase())?,
-                Field::State => map.serialize_entry("state", &it.state)?,
-                Field::Reason => self.text(&mut map, "reason", &it.reason)?,
-                Field::Message => self.text(&mut map, "message", &it.message)?,
-                Field::Progress => self.optional(&mut map, "progress", it.progress.as_ref())?,
-                Field::Started => {
+                JsonField::Phase => map.serialize_entry("phase", it.phase())?,
+                JsonField::State => map.serialize_entry("state", &it.state)?,
+                JsonField::Reason => self.text(&mut map, "reason", &it.reason)?,
+                JsonField::Message => self.text(&mut map, "message", &it.message)?,
+                JsonField::Progress => self.optional(&mut map, "progress", it.progress.as_ref())?,
+                JsonField::Started => {
                     self.optional(&mut map, "started", it.started.map(Time).as_ref())?;
                 }
-                Field::Completed => {
+                JsonField::Completed => {
                     self.optional(&mut map, "completed", it.completed.map(Time).as_ref())?;
                 }
-                Field::AgeSeconds => {
+                JsonField::AgeSeconds => {
                     let age = self.now.and_then(|now| it.age(now));
                     self.optional(&mut map, "ageSeconds", age.as_ref())?;
                 }
-                Field::Labels => map.serialize_entry("labels", &it.labels)?,
+                JsonField::Labels => map.serialize_entry("labels", &it.labels)?,
             }
         }
         map.end()
@@ -149,11 +151,16 @@ mod tests {
             state: "Failing".to_owned(),
             ..ListedOperation::default()
         };
-        let fields = &[Field::State, Field::Item, Field::Message, Field::Name];
+        let fields = &[
+            JsonField::State,
+            JsonField::Item,
+            JsonField::Message,
+            JsonField::Name,
+        ];
         let json =
-            to_string(&operation.data(fields)).expect("a map with string keys can be encoded");
+            to_string(&operation.json(fields)).expect("a map with string keys can be encoded");
         assert_eq!(json, r#"{"state":"Failing","name":"a-moving"}"#);
-        let json = to_string(&operation.whole_data(fields))
+        let json = to_string(&operation.json_with_empty_fields(fields))
             .expect("a map with string keys can be encoded");
         assert_eq!(
             json,

@@ -1,7 +1,7 @@
 //! Tests of the command `tree --watch` on a terminal, where it redraws its output.
 
-use super::cluster::{operation, serve_cluster};
-use super::terminal::Terminal;
+use super::fake_apiserver::{operation, serve_cluster};
+use super::pseudo_terminal::Terminal;
 use portable_pty::CommandBuilder;
 use serde_json::json;
 use std::time::Duration;

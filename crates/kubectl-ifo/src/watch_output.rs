@@ -5,10 +5,10 @@
 use super::columns::terminal_width;
 use super::list::incomplete_line;
 use super::operation::{ListedOperation, OperationKey};
+use super::operation_source::{OperationChange, OperationFollower, OperationSource};
 use super::output::{OutputShape, complain, print, print_error_line};
 use super::plain_text::cut_painted;
 use super::problem::Problem;
-use super::source::{OperationChange, OperationFollower, OperationSource};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
@@ -34,19 +34,19 @@ const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
 /// An output of a command: a text that is computed from all matching operations.
-pub(super) trait RedrawnText {
+pub(super) trait WatchOutputText {
     /// Returns true if the text depends on this operation.
     fn wants(&self, operation: &ListedOperation) -> bool;
     /// Returns the text. No line of the text is wider than the terminal.
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
-        shown: &RedrawContext,
+        shown: &WatchOutputInputs,
     ) -> Result<String, Problem>;
 }
 
 /// The inputs of a text besides the operations.
-pub(super) struct RedrawContext {
+pub(super) struct WatchOutputInputs {
     /// The current time, for ages.
     pub(super) now: Timestamp,
     /// Width of the terminal in columns. None if standard output is not a terminal.
@@ -55,7 +55,7 @@ pub(super) struct RedrawContext {
     pub(super) incomplete: Option<Incomplete>,
 }
 
-impl RedrawContext {
+impl WatchOutputInputs {
     /// Reads the current values. `incomplete` comes from the newest answers that `source` has
     /// received.
     pub(super) fn now(source: &OperationSource) -> Self {
@@ -73,7 +73,7 @@ pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<ListedOperation>,
     shape: OutputShape,
-    mut view: impl RedrawnText,
+    mut view: impl WatchOutputText,
 ) -> Result<ExitCode, Problem> {
     let mut known: BTreeMap<OperationKey, ListedOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
@@ -92,7 +92,7 @@ pub(super) async fn run(
             let _ = source.probe().await;
             probed = Instant::now();
         }
-        let shown = RedrawContext::now(source);
+        let shown = WatchOutputInputs::now(source);
         let text = view.text(operations, &shown).await?;
         let incomplete = shown.incomplete.as_ref().map(incomplete_line);
         if on_screen {

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// The reason why operations may be missing, as it is printed in JSON and YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct IncompleteData {
+pub(crate) struct IncompleteJson {
     /// The reason in one sentence.
     message: String,
     /// Number of rule sets. Absent if it is unknown.
@@ -24,7 +24,7 @@ pub(crate) struct IncompleteData {
     named: Vec<Named>,
 }
 
-impl IncompleteData {
+impl IncompleteJson {
     pub(crate) fn of(incomplete: &Incomplete) -> Self {
         let sets = match incomplete {
             Incomplete::NotWorking(sets) => Some(sets),

@@ -5,7 +5,7 @@ use super::super::output::complain;
 use super::super::plain_text::first_names;
 use super::super::problem::Problem;
 use super::super::support_bundle::{BundleIndex, INDEX_FILE, PartResult};
-use super::files::{self, FoundFile, base_name, is_events_file};
+use super::read_files::{self, FoundFile, base_name, is_events_file};
 use crate::clock;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use ifo_api::ruleset::{self, GROUP_NOT_SERVED};
@@ -100,7 +100,7 @@ struct SortedObjects {
 impl FileContents {
     /// Reads the files at `path`.
     pub(super) fn read(path: &Path) -> Result<Self, Problem> {
-        Self::of(path.display().to_string(), files::read(path)?)
+        Self::of(path.display().to_string(), read_files::read(path)?)
     }
 
     fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {

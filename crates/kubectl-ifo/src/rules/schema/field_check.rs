@@ -27,7 +27,7 @@ static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
 
 /// A field in a path that no object can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::rules) struct Unknown {
+pub(in crate::rules) struct UnknownField {
     /// Number of steps before the field in the path.
     pub(in crate::rules) depth: usize,
     /// The name of the field.
@@ -61,7 +61,7 @@ struct SchemaContent<'s> {
 impl<'s> SchemaRoot<'s> {
     /// Returns the first field in `path` that no object can have. None if objects can have all
     /// fields in the path.
-    pub(in crate::rules) fn check(&self, path: &[PathStep]) -> Option<Unknown> {
+    pub(in crate::rules) fn check(&self, path: &[PathStep]) -> Option<UnknownField> {
         let mut parent = "object".to_owned();
         let mut here = vec![self.schema];
         for (depth, step) in path.iter().enumerate() {
@@ -160,14 +160,14 @@ impl<'s> SchemaRoot<'s> {
     }
 }
 
-fn unknown(name: &str, parent: String, inside: &SchemaContent<'_>, depth: usize) -> Unknown {
+fn unknown(name: &str, parent: String, inside: &SchemaContent<'_>, depth: usize) -> UnknownField {
     let always: &[&str] = if depth == 0 {
         &["apiVersion", "kind", "metadata"]
     } else {
         &[]
     };
     let names = inside.fields.keys().chain(always);
-    Unknown {
+    UnknownField {
         depth,
         nearest: nearest(name, names.copied()).map(str::to_owned),
         field: name.to_owned(),
@@ -175,7 +175,7 @@ fn unknown(name: &str, parent: String, inside: &SchemaContent<'_>, depth: usize)
     }
 }
 
-impl std::fmt::Display for Unknown {
+impl std::fmt::Display for UnknownField {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} has no field '{}'", self.parent, self.field)?;
         match &self.nearest {

@@ -2,8 +2,8 @@
 //! command `describe`.
 
 use crate::api_client::ApiClient;
+use crate::operation_source::escape;
 use crate::problem::{Problem, grant};
-use crate::source::escape;
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 //! does not. The conventions are about names, namespaces, flags, credentials, pipes, and text for
 //! terminals.
 
-use super::cluster::{
+use super::fake_apiserver::{
     LIVE, RULE_SETS, execute, group_discovery, json_response, list_response, not_found, operation,
     plugin, serve, serve_cluster, status_response,
 };

@@ -6,22 +6,22 @@
 //! an error that names the files.
 //!
 //! ```text
-//! files (folder, tar, gzip, text) ─▶ contents (objects, time, completeness) ─▶ answers (HTTP)
+//! read_files (folder, tar, gzip, text) ─▶ file_contents (objects, time) ─▶ http_answers
 //! ```
 
-mod answers;
-mod contents;
-mod files;
-mod selector;
+mod file_contents;
+mod http_answers;
+mod read_files;
+mod selectors;
 
-pub(super) use selector::FileLabelSelector;
+pub(super) use selectors::FileLabelSelector;
 
 use super::api_client::ApiClient;
 use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
-use answers::answer;
-use contents::FileContents;
+use file_contents::FileContents;
+use http_answers::answer;
 use kube::Client;
 use kube::client::Body;
 use std::convert::Infallible;
@@ -29,11 +29,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The contents of the files, which take the place of a cluster.
-pub(super) struct OfflineCluster {
+pub(super) struct ClusterFromFiles {
     contents: FileContents,
 }
 
-impl OfflineCluster {
+impl ClusterFromFiles {
     /// Returns the namespaces whose operations the files contain. None for all namespaces.
     pub(super) fn namespaces(&self) -> Option<&[String]> {
         self.contents.namespaces.as_deref()
@@ -53,7 +53,7 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
     complain("note", contents.introduction());
     clock::set(contents.time);
     let name = contents.path.clone();
-    let cluster = Arc::new(OfflineCluster { contents });
+    let cluster = Arc::new(ClusterFromFiles { contents });
     let served = Arc::clone(&cluster);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let response = answer(&served.contents, &request);
@@ -64,7 +64,7 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
         address: name,
         default_namespace: "default".to_owned(),
         timeout: None,
-        offline: Some(cluster),
+        from_files: Some(cluster),
     })
 }
 

@@ -5,19 +5,19 @@
 //! with a separate request.
 
 use crate::operation::{ListedOperation, OperationKey};
+use crate::operation_source::OperationSource;
 use crate::problem::Problem;
-use crate::source::OperationSource;
 use std::collections::{HashMap, HashSet};
 
 /// The operations that match the label selector.
-pub(super) struct Selected {
+pub(super) struct LabelSelection {
     source: OperationSource,
     /// One value for each operation: the resourceVersion for which the result is valid, and true if
     /// the operation matches.
     results: HashMap<OperationKey, (String, bool)>,
 }
 
-impl Selected {
+impl LabelSelection {
     /// Creates an empty set. `source` has the label selector.
     pub(super) fn by(source: OperationSource) -> Self {
         Self {

@@ -2,8 +2,8 @@
 //! get`, or from standard input.
 
 use super::CommandOutput;
-use super::cluster::{execute, operation};
-use super::terminal::Terminal;
+use super::fake_apiserver::{execute, operation};
+use super::pseudo_terminal::Terminal;
 use portable_pty::CommandBuilder;
 use serde_json::{Value, json};
 use std::path::Path;

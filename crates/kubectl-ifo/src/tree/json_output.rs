@@ -1,9 +1,9 @@
 //! Converts trees of operations to data for `--output json|yaml`.
 
 use super::forest::Forest;
-use crate::operation::{Field, OperationData};
+use crate::operation::{JsonField, OperationJson};
+use crate::operation_source::IncompleteJson;
 use crate::ownership::ResourceIdentity;
-use crate::source::IncompleteData;
 use serde::Serialize;
 
 /// Largest nesting of objects in the data. Many parsers accept at most 128 levels of JSON, and each
@@ -12,67 +12,67 @@ use serde::Serialize;
 const MAX_NESTED: usize = 50;
 
 /// The fields of an operation, in order.
-const FIELDS: &[Field] = &[
-    Field::Operation,
-    Field::Item,
-    Field::Name,
-    Field::Namespace,
-    Field::Component,
-    Field::RuleSet,
-    Field::Phase,
-    Field::State,
-    Field::Reason,
-    Field::Message,
-    Field::Progress,
-    Field::Started,
-    Field::Completed,
+const FIELDS: &[JsonField] = &[
+    JsonField::Operation,
+    JsonField::Item,
+    JsonField::Name,
+    JsonField::Namespace,
+    JsonField::Component,
+    JsonField::RuleSet,
+    JsonField::Phase,
+    JsonField::State,
+    JsonField::Reason,
+    JsonField::Message,
+    JsonField::Progress,
+    JsonField::Started,
+    JsonField::Completed,
 ];
 
 /// The output of `tree` as JSON or YAML.
 #[derive(Debug, Serialize)]
-pub(super) struct Trees<'a> {
-    components: Vec<ComponentData<'a>>,
+pub(super) struct TreesJson<'a> {
+    components: Vec<ComponentJson<'a>>,
     /// The reason why operations may be missing. None if no reason is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    incomplete: Option<IncompleteData>,
+    incomplete: Option<IncompleteJson>,
 }
 
 #[derive(Debug, Serialize)]
-struct ComponentData<'a> {
+struct ComponentJson<'a> {
     component: &'a str,
-    namespaces: Vec<NamespaceData<'a>>,
+    namespaces: Vec<NamespaceJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct NamespaceData<'a> {
+struct NamespaceJson<'a> {
     /// Name of the namespace. None for cluster-scoped objects.
     namespace: Option<&'a str>,
-    resources: Vec<ResourceData<'a>>,
+    resources: Vec<ResourceJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ResourceData<'a> {
+struct ResourceJson<'a> {
     #[serde(flatten)]
     who: ResourceIdentity<'a>,
     /// Level of the object in the tree. Set only if the object is on a deeper level than
     /// [`MAX_NESTED`].
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<usize>,
-    operations: Vec<OperationData<'a>>,
+    operations: Vec<OperationJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    children: Vec<ResourceData<'a>>,
+    children: Vec<ResourceJson<'a>>,
 }
 
-impl<'a> Trees<'a> {
+impl<'a> TreesJson<'a> {
     /// Converts trees, and the reason why operations may be missing.
-    pub(super) fn of(forest: &Forest<'a>, incomplete: Option<IncompleteData>) -> Self {
-        let components = forest.components.iter().map(|component| ComponentData {
+    pub(super) fn of(forest: &Forest<'a>, incomplete: Option<IncompleteJson>) -> Self {
+        let components = forest.components.iter().map(|component| ComponentJson {
             component: component.name,
             namespaces: component
                 .namespaces
                 .iter()
-                .map(|namespace| NamespaceData {
+                .map(|namespace| NamespaceJson {
                     namespace: namespace.name,
                     resources: nested(forest, &namespace.tops, 0),
                 })
@@ -86,7 +86,7 @@ impl<'a> Trees<'a> {
 }
 
 /// Converts objects with their descendants. The recursion is at most [`MAX_NESTED`] levels deep.
-fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<ResourceData<'a>> {
+fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<ResourceJson<'a>> {
     if depth < MAX_NESTED {
         let resources = numbers.iter().map(|number| {
             let children = nested(forest, &forest.branch(*number).children, depth + 1);
@@ -109,13 +109,13 @@ fn resource<'a>(
     forest: &Forest<'a>,
     number: usize,
     depth: Option<usize>,
-    children: Vec<ResourceData<'a>>,
-) -> ResourceData<'a> {
+    children: Vec<ResourceJson<'a>>,
+) -> ResourceJson<'a> {
     let branch = forest.branch(number);
-    ResourceData {
+    ResourceJson {
         who: branch.who,
         depth,
-        operations: branch.operations.iter().map(|it| it.data(FIELDS)).collect(),
+        operations: branch.operations.iter().map(|it| it.json(FIELDS)).collect(),
         children,
     }
 }

@@ -23,7 +23,7 @@ const MAX_LEVELS: usize = 8;
 const CONCURRENCY: usize = 16;
 
 /// Looks up owners, and keeps the owners that were found.
-pub(super) struct Lookup {
+pub(super) struct OwnerLookup {
     server: ApiClient,
     kinds: Kinds,
     /// Largest number of owners that are requested in total.
@@ -34,7 +34,7 @@ pub(super) struct Lookup {
     pub(super) known: Vec<ListedSubject>,
 }
 
-impl Lookup {
+impl OwnerLookup {
     /// Creates a lookup that requests at most `limit` owners. `kinds` are the kinds of the same
     /// cluster.
     pub(super) fn new(server: ApiClient, kinds: Kinds, limit: usize) -> Self {

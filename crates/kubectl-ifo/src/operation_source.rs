@@ -6,12 +6,12 @@
 
 mod completeness;
 mod follow;
-mod namespaces;
+mod object_names;
 
-pub(super) use completeness::IncompleteData;
+pub(super) use completeness::IncompleteJson;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
-pub(super) use namespaces::{escape, names, namespaces};
+pub(super) use object_names::{escape, names, namespaces};
 
 use self::completeness::combined;
 use super::api_client::{ApiClient, ListCompleteness, ListOptions};
@@ -133,10 +133,10 @@ impl OperationSource {
             note: None,
             completeness: Mutex::default(),
         };
-        if let Some(offline) = &source.server.offline
+        if let Some(from_files) = &source.server.from_files
             && source.filters.namespace.is_none()
         {
-            source.namespaces = offline.namespaces().map(<[String]>::to_vec);
+            source.namespaces = from_files.namespaces().map(<[String]>::to_vec);
         }
         let mut listed = source.list_readable().await;
         if listed.is_ok() && source.filters.node.len() > 1 {
@@ -151,9 +151,9 @@ impl OperationSource {
                 Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
                 Err(_) => {}
                 Ok(_) => {
-                    let why = match &source.server.offline {
-                        Some(offline) => {
-                            format!("{} contains no objects of {LIVE_GROUP}", offline.path())
+                    let why = match &source.server.from_files {
+                        Some(from_files) => {
+                            format!("{} contains no objects of {LIVE_GROUP}", from_files.path())
                         }
                         None => format!("{LIVE_GROUP} is not served"),
                     };

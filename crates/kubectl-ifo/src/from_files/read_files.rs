@@ -226,13 +226,13 @@ fn is_candidate(path: &str) -> bool {
     let is_manifest = [".json", ".yaml", ".yml"]
         .iter()
         .any(|it| name.ends_with(it));
-    is_manifest || name == super::contents::TIMESTAMP_FILE
+    is_manifest || name == super::file_contents::TIMESTAMP_FILE
 }
 
 /// Returns true if a file that was read contains data that the commands need.
 fn is_relevant(path: &str, bytes: &[u8]) -> bool {
     let name = base_name(path);
-    name == super::contents::TIMESTAMP_FILE
+    name == super::file_contents::TIMESTAMP_FILE
         || name == INDEX_FILE
         || is_events_file(path)
         || contains(bytes, ifo_api::GROUP.as_bytes())

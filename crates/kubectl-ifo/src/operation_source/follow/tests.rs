@@ -4,9 +4,9 @@ use super::{FollowedNamespace, OperationChange, watch_with_relist};
 use crate::api_client::ApiClient;
 use crate::filter::Filters;
 use crate::operation::ListedOperation;
+use crate::operation_source::OperationSource;
 use crate::problem::Problem;
-use crate::snapshots;
-use crate::source::OperationSource;
+use crate::test_output_snapshots;
 use futures::StreamExt as _;
 use http::{Request, Response};
 use ifo_api::{LIVE_GROUP, VERSION, live};
@@ -83,7 +83,7 @@ async fn a_permission_error_is_not_retried() {
         address: "https://192.0.2.1".to_owned(),
         default_namespace: "default".to_owned(),
         timeout: None,
-        offline: None,
+        from_files: None,
     };
     let found = OperationSource::find(server, Filters::default(), false).await;
     let (source, listed) = found.expect("the answers are an empty list");
@@ -101,7 +101,7 @@ async fn a_permission_error_is_not_retried() {
 fn active(name: &str, version: &str) -> ListedOperation {
     let subject = format!("VirtualMachine/{name}");
     let more = json!({"metadata": {"resourceVersion": version}});
-    snapshots::operation("shop", &subject, "Migrating", 65, more)
+    test_output_snapshots::operation("shop", &subject, "Migrating", 65, more)
 }
 
 fn completed(name: &str, version: &str) -> ListedOperation {

@@ -30,7 +30,7 @@ pub(super) struct RelatedSubject {
 
 /// Returns the subject of the operation `of`, with its owners before it and its descendants after
 /// it. The most distant owner comes first. Parents are chosen as in `kubectl ifo tree`.
-pub(super) fn family<'a>(
+pub(super) fn related_objects<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,
 ) -> Vec<RelatedSubject> {
@@ -128,7 +128,7 @@ mod tests {
     fn drawn(of: &str, pairs: &[(&str, &str)]) -> Vec<String> {
         let rows: Vec<Arc<TopRow>> = pairs.iter().map(|(name, owner)| row(name, owner)).collect();
         let of = rows.iter().find(|row| row.operation.name == of).unwrap();
-        family(of, rows.iter())
+        related_objects(of, rows.iter())
             .iter()
             .map(|it| {
                 let own = if it.own { "*" } else { "" };
@@ -169,7 +169,7 @@ mod tests {
         };
         let rows = [member("a", "root"), member("b", "child")];
         let seen = |of: usize| -> Vec<(usize, String)> {
-            let relatives = family(&rows[of], rows.iter());
+            let relatives = related_objects(&rows[of], rows.iter());
             relatives
                 .into_iter()
                 .map(|it| (it.depth, it.name))

@@ -4,8 +4,8 @@
 //! If the files do not show whether the requested object exists, the answer has the code 501 and
 //! names the files. The code is not 404, because the object may exist in the cluster.
 
-use super::contents::FileContents;
-use super::selector::{FileLabelSelector, fields_match};
+use super::file_contents::FileContents;
+use super::selectors::{FileLabelSelector, fields_match};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;

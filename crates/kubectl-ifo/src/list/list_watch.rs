@@ -4,10 +4,10 @@ use super::{ListView, RowMode, print_incomplete};
 use crate::clock;
 use crate::columns::Table;
 use crate::operation::{ListedOperation, OperationKey};
+use crate::operation_source::{OperationChange, OperationSource};
 use crate::output::{complain, print};
+use crate::piece_of_work;
 use crate::problem::Problem;
-use crate::source::{OperationChange, OperationSource};
-use crate::work;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -106,10 +106,10 @@ struct WatchedPiece {
 impl WatchedPiece {
     fn line(&self) -> ListedOperation {
         let members: Vec<&ListedOperation> = self.members.values().collect();
-        let pieces = work::group_by_work(&members);
+        let pieces = piece_of_work::group_by_work(&members);
         let numbers = pieces.first().map(Vec::as_slice).unwrap_or_default();
         let members: Vec<&ListedOperation> = numbers.iter().map(|it| members[*it]).collect();
-        work::line_of(&members)
+        piece_of_work::line_of(&members)
     }
 
     /// Records the row as printed. Returns false if the same row was printed before.
@@ -149,7 +149,7 @@ impl WatchedRows {
             _ => return vec![operation],
         };
         let piece = self.pieces.entry(key.clone()).or_default();
-        let member = work::member_row(&operation);
+        let member = piece_of_work::member_row(&operation);
         piece.members.insert(operation.key(), operation);
         let line = piece.line();
         let has_ended = !line.active;
@@ -170,8 +170,8 @@ impl WatchedRows {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::sample::on;
-    use super::super::super::snapshots::mixed;
+    use super::super::super::test_operations::on;
+    use super::super::super::test_output_snapshots::mixed;
     use super::*;
 
     fn member(name: &str, state: &str) -> ListedOperation {
@@ -216,8 +216,9 @@ mod tests {
     fn a_deleted_operation_is_printed_as_completed() {
         let end = ended(mixed().remove(1));
         assert!(!end.active);
-        let raw: Value = serde_json::from_str(end.raw.expect("the samples keep their JSON").get())
-            .expect("the output is JSON");
+        let raw: Value =
+            serde_json::from_str(end.raw.expect("the test operations keep their JSON").get())
+                .expect("the output is JSON");
         assert_eq!(raw["status"]["phase"], "Completed");
         assert_eq!(raw["status"]["state"], "Ended");
     }

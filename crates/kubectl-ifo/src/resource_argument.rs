@@ -6,15 +6,15 @@ use super::filter::Filters;
 use super::filter_check;
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::{ListedOperation, ListedSubject};
+use super::operation_source::OperationSource;
 use super::ownership::ResourceIdentity;
-use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
 
 /// A kind and a name from a command-line argument. Objects in several namespaces can have this kind
 /// and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TargetName {
+pub(super) struct ResourceArgument {
     /// The argument as the user typed it.
     text: String,
     kind: ChosenKind,
@@ -24,7 +24,7 @@ pub(super) struct TargetName {
     pub(super) item: Option<String>,
 }
 
-impl FromStr for TargetName {
+impl FromStr for ResourceArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -47,22 +47,22 @@ impl FromStr for TargetName {
     }
 }
 
-impl fmt::Display for TargetName {
+impl fmt::Display for ResourceArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl TargetName {
+impl ResourceArgument {
     /// Returns true if `who` has this kind and name.
-    pub(super) fn is(&self, who: ResourceIdentity<'_>) -> bool {
+    pub(super) fn matches(&self, who: ResourceIdentity<'_>) -> bool {
         self.name == who.name && self.kind.is_of(who.kind, who.api_version)
     }
 
     /// Returns true if the subject of an operation (the object that the operation is about) has
     /// this kind and name.
-    pub(super) fn is_subject(&self, subject: &ListedSubject) -> bool {
-        self.is(ResourceIdentity::of(subject))
+    pub(super) fn matches_subject(&self, subject: &ListedSubject) -> bool {
+        self.matches(ResourceIdentity::of(subject))
     }
 
     /// Looks up the kind in the discovery of the cluster.
@@ -109,7 +109,10 @@ mod tests {
             "VirtualMachine/web/disk-1",
             "vm/web",
         ] {
-            assert!(text.parse::<TargetName>().unwrap().is(MACHINE), "{text}");
+            assert!(
+                text.parse::<ResourceArgument>().unwrap().matches(MACHINE),
+                "{text}"
+            );
         }
         for text in [
             "VirtualMachine/Web",
@@ -117,20 +120,28 @@ mod tests {
             "virtualmachines.example.io/web",
             "virtualmachines.v1/web",
         ] {
-            assert!(!text.parse::<TargetName>().unwrap().is(MACHINE), "{text}");
+            assert!(
+                !text.parse::<ResourceArgument>().unwrap().matches(MACHINE),
+                "{text}"
+            );
         }
         let node = ResourceIdentity {
             api_version: "v1",
             kind: "Node",
             ..MACHINE
         };
-        assert!("nodes.v1/web".parse::<TargetName>().unwrap().is(node));
+        assert!(
+            "nodes.v1/web"
+                .parse::<ResourceArgument>()
+                .unwrap()
+                .matches(node)
+        );
     }
 
     #[test]
     fn invalid_resource_arguments_are_rejected() {
         for text in ["web", "/web", "VirtualMachine/", "", "/"] {
-            assert!(text.parse::<TargetName>().is_err(), "{text}");
+            assert!(text.parse::<ResourceArgument>().is_err(), "{text}");
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use super::MissingPart;
 use crate::api_client::{ApiClient, ListOptions};
+use crate::operation_source::{PAGE_OBJECTS, escape};
 use crate::problem::Problem;
-use crate::source::{PAGE_OBJECTS, escape};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

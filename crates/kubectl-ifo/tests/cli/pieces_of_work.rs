@@ -1,6 +1,6 @@
 //! Tests of the commands that show one line for a piece of work, and of the filter for nodes.
 
-use super::cluster::{
+use super::fake_apiserver::{
     RULE_SETS, execute, json_response, list_response, operation, plugin, serve, status_response,
     watched_rule_set,
 };
