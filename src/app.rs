@@ -19,12 +19,13 @@ use crate::clock;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
 use crate::replicate::{
-    self, LeaderQueries, LeaderView, Leadership, Mirror, Predecessor, ReplicaTask,
-    ReplicatedReporter, View,
+    self, LeaderQueries, Leadership, Mirror, Predecessor, ReplicaRole, ReplicaStatus, ReplicaTask,
+    ReplicatedReporter,
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
-    AdvertisedResource, Connections, Health, Limits, Resource, Server, VersionInfo, resource,
+    AdvertisedResource, Connections, Health, Limits, Resource, Server, VersionInfo,
+    resource_definitions,
 };
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
@@ -91,8 +92,8 @@ struct App {
     /// after the task that leads or follows has been started.
     replica: Option<(Writer, LeaderQueries)>,
     /// The role of this replica: leader, follower of another replica, or not known yet.
-    standing: watch::Sender<LeaderView>,
-    view: View,
+    role: watch::Sender<ReplicaRole>,
+    replica_status: ReplicaStatus,
     /// Cancelled when this replica must give up the leadership.
     retire: CancellationToken,
     /// Sends the newest report on which rule sets work.
@@ -110,13 +111,14 @@ impl App {
         // leader only from a version above 0. So a follower with an empty index first lists the
         // leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
-        let standing = watch::Sender::new(LeaderView::Unknown);
-        let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
+        let role = watch::Sender::new(ReplicaRole::Unknown);
+        let (replica_status, contact) =
+            replicate::replica_status(operations.clone(), role.subscribe());
         let report = watch::Sender::default();
         let baselines = SharedBaselines::default();
         let sampled = SampledState {
             operations: operations.clone(),
-            view: view.clone(),
+            replica_status: replica_status.clone(),
             report: report.subscribe(),
             baselines: baselines.clone(),
         };
@@ -134,8 +136,8 @@ impl App {
             operations,
             pipeline: PipelineThread::start()?,
             replica: Some((writer, contact)),
-            standing,
-            view,
+            role,
+            replica_status,
             retire: CancellationToken::new(),
             report,
             baselines,
@@ -152,7 +154,7 @@ impl App {
     fn lead(&mut self, common: &Common, begin: BeginTerm) {
         self.health.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
-        self.standing.send_replace(LeaderView::Leading(alone));
+        self.role.send_replace(ReplicaRole::Leading(alone));
         self.metrics.leader(true);
         if let Some((writer, _)) = self.replica.take() {
             self.begin(common, writer, None, None, begin);
@@ -184,10 +186,10 @@ impl App {
         let replica = ReplicaTask {
             writer,
             operations: self.operations.clone(),
-            standing: self.standing.subscribe(),
+            role: self.role.subscribe(),
             mirror,
             predecessor,
-            view: self.view.clone(),
+            replica_status: self.replica_status.clone(),
             pipeline,
             retire: self.retire.clone(),
             release,
@@ -208,11 +210,11 @@ impl App {
         direct: Option<&'static [AdvertisedResource]>,
     ) -> Server {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
-        let covered = ReplicatedReporter::new(reporter, self.view.clone());
+        let covered = ReplicatedReporter::new(reporter, self.replica_status.clone());
         let own = covered.clone();
         let mut resources = vec![
-            resource::inflight_operations(self.operations.clone()),
-            resource::operation_records(self.operations.clone()),
+            resource_definitions::inflight_operations(self.operations.clone()),
+            resource_definitions::operation_records(self.operations.clone()),
         ];
         resources.extend(more);
         Server {
@@ -221,7 +223,7 @@ impl App {
             authorize: access.authorize,
             completeness: Arc::new(covered),
             coverage: Arc::new(move || own.coverage()),
-            view: self.view.clone(),
+            replica_status: self.replica_status.clone(),
             health: self.health.clone(),
             metrics: self.metrics.clone(),
             version: VersionInfo {
@@ -266,7 +268,7 @@ impl App {
         };
         self.health.drain();
         self.shutdown.cancel();
-        self.view.end_streams(false);
+        self.replica_status.end_streams(false);
         let drained = async {
             let _ = (&mut listening).await;
             while self.last.join_next().await.is_some() {}
@@ -323,7 +325,7 @@ fn spawn(
 /// The state that the metrics show.
 struct SampledState {
     operations: IndexReader,
-    view: View,
+    replica_status: ReplicaStatus,
     report: watch::Receiver<Arc<Report>>,
     baselines: SharedBaselines,
 }
@@ -343,7 +345,7 @@ impl SampledState {
                 .collect(),
             ring_bytes: self.operations.ring_bytes(),
             ring_age: self.operations.ring_age(),
-            lag: self.view.lag(),
+            lag: self.replica_status.lag(),
             rule_sets: self.report.borrow().states(),
             records: list(ListScope::Records).len(),
             baselines: self.baselines.of_all_namespaces(),

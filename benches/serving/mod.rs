@@ -6,9 +6,9 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use ifo::auth::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
-use ifo::replicate::View;
+use ifo::replicate::ReplicaStatus;
 use ifo::rules::IncompleteRuleSets;
-use ifo::serve::{self, Health, Limits, Server, VersionInfo, resource};
+use ifo::serve::{self, Health, Limits, Server, VersionInfo, resource_definitions};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub fn router(reader: IndexReader) -> Router {
     };
     let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
     serve::router(Server {
-        view: View::alone(reader.clone()),
+        replica_status: ReplicaStatus::alone(reader.clone()),
         coverage: Arc::new(IncompleteRuleSets::default),
-        resources: vec![resource::inflight_operations(reader)],
+        resources: vec![resource_definitions::inflight_operations(reader)],
         authenticate: users.clone(),
         authorize: users,
         completeness: Arc::new(Gaps {

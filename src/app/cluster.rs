@@ -136,24 +136,24 @@ impl App {
         let (may_begin, begins) = watch::channel(false);
         let wake = Arc::new(Notify::new());
         let reader = self.operations.clone();
-        let view = self.view.clone();
+        let replica_status = self.replica_status.clone();
         let member = replicate::Replica {
             pod: election.pod_uid.clone(),
             address: own.clone(),
-            is_mirrored: Arc::new(move || view.is_mirrored()),
+            is_mirrored: Arc::new(move || replica_status.is_mirrored()),
             head: Arc::new(move || reader.head()),
             in_sync: synced.clone(),
             may_begin: begins,
             wake: wake.clone(),
-            answers: self.view.answers(),
+            answers: self.replica_status.answers(),
         };
         let client = connection.without_retries();
         let leases = ClusterLeases::new(client, &serve.namespace, LEASE_NAME);
-        let standing = self.standing.clone();
+        let role = self.role.clone();
         let (release, released) = oneshot::channel();
         let candidate =
             replicate::Election::new(leases, election.timing, member, self.metrics.clone());
-        self.keep("election", candidate.run(standing, released));
+        self.keep("election", candidate.run(role, released));
         let (succession, succeeded) = watch::channel(Succession::default());
         let mirror = connection.config.as_ref().map(|config| {
             let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
@@ -174,11 +174,11 @@ impl App {
                 predecessor,
             )
         });
-        let (view, health) = (self.view.clone(), self.health.clone());
+        let (replica_status, health) = (self.replica_status.clone(), self.health.clone());
         let connections = self.connections.clone();
         self.keep(
             "readiness",
-            keep_readiness(view, health, connections, synced, succeeded),
+            keep_readiness(replica_status, health, connections, synced, succeeded),
         );
         self.begin(common, writer, mirror, Some(release), begin);
     }

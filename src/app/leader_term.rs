@@ -5,7 +5,7 @@
 use super::leader_pipeline::{DetectionSetup, PipelineInput};
 use super::spawn;
 use crate::index::{IndexReader, Writer};
-use crate::replicate::{Leadership, Pipeline, Succession, View};
+use crate::replicate::{Leadership, Pipeline, ReplicaStatus, Succession};
 use crate::serve::{Connections, Health};
 use crate::tracker_task;
 use futures::FutureExt as _;
@@ -121,7 +121,7 @@ impl Pipeline for ServerPipeline {
 
 /// Keeps the result of the readiness probe up to date. Never ends.
 pub(super) async fn keep_readiness(
-    view: View,
+    replica_status: ReplicaStatus,
     health: Arc<Health>,
     connections: Arc<Connections>,
     mut in_sync: watch::Receiver<Option<crate::replicate::Term>>,
@@ -136,10 +136,13 @@ pub(super) async fn keep_readiness(
             // A target is a resource that a rule set names.
             health.set_synced();
         }
-        if is_in_sync || view.is_without_leader(succession) || view.is_unregistered() {
+        if is_in_sync
+            || replica_status.is_without_leader(succession)
+            || replica_status.is_unregistered()
+        {
             health.set_has_joined();
         }
-        let impairment = view.impairment();
+        let impairment = replica_status.impairment();
         if impaired != impairment {
             if let Some(reason) = impairment {
                 tracing::warn!("this replica is not ready: {reason}");

@@ -6,9 +6,9 @@
 //! client certificate, bearer token. The first method that finds a user wins. If the client
 //! certificate is invalid and the request has no token, the request is refused.
 
-use super::review_cache::{self, Reviews, digest};
+use super::review_cache::{self, ReviewCache, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
-use crate::replicate::leader_link::{AUDIENCE, TERM_HEADER};
+use crate::replicate::leader_link_interface::{AUDIENCE, TERM_HEADER};
 use crate::telemetry::{Metrics, ReviewKind};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -39,7 +39,7 @@ pub struct ClusterAuthenticator {
     tokens: Arc<Api<TokenReview>>,
     metrics: Arc<Metrics>,
     /// The cached results of token reviews. The user is `None` if the token is invalid.
-    reviews: Reviews<Option<User>>,
+    reviews: ReviewCache<Option<User>>,
 }
 
 impl ClusterAuthenticator {
@@ -50,7 +50,7 @@ impl ClusterAuthenticator {
             trust,
             tokens: Arc::new(Api::all(client)),
             metrics,
-            reviews: Reviews::new(TOKEN_CACHE_TTL, MAX_TOKENS),
+            reviews: ReviewCache::new(TOKEN_CACHE_TTL, MAX_TOKENS),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Authorizes requests with `SubjectAccessReview` requests to the kube-apiserver. Decisions are
 //! cached for 10 seconds.
 
-use super::review_cache::{self, Reviews, digest};
+use super::review_cache::{self, ReviewCache, digest};
 use super::{AccessDecision, Attributes, Authorize, SelectorRequirement, Undecided, User};
 use crate::telemetry::{Metrics, ReviewKind};
 use futures::future::BoxFuture;
@@ -39,7 +39,7 @@ const MAX_REASON: usize = 1024;
 pub struct ClusterAuthorizer {
     api: Arc<Api<SubjectAccessReview>>,
     metrics: Arc<Metrics>,
-    reviews: Reviews<AccessDecision>,
+    reviews: ReviewCache<AccessDecision>,
 }
 
 impl ClusterAuthorizer {
@@ -49,7 +49,7 @@ impl ClusterAuthorizer {
         Self {
             api: Arc::new(Api::all(client)),
             metrics,
-            reviews: Reviews::new(DECISION_CACHE_TTL, MAX_DECISIONS),
+            reviews: ReviewCache::new(DECISION_CACHE_TTL, MAX_DECISIONS),
         }
     }
 

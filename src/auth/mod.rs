@@ -16,13 +16,13 @@
 //!   [`ANONYMOUS_USER`].
 
 mod authenticate;
+mod authentication_config;
 mod authorize;
 mod certificate;
 mod client_certificate_verifier;
-mod demo;
-mod headers;
+mod demo_users;
+mod front_proxy_headers;
 mod review_cache;
-mod trust;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,10 +30,10 @@ pub(crate) mod testing;
 mod tests;
 
 pub use authenticate::{ANONYMOUS_USER, ClusterAuthenticator};
+pub use authentication_config::{Trust, TrustError};
 pub use authorize::ClusterAuthorizer;
 pub use client_certificate_verifier::client_certificate_verifier;
-pub use demo::{DemoUser, DemoUsers};
-pub use trust::{Trust, TrustError};
+pub use demo_users::{DemoUser, DemoUsers};
 
 use futures::future::BoxFuture;
 use http::HeaderMap;

@@ -33,19 +33,20 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     hash.finalize().into()
 }
 
-/// A map with a lifetime for its entries. An insertion removes the expired entries and, if the map
-/// is full, the oldest entry. All entries have the same lifetime, so entries expire in the order of
-/// their insertion.
+/// A cache with a lifetime for its entries. An insertion removes the expired entries and, if the
+/// cache is full, the oldest entry. All entries have the same lifetime, so entries expire in the
+/// order of their insertion.
 #[derive(Debug)]
-pub(super) struct Recent<V> {
+pub(super) struct ExpiringCache<V> {
     lifetime: Duration,
     capacity: usize,
-    inner: Mutex<ReviewCache<V>>,
+    entries: Mutex<CacheEntries<V>>,
 }
 
+/// The content of an [`ExpiringCache`].
 #[derive(Debug)]
-struct ReviewCache<V> {
-    entries: HashMap<Digest, (InsertionOrder, V)>,
+struct CacheEntries<V> {
+    values: HashMap<Digest, (InsertionOrder, V)>,
     /// The insertions, oldest first. There are at most `capacity` of them.
     order: VecDeque<(InsertionOrder, Digest)>,
     insertions: u64,
@@ -58,14 +59,14 @@ struct InsertionOrder {
     nth: u64,
 }
 
-impl<V: Clone> Recent<V> {
-    /// Creates an empty map for at most `capacity` entries.
+impl<V: Clone> ExpiringCache<V> {
+    /// Creates an empty cache for at most `capacity` entries.
     pub(super) fn new(lifetime: Duration, capacity: usize) -> Self {
         Self {
             lifetime,
             capacity,
-            inner: Mutex::new(ReviewCache {
-                entries: HashMap::new(),
+            entries: Mutex::new(CacheEntries {
+                values: HashMap::new(),
                 order: VecDeque::new(),
                 insertions: 0,
             }),
@@ -85,33 +86,33 @@ impl<V: Clone> Recent<V> {
 
     /// Calls `choose` with the value of `key`, or with `None` if there is no value or if the value
     /// has expired. `choose` returns two values: the result of this function, and an optional new
-    /// value for `key`. The map is locked while `choose` runs, so `choose` must be fast.
+    /// value for `key`. The cache is locked while `choose` runs, so `choose` must be fast.
     fn resolve<R>(&self, key: Digest, choose: impl FnOnce(Option<&V>) -> (R, Option<V>)) -> R {
-        let mut inner = self.lock();
-        let (chosen, replacement) = choose(inner.get(&key, self.lifetime));
+        let mut entries = self.lock();
+        let (chosen, replacement) = choose(entries.get(&key, self.lifetime));
         if let Some(value) = replacement {
-            inner.insert(key, value, self.lifetime, self.capacity);
+            entries.insert(key, value, self.lifetime, self.capacity);
         }
         chosen
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReviewCache<V>> {
+    fn lock(&self) -> MutexGuard<'_, CacheEntries<V>> {
         // If a thread panics while it holds this lock, the map is still consistent.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        let inner = self.lock();
-        assert!(inner.order.len() <= self.capacity);
-        inner.entries.len()
+        let entries = self.lock();
+        assert!(entries.order.len() <= self.capacity);
+        entries.values.len()
     }
 }
 
-impl<V> ReviewCache<V> {
+impl<V> CacheEntries<V> {
     fn get(&self, key: &Digest, lifetime: Duration) -> Option<&V> {
-        let (inserted, value) = self.entries.get(key)?;
+        let (inserted, value) = self.values.get(key)?;
         (inserted.at.elapsed() < lifetime).then_some(value)
     }
 
@@ -121,7 +122,7 @@ impl<V> ReviewCache<V> {
             at: Instant::now(),
             nth: self.insertions,
         };
-        self.entries.insert(key, (inserted, value));
+        self.values.insert(key, (inserted, value));
         self.order.push_back((inserted, key));
         while let Some(&(inserted, oldest)) = self.order.front() {
             if self.order.len() <= capacity && inserted.at.elapsed() < lifetime {
@@ -131,11 +132,11 @@ impl<V> ReviewCache<V> {
             // If the entry was replaced since this insertion, `order` also contains the later
             // insertion, and the entry stays.
             if self
-                .entries
+                .values
                 .get(&oldest)
                 .is_some_and(|(current, _)| *current == inserted)
             {
-                self.entries.remove(&oldest);
+                self.values.remove(&oldest);
             }
         }
     }
@@ -160,9 +161,9 @@ pub(super) enum CachedReview<T> {
 }
 
 /// The cache of reviews in flight and of answers.
-pub(super) type Reviews<T> = Recent<CachedReview<T>>;
+pub(super) type ReviewCache<T> = ExpiringCache<CachedReview<T>>;
 
-impl<T: Clone + Send + Sync + 'static> Reviews<T> {
+impl<T: Clone + Send + Sync + 'static> ReviewCache<T> {
     /// Returns the answer to the review with the digest `key`. If the cache has neither an answer
     /// nor a review in flight, the function calls `ask`, which sends the review. If the
     /// kube-apiserver cannot be reached or is overloaded, `ask` is called again after a delay.

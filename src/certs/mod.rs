@@ -15,22 +15,22 @@
 //! - An invalid certificate never replaces a valid one.
 //! - If the content of the Secret is not a valid CA, the server does not overwrite it.
 
-mod authority;
 mod ca_bundle;
 mod ca_secret;
+mod own_ca;
 mod own_certificate;
-mod serving;
-mod tls;
+mod serving_certificate;
+mod tls_settings;
 
 #[cfg(test)]
 mod tests;
 
-pub use authority::{Authority, IssuedCertificate};
 pub use ca_bundle::CaBundle;
 pub use ca_secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
+pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;
-pub use serving::{ServingCertificate, server_config};
-pub use tls::{TlsCipherSuite, TlsSettings, TlsVersion};
+pub use serving_certificate::{ServingCertificate, server_config};
+pub use tls_settings::{TlsCipherSuite, TlsSettings, TlsVersion};
 
 use std::path::PathBuf;
 use std::time::Duration;

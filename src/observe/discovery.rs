@@ -8,7 +8,7 @@
 use super::{
     Connection, GapReason, Resolve,
     client::WatchPermit,
-    request::{self, ReadError, Refusal},
+    requests_and_failures::{self, ReadError, Refusal},
 };
 use bytes::Bytes;
 use futures::{
@@ -89,7 +89,7 @@ impl Discovery {
     }
 
     async fn look_up(&self, gvr: &Gvr) -> Resolution {
-        let path = match request::group_version_path(gvr) {
+        let path = match requests_and_failures::group_version_path(gvr) {
             Ok(path) => path,
             Err(message) => {
                 return Resolution::NotServed {
@@ -184,11 +184,11 @@ impl Discovery {
 
     async fn fetch(&self, path: &str) -> Result<Bytes, Refusal> {
         let unreachable = |why| Refusal::Lost(GapReason::Unreachable(why), None);
-        let request = request::get(path).map_err(unreachable)?;
-        let body = request::send(&self.permit.client, request)
+        let request = requests_and_failures::get(path).map_err(unreachable)?;
+        let body = requests_and_failures::send(&self.permit.client, request)
             .await?
             .into_body();
-        request::read(body, MAX_DISCOVERY)
+        requests_and_failures::read(body, MAX_DISCOVERY)
             .await
             .map_err(|error| match error {
                 ReadError::Broken(why) => unreachable(why),

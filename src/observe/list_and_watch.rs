@@ -22,7 +22,7 @@ use super::{
     Connection, GapReason, InvalidData, Raw,
     backoff::Backoff,
     body_parts::{self, BodyPart, MAX_OBJECT},
-    request::{self, Refusal, WatchOrPage},
+    requests_and_failures::{self, Refusal, WatchOrPage},
     shared_limits::ReadBudget,
     watch_event::{self, WatchLine},
     watch_lines::LineReader,
@@ -242,8 +242,8 @@ impl WatchTask {
     /// Sends a request and returns the body of the answer. If the answer takes longer than
     /// [`OPEN_TIMEOUT`], reports an interruption and continues to wait.
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
-        let request = request::build(&self.source, self.selection.as_deref(), ask)?;
-        let answer = request::send(client, request);
+        let request = requests_and_failures::build(&self.source, self.selection.as_deref(), ask)?;
+        let answer = requests_and_failures::send(client, request);
         tokio::pin!(answer);
         if self.synced {
             if let Ok(answer) = timeout(OPEN_TIMEOUT, &mut answer).await {
@@ -338,7 +338,7 @@ impl WatchTask {
                 return Err(WatchEnd::NoWatchList { for_good: false });
             }
             WatchLine::Error(status) => {
-                return Err(request::refusal(status.code, &status, None).into());
+                return Err(requests_and_failures::refusal(status.code, &status, None).into());
             }
             // A periodic bookmark before the end of the state shows that the server does not
             // support `sendInitialEvents`.

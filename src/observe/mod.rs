@@ -12,7 +12,7 @@
 //!   taken the previous event. All feeds of a cluster share a budget for large objects.
 
 mod client;
-mod cluster;
+mod cluster_feeds;
 mod discovery;
 mod folder_feed;
 
@@ -22,14 +22,14 @@ mod buffered_connector;
 mod folder_scan;
 mod list_and_watch;
 mod page_reader;
-mod request;
+mod requests_and_failures;
 mod shared_limits;
 mod time_limits;
 mod watch_event;
 mod watch_lines;
 
 pub use client::{ConnectError, ConnectOptions, Connection, connect};
-pub use cluster::ClusterFeed;
+pub use cluster_feeds::ClusterFeed;
 pub use discovery::Discovery;
 pub use folder_feed::{Folder, FolderError};
 

@@ -5,7 +5,7 @@
 //! needs two writes: at its start and at its end.
 //!
 //! ```text
-//! index ──Cursor──▶ queue (one record for each operation) ──writes──▶ store ──▶ kube-apiserver
+//! index ──Cursor──▶ write_queue (one entry per operation) ──writes──▶ store ──▶ kube-apiserver
 //!                     ▲                                                  │
 //!                     └────────── results of writes, and lists ──────────┘
 //! ```
@@ -14,7 +14,7 @@
 //! the cursor has not delivered, the queue receives all operations again.
 //!
 //! Requests of API clients never wait for persistence. While the kube-apiserver is slow or
-//! unavailable, the queue holds one small record for each operation.
+//! unavailable, the queue holds one small entry for each operation.
 //!
 //! Each write is conditional on the state of the custom resource that the leader last read or
 //! wrote. So a late write of a previous leader has no effect.
@@ -22,12 +22,12 @@
 //! The leader lists all custom resources and compares them with the index. It does this when it has
 //! read the targets (the resources that rule sets name), 65 s later, and then every ten minutes.
 
-mod convert;
 mod custom_resource_client;
-mod queue;
+mod custom_resource_conversion;
 mod rate_limit;
 mod redacted_failure;
 mod request_failure;
+mod write_queue;
 mod write_status_condition;
 mod written_summary;
 
@@ -36,13 +36,13 @@ mod tests;
 #[cfg(test)]
 pub(crate) use tests::fake_cluster;
 
-pub use convert::{from_cr, to_cr};
 pub use custom_resource_client::{
     ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage,
 };
-pub use queue::{AtStop, PersistSettings, UnreadRuleSets};
+pub use custom_resource_conversion::{from_cr, to_cr};
 pub use redacted_failure::FailureText;
 pub use request_failure::StoreFailure;
+pub use write_queue::{AtStop, PersistSettings, UnreadRuleSets};
 pub use write_status_condition::{PersistVerdict, keep_condition};
 
 use crate::clock;
@@ -53,17 +53,17 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use queue::{Job, JobResult, ListedResource, Next, Queue, StoredState, WantedState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use write_queue::{Job, JobResult, ListedResource, Next, Queue, StoredState, WantedState};
 use write_status_condition::WriteMonitor;
 use written_summary::WrittenSummary;
 
 /// The time between two updates of the queue metrics while the queue changes. An update counts all
-/// records.
+/// entries of the queue.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes operations as custom resources.
@@ -279,9 +279,9 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
             // find the labels that must be removed.
             if old.labels != summary.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
-                obsolete = convert::obsolete_labels(&there, &wanted);
+                obsolete = custom_resource_conversion::obsolete_labels(&there, &wanted);
             }
-            let patch = convert::merge_patch(&wanted, revision, &obsolete);
+            let patch = custom_resource_conversion::merge_patch(&wanted, revision, &obsolete);
             let revision = store.patch(name, &patch).await?;
             Ok(JobResult::Written(Some((*summary, revision))))
         }
@@ -306,13 +306,14 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
         (WantedState::Ended, _) => {
             let cr = store.get(name).await?;
             let state = cr.as_ref().and_then(state_of);
-            let completed = cr.and_then(|cr| convert::completed_cr(&cr, clock::now()));
+            let completed =
+                cr.and_then(|cr| custom_resource_conversion::completed_cr(&cr, clock::now()));
             match (
                 state,
                 completed.and_then(|cr| Some((WrittenSummary::of(&cr)?, cr))),
             ) {
                 (Some((old, revision)), Some((summary, cr))) if old.phase == Phase::Active => {
-                    let patch = convert::merge_patch(&cr, &revision, &[]);
+                    let patch = custom_resource_conversion::merge_patch(&cr, &revision, &[]);
                     let revision = store.patch(name, &patch).await?;
                     Ok(JobResult::Written(Some((summary, revision))))
                 }
@@ -325,7 +326,7 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
 /// Returns the state of a custom resource. Returns None if another client created the custom
 /// resource.
 fn state_of(cr: &InFlightOperation) -> Option<(WrittenSummary, Revision)> {
-    convert::from_cr(cr)?;
+    custom_resource_conversion::from_cr(cr)?;
     Some((WrittenSummary::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
@@ -362,8 +363,8 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
 /// Returns the fields that the comparison needs. Returns None if another client created the custom
 /// resource, because the server does not change such custom resources.
 fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
-    let live = convert::from_cr(cr)?;
-    let seen = convert::last_seen(&live);
+    let live = custom_resource_conversion::from_cr(cr)?;
+    let seen = custom_resource_conversion::last_seen(&live);
     let last_seen_in = live.spec.subject.namespace.zip(seen);
     let name = cr.metadata.name.as_deref()?;
     let mut rule_sets = live.status.detected_by;

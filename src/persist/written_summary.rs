@@ -2,7 +2,7 @@
 //! the operation in the index differs from the summary of its custom resource, the custom resource
 //! is written. A summary is small, because it consists of hashes.
 
-use super::convert;
+use super::custom_resource_conversion;
 use super::request_failure::StoreFailure;
 use crate::index::IndexEntry;
 use ifo_api::live::{self, Phase, StartTimeSource, State};
@@ -43,7 +43,7 @@ impl WrittenSummary {
         };
         let annotations = cr.metadata.annotations.as_ref();
         let live_annotation = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
-        let labels = convert::own_labels(cr);
+        let labels = custom_resource_conversion::own_labels(cr);
         let keys: Vec<&String> = labels.iter().flatten().map(|(key, _)| key).collect();
         let bytes = serde_json::to_vec(&(&cr.spec, &labels, live_annotation, compared)).ok()?;
         Some(Self {
@@ -74,7 +74,7 @@ pub(super) fn cr_of(entry: &IndexEntry) -> Result<persisted::InFlightOperation, 
     let live = serde_json::from_slice::<live::InFlightOperation>(&entry.json());
     let live = live
         .map_err(|_| StoreFailure::Invalid("the entry of the index is not an operation".into()))?;
-    Ok(convert::to_cr(&live))
+    Ok(custom_resource_conversion::to_cr(&live))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! The leader (the replica that detects operations) uses its own report. A follower (a replica that
 //! copies the leader's operations) uses the report from the leader's last answer to a state query.
 
-use super::View;
+use super::ReplicaStatus;
 use crate::rules::{IncompleteRuleSets, Reporter};
 use ifo_api::completeness::{Completeness, Gaps};
 
@@ -15,13 +15,17 @@ use ifo_api::completeness::{Completeness, Gaps};
 #[derive(Clone, Debug)]
 pub struct ReplicatedReporter {
     own: Reporter,
-    view: View,
+    replica_status: ReplicaStatus,
 }
 
 impl ReplicatedReporter {
-    /// Combines `own`, the report of this replica, with the leader's report in `view`.
-    pub fn new(own: Reporter, view: View) -> Self {
-        Self { own, view }
+    /// Combines `own`, the report of this replica, with the leader's report in
+    /// `replica_status`.
+    pub fn new(own: Reporter, replica_status: ReplicaStatus) -> Self {
+        Self {
+            own,
+            replica_status,
+        }
     }
 
     /// Returns this replica's own report, which it sends to its followers.
@@ -36,7 +40,7 @@ impl Completeness for ReplicatedReporter {
         if own.read {
             return own;
         }
-        let mirrored = self.view.coverage();
+        let mirrored = self.replica_status.coverage();
         mirrored.map_or(own, |mirrored| mirrored.gaps(self.own.wanted(namespace)))
     }
 }

@@ -54,8 +54,8 @@ use self::lease_requests::{RESERVED_AHEAD, SeenLease, clock_version, micros};
 use self::wait::ElectionEvent;
 use super::leadership::LeadershipGrant;
 use super::lease_contents::LeaseRecord;
-use super::view::ClusterContact;
-use super::{Leader, LeaderView, Leadership, LeaseError, LeaseStore, Term, Timing};
+use super::replica_status::ClusterContact;
+use super::{Leader, Leadership, LeaseError, LeaseStore, ReplicaRole, Term, Timing};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
@@ -197,20 +197,16 @@ impl<S: LeaseStore> Election<S> {
 
     /// Takes part in the election until the future is dropped. The future never completes.
     ///
-    /// The election publishes the role of this replica on `standing`.
+    /// The election publishes the role of this replica on `role`.
     ///
     /// A message on `release` makes this replica stop leading and release the Lease. The message is
     /// the last resourceVersion that this replica issued. Afterwards, this replica only reads the
     /// Lease, and never leads again.
-    pub async fn run(
-        mut self,
-        standing: watch::Sender<LeaderView>,
-        release: oneshot::Receiver<Rv>,
-    ) {
+    pub async fn run(mut self, role: watch::Sender<ReplicaRole>, release: oneshot::Receiver<Rv>) {
         let mut release = Some(release);
         loop {
             let pause = self.turn().await;
-            self.publish(&standing);
+            self.publish(&role);
             match self.wait(pause, &mut release).await {
                 ElectionEvent::Timer => {}
                 ElectionEvent::Woken => {
@@ -219,7 +215,7 @@ impl<S: LeaseStore> Election<S> {
                 ElectionEvent::Release(version) => {
                     self.end_leadership("it releases the Lease");
                     self.own_final_version = Some(version);
-                    self.publish(&standing);
+                    self.publish(&role);
                 }
             }
         }

@@ -45,7 +45,7 @@ pub struct Leader {
 
 /// The role of this replica.
 #[derive(Clone, Debug, PartialEq)]
-pub enum LeaderView {
+pub enum ReplicaRole {
     /// The Lease has not been read yet.
     Unknown,
     /// No replica leads.

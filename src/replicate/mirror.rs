@@ -9,10 +9,10 @@
 //! such changes, the next leader does not know the resourceVersion of the follower's index. Then
 //! the follower copies the whole state again, and so drops these changes.
 
-use super::leader_link::{
+use super::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart,
 };
-use super::view::LeaderQueries;
+use super::replica_status::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
 use futures::StreamExt as _;

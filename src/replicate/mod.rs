@@ -5,7 +5,7 @@
 //! in memory), and gives the change a resourceVersion. A follower lists and watches the leader's
 //! operations, and writes them to its own index with the same resourceVersions.
 //!
-//! The replicas use a Lease for the election. Each replica knows the result as a [`LeaderView`].
+//! The replicas use a Lease for the election. Each replica knows the result as a [`ReplicaRole`].
 //!
 //! A leader can be paused after it has checked its Lease. When the process continues, another
 //! replica may already lead. So a check of the Lease cannot prevent two replicas from issuing the
@@ -14,15 +14,15 @@
 
 mod completeness;
 mod election;
-mod http;
-pub mod leader_link;
+mod leader_link_https;
+pub mod leader_link_interface;
 mod leadership;
-mod lease;
 mod lease_contents;
+mod lease_store;
 mod mirror;
 mod previous_release;
-mod replica;
-mod view;
+mod replica_status;
+mod run_role;
 
 #[cfg(test)]
 mod simulation;
@@ -31,10 +31,10 @@ mod tests;
 
 pub use completeness::ReplicatedReporter;
 pub use election::{Election, Replica};
-pub use http::{HttpLinkFactory, PeerCredentials};
-pub use leadership::{Leader, LeaderView, Leadership, Term};
-pub use lease::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
+pub use leader_link_https::{HttpLinkFactory, PeerCredentials};
+pub use leadership::{Leader, Leadership, ReplicaRole, Term};
+pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
 pub use mirror::Mirror;
 pub use previous_release::{Predecessor, Succession};
-pub use replica::{Pipeline, ReplicaTask};
-pub use view::{ClusterContact, LeaderQueries, View, view};
+pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
+pub use run_role::{Pipeline, ReplicaTask};

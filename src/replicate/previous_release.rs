@@ -9,7 +9,7 @@
 //! - copies the operations of the old server.
 //! - lets this release elect a leader when the old server has stopped.
 
-use super::http::HttpLinkFactory;
+use super::leader_link_https::HttpLinkFactory;
 use crate::index::{Rv, Writer};
 use ifo_client::error_text::chain;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

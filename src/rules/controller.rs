@@ -6,9 +6,9 @@
 //! one target. A feed is the watch of one target, or of one namespace of it.
 
 use super::Report;
-use super::lookups::Lookups;
 use super::registry::{Feedback, LookupRequest, Publication, Registry};
 use super::status_writes::{StatusSink, StatusWrite, StatusWrites};
+use super::target_lookups::Lookups;
 use crate::clock;
 use crate::observe::Resolve;
 use futures::StreamExt;

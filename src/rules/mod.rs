@@ -4,14 +4,14 @@
 //! report to the controller whether they are up to date. The controller writes the status of each
 //! rule set.
 
+mod compute_status;
 mod controller;
 mod incomplete_rule_sets;
-mod lookups;
 mod registry;
 mod rule_set_states;
-mod status;
 mod status_cache;
 mod status_writes;
+mod target_lookups;
 mod target_state;
 
 #[cfg(test)]

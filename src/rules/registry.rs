@@ -3,8 +3,8 @@
 //! and no clock.
 
 use super::StatusWrite;
+use super::compute_status::{self, RuleSetHealth, Watch};
 use super::rule_set_states::{Facts, IdleReason, Report, Reported, RuleSetState};
-use super::status::{self, RuleSetHealth, Watch};
 use super::status_cache::HeldStatus;
 use super::target_state::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
@@ -342,7 +342,7 @@ impl Registry {
                 unknown_fields: self.unknown_fields.get(name).map_or(&[], Vec::as_slice),
                 missing_fields: self.missing_fields.as_deref(),
             };
-            let desired = status::compute(&health, &known.held.status, now, self.requeue);
+            let desired = compute_status::compute(&health, &known.held.status, now, self.requeue);
             if desired != known.held.status {
                 writes.push(StatusWrite {
                     name: name.clone(),

@@ -5,9 +5,9 @@
 //! If the discovery of an aggregated API fails, no namespace in the cluster can be deleted.
 
 use super::accept_header::{AcceptClause, clauses};
-use super::negotiate::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
+use super::content_negotiation::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
 use super::request::Query;
-use super::resource::Resource;
+use super::resource_definitions::Resource;
 use super::static_document::Document;
 use axum::Router;
 use axum::response::Response;

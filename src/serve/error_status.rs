@@ -5,7 +5,7 @@
 mod body;
 
 use self::body::{StatusBody, StatusCause, StatusDetails, StatusMeta, escape_html, go_json};
-use super::negotiate::Syntax;
+use super::content_negotiation::Syntax;
 use super::quoted_client_text::{Quoted, clip, join_errors};
 use super::response_syntax::whole;
 use crate::auth::{Attributes, User};

@@ -29,8 +29,8 @@ fn text(input: &[u8]) -> Option<&str> {
 /// Checks the option `labelSelector`.
 pub fn label_selector(input: &[u8]) {
     if let Some(text) = text(input) {
-        super::select::check_labels(text);
-        World::with(|world| super::select::check_selector(world, text, ""));
+        super::selectors::check_labels(text);
+        World::with(|world| super::selectors::check_selector(world, text, ""));
     }
 }
 
@@ -39,8 +39,8 @@ pub fn label_selector(input: &[u8]) {
 pub fn field_selector(input: &[u8]) {
     if let Some(text) = text(input) {
         let (fields, labels) = text.split_once('\n').unwrap_or((text, ""));
-        super::select::check_fields(fields);
-        World::with(|world| super::select::check_selector(world, labels, fields));
+        super::selectors::check_fields(fields);
+        World::with(|world| super::selectors::check_selector(world, labels, fields));
     }
 }
 
@@ -89,7 +89,7 @@ pub fn accept(input: &[u8]) {
         .filter_map(|line| HeaderValue::from_bytes(line).ok())
         .collect();
     if let Some(first) = values.first() {
-        super::negotiate::check(first);
+        super::content_negotiation::check(first);
     }
     World::with(|world| requests::check_discovery(world, &values));
 }

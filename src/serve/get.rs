@@ -1,11 +1,11 @@
 //! Answers get requests: the newest version of one object.
 
-use super::encode::{Encoder, VersionedEntry};
+use super::content_negotiation::{ChosenClause, Shape};
+use super::encode_objects::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
-use super::negotiate::{ChosenClause, Shape};
 use super::request::{Query, Request};
-use super::resource::Resource;
+use super::resource_definitions::Resource;
 use super::response_syntax;
 use crate::clock;
 use crate::index::Rv;

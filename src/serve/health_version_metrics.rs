@@ -1,6 +1,6 @@
 //! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
 
-use super::negotiate::Syntax;
+use super::content_negotiation::Syntax;
 use super::quoted_client_text::clip;
 use super::response_syntax::{plain, whole as whole_json};
 use super::{Health, ServerState, VersionInfo};

@@ -8,7 +8,7 @@
 
 use super::ServerState;
 use super::request::{Query, Request};
-use super::select::Reviewed;
+use super::selectors::Reviewed;
 use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
 use axum::response::Response;
 use http::header::WARNING;
@@ -28,7 +28,7 @@ pub async fn warn(
     if request.resource != live::PLURAL || !response.status().is_success() {
         return;
     }
-    if shared.server.view.is_stale() {
+    if shared.server.replica_status.is_stale() {
         add_warning(&Incomplete::NotCurrent, response);
         return;
     }

@@ -10,14 +10,14 @@ mod fuzzing;
 #[cfg(test)]
 pub mod tests;
 
-use super::encode::{Encoder, ListMeta, VersionedEntry};
+use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
+use super::encode_objects::{Encoder, ListMeta, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list_options::Options;
-use super::negotiate::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::request::{Query, Request};
-use super::resource::Resource;
+use super::resource_definitions::Resource;
 use super::response_syntax::{self, Indenter};
-use super::select::Selector;
+use super::selectors::Selector;
 use crate::clock;
 use crate::index::{IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;
@@ -32,10 +32,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-mod pause;
+mod pause_long_requests;
 mod yaml;
 
-pub use self::pause::ListPace;
+pub use self::pause_long_requests::ListPace;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};

@@ -4,8 +4,8 @@
 
 use super::error_status::{ErrorStatus, OptionProblem};
 use super::request::Query;
-use super::resource::Resource;
-use super::select::Selector;
+use super::resource_definitions::Resource;
+use super::selectors::Selector;
 
 const MATCH: &str = "resourceVersionMatch";
 

@@ -6,9 +6,9 @@ mod admit_request;
 
 use self::admit_request::{Admission, admit};
 use super::concurrency_limit::RequestSlot;
+use super::content_negotiation::negotiate_error;
 use super::error_status::ErrorStatus;
 use super::gzip;
-use super::negotiate::negotiate_error;
 use super::request::{self, Query, RequestTarget};
 use super::request_log::RequestLogLine;
 use super::response_syntax::{SelfDefence, overload};

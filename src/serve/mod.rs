@@ -6,9 +6,9 @@
 //! ```text
 //! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
 //!                                                         └▶ get │ list │ watch
-//! request · accept · negotiate · options · select: parse the request
-//! encode · table · error_status · respond · gzip: create the answer
-//! read_deadline: send the answer, and abort it if the client reads too slowly
+//! request · accept_header · content_negotiation · list_options · selectors: parse the request
+//! encode_objects · table · error_status · response_syntax · gzip: create the answer
+//! slow_client_timeout: send the answer, and abort it if the client reads too slowly
 //! connections · concurrency_limit: limit the load       request_log: log each request
 //! ```
 //!
@@ -23,8 +23,9 @@
 mod accept_header;
 mod concurrency_limit;
 mod connections;
+mod content_negotiation;
 pub mod discovery;
-mod encode;
+mod encode_objects;
 mod error_status;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
@@ -36,16 +37,15 @@ mod list;
 mod list_options;
 pub mod listen;
 mod middleware;
-mod negotiate;
 pub mod openapi;
 mod peer_requests;
 mod quoted_client_text;
 mod readiness;
 mod request;
 mod request_log;
-pub mod resource;
+pub mod resource_definitions;
 mod response_syntax;
-mod select;
+mod selectors;
 mod slow_client_timeout;
 mod static_document;
 mod table;
@@ -58,10 +58,10 @@ pub use connections::Connections;
 pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use readiness::Health;
-pub use resource::Resource;
+pub use resource_definitions::Resource;
 
 use crate::auth::{Authenticate, Authorize};
-use crate::replicate::View;
+use crate::replicate::ReplicaStatus;
 use crate::rules::IncompleteRuleSets;
 use crate::telemetry::Metrics;
 use axum::body::Body;
@@ -96,7 +96,7 @@ pub struct Server {
     /// Reports the rule sets that may miss operations. Clients get warnings about these rule sets.
     pub completeness: Arc<dyn Completeness>,
     /// The role of this replica (leader or follower), and the age of the data in its index.
-    pub view: View,
+    pub replica_status: ReplicaStatus,
     /// Returns the rule sets that may miss operations. The leader sends these rule sets to its
     /// followers.
     pub coverage: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
@@ -270,7 +270,10 @@ async fn answer(
         RequestTarget::Resource(request) => resource(&shared, request, &admitted, &headers)
             .await
             .unwrap_or_else(|failure| {
-                failure.response(negotiate::negotiate_error(&headers, &admitted.query))
+                failure.response(content_negotiation::negotiate_error(
+                    &headers,
+                    &admitted.query,
+                ))
             }),
     }
 }
@@ -293,7 +296,7 @@ async fn resource(
     let leadership_end = peer_requests::leadership_end(shared, headers)?;
     let is_synced = shared.server.health.synced();
     if is_synced && reads_newest(request, &admitted.query) {
-        shared.server.view.confirm().await;
+        shared.server.replica_status.confirm().await;
     }
     let mut answer_result = match request.verb {
         "get" | "list" | "watch" if !is_synced => Err(ErrorStatus::initializing()),

@@ -10,7 +10,7 @@ mod schemas;
 mod v2;
 
 use super::accept_header::{AcceptClause, clauses};
-use super::resource::Resource;
+use super::resource_definitions::Resource;
 use super::static_document::Document;
 use axum::Router;
 use axum::extract::RawQuery;

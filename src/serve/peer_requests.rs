@@ -12,11 +12,11 @@
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
 //! - A watch ends when the leader ends the streams of the term.
 
+use super::content_negotiation::Syntax;
 use super::error_status::ErrorStatus;
-use super::negotiate::Syntax;
 use super::{ServerState, response_syntax};
 use crate::auth::Attributes;
-use crate::replicate::leader_link::{PEER_PATH, TERM_HEADER};
+use crate::replicate::leader_link_interface::{PEER_PATH, TERM_HEADER};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -60,7 +60,7 @@ pub fn leadership_end(
         return Ok(None);
     };
     let term = term.to_str().unwrap_or_default();
-    let end = shared.server.view.mirrored(term);
+    let end = shared.server.replica_status.mirrored(term);
     end.map(Some).ok_or_else(ErrorStatus::not_leader_of_term)
 }
 
@@ -72,7 +72,7 @@ async fn answer_state_query(
     let term = headers.get(TERM_HEADER);
     let term = term.and_then(|term| term.to_str().ok()).unwrap_or_default();
     let server = &shared.server;
-    match server.view.answer(term, (server.coverage)()) {
+    match server.replica_status.answer(term, (server.coverage)()) {
         Some(answer) => {
             let body = serde_json::to_vec(&answer).expect("all map keys in the answer are strings");
             response_syntax::whole(body, Syntax::Compact)

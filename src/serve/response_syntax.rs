@@ -1,6 +1,6 @@
 //! Creates responses: bodies in JSON, indented JSON, YAML or plain text, and their headers.
 
-use super::negotiate::Syntax;
+use super::content_negotiation::Syntax;
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};

@@ -2,7 +2,7 @@
 //! headers `If-None-Match` and `Accept-Encoding` of a request. Output: the document, or a 304 if
 //! the client already has the document.
 
-use super::negotiate::Syntax;
+use super::content_negotiation::Syntax;
 use super::{gzip, response_syntax};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;

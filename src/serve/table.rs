@@ -2,9 +2,9 @@
 //! resource, and an entry of the index. Output: the JSON of the column definitions and of the rows.
 //! Ages are computed for each request.
 
-use super::encode::{VersionedEntry, write_partial};
-use super::negotiate::Include;
-use super::resource::{Cell, Column, write_literal, write_text};
+use super::content_negotiation::Include;
+use super::encode_objects::{VersionedEntry, write_partial};
+use super::resource_definitions::{Cell, Column, write_literal, write_text};
 use crate::index::ObjectTexts;
 use ifo_api::duration;
 use jiff::Timestamp;

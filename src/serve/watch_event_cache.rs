@@ -5,8 +5,8 @@
 //! The cache has only the latest lines. If a watch is far behind, the lines for this watch are
 //! encoded again.
 
-use super::encode::VersionedEntry;
-use super::negotiate::ObjectForm;
+use super::content_negotiation::ObjectForm;
+use super::encode_objects::VersionedEntry;
 use crate::clock;
 use crate::index::{IndexEntry, Rv};
 use bytes::Bytes;

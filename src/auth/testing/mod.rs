@@ -1,11 +1,11 @@
 //! Helpers for tests: a CA that issues valid and invalid certificates, and a simulated
 //! kube-apiserver.
 
+mod certificate_and_key;
 mod fake_apiserver;
-mod pair;
 
+pub(crate) use certificate_and_key::{Pair, ca, ca_again, ca_living};
 pub(crate) use fake_apiserver::Cluster;
-pub(crate) use pair::{Pair, ca, ca_again, ca_living};
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Tests which `SubjectAccessReview`s the authorizer sends, how often it sends them, and what it
 //! decides.
 
-use super::super::review_cache::{Reviews, digest};
+use super::super::review_cache::{ReviewCache, digest};
 use super::super::testing::Cluster;
 use super::super::{
     AccessDecision, Attributes, Authorize, ClusterAuthorizer, SelectorRequirement, User,
@@ -175,7 +175,7 @@ async fn concurrent_equal_requests_share_one_review() {
 async fn a_review_is_cancelled_with_its_last_requester() {
     // Each review in flight holds one reference.
     let counted = std::sync::Arc::new(());
-    let reviews: Reviews<()> = Reviews::new(Duration::from_secs(10), 100);
+    let reviews: ReviewCache<()> = ReviewCache::new(Duration::from_secs(10), 100);
     let ask = |key: u8| {
         let counted = std::sync::Arc::clone(&counted);
         let ask = move || {

@@ -1,6 +1,6 @@
 //! Tests the cache of reviews and of certificate verdicts: its capacity, eviction and expiry.
 
-use super::super::review_cache::{Recent, digest};
+use super::super::review_cache::{ExpiringCache, digest};
 use std::time::Duration;
 
 fn key(number: u32) -> [u8; 32] {
@@ -9,7 +9,7 @@ fn key(number: u32) -> [u8; 32] {
 
 #[tokio::test(start_paused = true)]
 async fn the_cache_never_exceeds_its_limit_and_evicts_the_oldest() {
-    let recent = Recent::new(Duration::from_secs(10), 100);
+    let recent = ExpiringCache::new(Duration::from_secs(10), 100);
     for number in 0..1000 {
         recent.insert(key(number), number);
         assert!(recent.len() <= 100);
@@ -22,7 +22,7 @@ async fn the_cache_never_exceeds_its_limit_and_evicts_the_oldest() {
 
 #[tokio::test(start_paused = true)]
 async fn replacing_one_entry_repeatedly_evicts_no_other_entry() {
-    let recent = Recent::new(Duration::from_secs(10), 100);
+    let recent = ExpiringCache::new(Duration::from_secs(10), 100);
     for number in 0..1000 {
         recent.insert(key(7), number);
         assert_eq!(recent.len(), 1);
@@ -32,7 +32,7 @@ async fn replacing_one_entry_repeatedly_evicts_no_other_entry() {
 
 #[tokio::test(start_paused = true)]
 async fn expired_entries_are_removed_by_the_next_insertion() {
-    let recent = Recent::new(Duration::from_secs(10), 100);
+    let recent = ExpiringCache::new(Duration::from_secs(10), 100);
     for number in 0..50 {
         recent.insert(key(number), number);
     }

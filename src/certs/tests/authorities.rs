@@ -1,6 +1,6 @@
 //! Tests our own CA and the certificates that it issues.
 
-use super::super::authority::Authority;
+use super::super::own_ca::Authority;
 use super::super::{CertsError, now, unix_time};
 use crate::auth::testing;
 use openssl::stack::Stack;

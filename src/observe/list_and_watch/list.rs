@@ -5,7 +5,7 @@ use crate::observe::{
     GapReason, InvalidData,
     body_parts::MAX_OBJECT,
     page_reader::{PageFault, PagePart, PageReader},
-    request::{Refusal, WatchOrPage},
+    requests_and_failures::{Refusal, WatchOrPage},
     shared_limits::ListPermit,
     watch_event,
 };

@@ -2,7 +2,7 @@
 //! request the feed sends next.
 
 use crate::observe::GapReason;
-use crate::observe::request::Refusal;
+use crate::observe::requests_and_failures::Refusal;
 use std::time::Duration;
 
 /// The reason why a watch, or an attempt to open a watch, has ended.

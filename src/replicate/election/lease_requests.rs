@@ -6,7 +6,7 @@
 //! starts above this resourceVersion.
 
 use super::super::lease_contents::LeaseRecord;
-use super::super::view::ClusterContact;
+use super::super::replica_status::ClusterContact;
 use super::super::{LeaseError, LeaseStore};
 use super::{Acquired, Election};
 use crate::clock;

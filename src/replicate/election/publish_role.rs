@@ -2,18 +2,18 @@
 //! logs problems with the Lease.
 
 use super::super::lease_contents::LeaseRecord;
-use super::super::{LeaderView, LeaseStore};
+use super::super::{LeaseStore, ReplicaRole};
 use super::Election;
 use tokio::sync::watch;
 
 impl<S: LeaseStore> Election<S> {
     /// Returns the role of this replica.
-    fn standing(&self) -> LeaderView {
+    fn role(&self) -> ReplicaRole {
         if let Some(leading) = &self.leading {
-            return LeaderView::Leading(leading.leadership.clone());
+            return ReplicaRole::Leading(leading.leadership.clone());
         }
         if !self.has_read {
-            return LeaderView::Unknown;
+            return ReplicaRole::Unknown;
         }
         let record = self.seen.as_ref().map(|seen| &seen.record);
         let holder = record.and_then(LeaseRecord::holder);
@@ -22,9 +22,9 @@ impl<S: LeaseStore> Election<S> {
             Some(last)
                 if holder == Some(&last.term) && !has_expired && !self.is_own_term(&last.term) =>
             {
-                LeaderView::Following(last.clone())
+                ReplicaRole::Following(last.clone())
             }
-            last => LeaderView::Vacant {
+            last => ReplicaRole::Vacant {
                 last: last.clone(),
                 // After this replica has stopped leading, its request to release the Lease may not
                 // have succeeded yet. In this case, the final version is not in the Lease.
@@ -38,13 +38,13 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Publishes the role of this replica, if it has changed.
-    pub(super) fn publish(&self, standing: &watch::Sender<LeaderView>) {
-        let now = self.standing();
-        self.metrics.leader(matches!(now, LeaderView::Leading(_)));
-        standing.send_if_modified(|before| {
+    pub(super) fn publish(&self, role: &watch::Sender<ReplicaRole>) {
+        let now = self.role();
+        self.metrics.leader(matches!(now, ReplicaRole::Leading(_)));
+        role.send_if_modified(|before| {
             let is_new = *before != now;
             if is_new {
-                if let LeaderView::Following(leader) = &now {
+                if let ReplicaRole::Following(leader) = &now {
                     tracing::info!(term = %leader.term, address = %leader.address, "this replica follows");
                 }
                 *before = now;

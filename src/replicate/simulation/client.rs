@@ -53,7 +53,9 @@ impl Client {
 
     async fn list(&mut self) -> Option<(Rv, State)> {
         let peer = self.random.choice(self.network.ready())?;
-        timeout(ANSWER_TIMEOUT, peer.view.confirm()).await.ok()?;
+        timeout(ANSWER_TIMEOUT, peer.replica_status.confirm())
+            .await
+            .ok()?;
         if peer.process.is_paused() || peer.process.is_killed() {
             return None;
         }

@@ -3,10 +3,10 @@
 
 use super::Process;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
-use crate::replicate::leader_link::{
+use crate::replicate::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
-use crate::replicate::{Leader, Term, View};
+use crate::replicate::{Leader, ReplicaStatus, Term};
 use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
@@ -41,7 +41,7 @@ pub struct NetworkFaults {
 #[derive(Clone)]
 pub struct Peer {
     pub process: Process,
-    pub view: View,
+    pub replica_status: ReplicaStatus,
     pub reader: IndexReader,
     /// True if the replica is cut off from the network, so that messages from and to the replica do
     /// not arrive.
@@ -190,7 +190,7 @@ impl SimulatedLink {
     /// Returns a token that is cancelled when `peer` stops serving `term`. Returns an error if
     /// `peer` does not serve `term`.
     fn check_term(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
-        peer.view
+        peer.replica_status
             .mirrored(term.as_str())
             .ok_or(LinkError::AnotherTerm)
     }
@@ -201,9 +201,10 @@ impl Link for SimulatedLink {
         async {
             let peer = self.send_request().await?;
             let term = self.leader.term.as_str();
-            let answer = peer
-                .process
-                .within(|| peer.view.answer(term, IncompleteRuleSets::default()));
+            let answer = peer.process.within(|| {
+                peer.replica_status
+                    .answer(term, IncompleteRuleSets::default())
+            });
             self.links.transmit().await?;
             answer.ok_or(LinkError::AnotherTerm)
         }

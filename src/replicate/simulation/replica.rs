@@ -9,7 +9,9 @@ use super::{LeaseClient, Process, SimulatedLeases};
 use crate::clock::simulated::Skew;
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake_cluster::FakeCluster;
-use crate::replicate::{Election, LeaderView, Mirror, Replica, ReplicaTask, Term, Timing, view};
+use crate::replicate::{
+    Election, Mirror, Replica, ReplicaRole, ReplicaTask, Term, Timing, replica_status,
+};
 use crate::telemetry::Metrics;
 use ifo_engine::track::Retention;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ pub struct WholeReplica {
     pub is_cut: Arc<AtomicBool>,
     pub reader: IndexReader,
     pub observer: Observer,
-    standing: watch::Receiver<LeaderView>,
+    role: watch::Receiver<ReplicaRole>,
     retire: CancellationToken,
     network: Network,
     address: String,
@@ -65,14 +67,14 @@ impl WholeReplica {
         let (leases, is_cut) = (environment.leases.client(), Arc::<AtomicBool>::default());
         let address = format!("{pod}:8443");
         let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));
-        let (standing_sender, standing) = watch::channel(LeaderView::Unknown);
-        let (view, contact) = view(reader.clone(), standing.clone());
+        let (role_sender, role) = watch::channel(ReplicaRole::Unknown);
+        let (replica_status, contact) = replica_status(reader.clone(), role.clone());
         let (in_sync, synced) = watch::channel::<Option<Term>>(None);
         let may_begin = watch::Sender::new(true);
         let (release, released) = oneshot::channel();
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
         let is_ready = Arc::<AtomicBool>::default();
-        let (mirrored, read) = (view.clone(), reader.clone());
+        let (mirrored, read) = (replica_status.clone(), reader.clone());
         let member = Replica {
             pod: Some(pod.to_owned()),
             address: address.clone(),
@@ -81,7 +83,7 @@ impl WholeReplica {
             in_sync: synced.clone(),
             may_begin: may_begin.subscribe(),
             wake: wake.clone(),
-            answers: view.answers(),
+            answers: replica_status.answers(),
         };
         let (client, timing) = (leases.clone(), Timing::default());
         let election = process.within(|| {
@@ -92,10 +94,10 @@ impl WholeReplica {
         let task = ReplicaTask {
             writer,
             operations: reader.clone(),
-            standing: standing.clone(),
+            role: role.clone(),
             mirror: Some(Mirror::new(links, in_sync, wake, contact)),
             predecessor: None,
-            view: view.clone(),
+            replica_status: replica_status.clone(),
             pipeline: SimulatedPipeline {
                 operations: reader.clone(),
                 subjects: environment.subjects.clone(),
@@ -115,7 +117,7 @@ impl WholeReplica {
         let observer = Observer::new(name.clone(), reader.clone(), invariants.clone());
         let peer = Peer {
             process: process.clone(),
-            view,
+            replica_status,
             reader: reader.clone(),
             is_cut: is_cut.clone(),
             is_ready: is_ready.clone(),
@@ -132,7 +134,7 @@ impl WholeReplica {
                 let ended = task.run().await;
                 invariants.violation(format!("{name}: the task {ended:?} has ended"));
             };
-            tokio::join!(biased; election.run(standing_sender, released), ended, mark_ready);
+            tokio::join!(biased; election.run(role_sender, released), ended, mark_ready);
             drop(may_begin);
         };
         tokio::spawn(process.run(root));
@@ -143,7 +145,7 @@ impl WholeReplica {
             is_cut,
             reader,
             observer,
-            standing,
+            role,
             retire,
             network: environment.network.clone(),
             address,
@@ -152,8 +154,8 @@ impl WholeReplica {
 
     /// Returns true if this replica leads according to its own clock.
     pub fn leads(&self) -> bool {
-        let standing = self.standing.borrow();
-        matches!(&*standing, LeaderView::Leading(it) if self.process.within(|| it.is_valid()))
+        let role = self.role.borrow();
+        matches!(&*role, ReplicaRole::Leading(it) if self.process.within(|| it.is_valid()))
     }
 
     /// Simulates SIGTERM.

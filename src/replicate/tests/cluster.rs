@@ -5,7 +5,7 @@
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
 use crate::replicate::simulation::{LeaseClient, Process, SimulatedLeases};
-use crate::replicate::{Election, Leader, LeaderView, Leadership, Replica, Term, Timing};
+use crate::replicate::{Election, Leader, Leadership, Replica, ReplicaRole, Term, Timing};
 use crate::telemetry::Metrics;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub struct SimulatedReplica {
     pub process: Process,
     pub client: LeaseClient,
     pub head: Arc<AtomicU64>,
-    pub standing: watch::Receiver<LeaderView>,
+    pub role: watch::Receiver<ReplicaRole>,
     pub may_begin: watch::Sender<bool>,
     pub metrics: Arc<Metrics>,
     pub wake: Arc<Notify>,
@@ -223,7 +223,7 @@ impl SimulatedReplica {
         let process = Process::new(skew);
         let client = cluster.leases.client();
         let head = Arc::new(AtomicU64::new(0));
-        let (standing_sender, standing) = watch::channel(LeaderView::Unknown);
+        let (role_sender, role) = watch::channel(ReplicaRole::Unknown);
         let (in_sync, in_sync_receiver) = watch::channel(None);
         let (may_begin, may_begin_receiver) = watch::channel(true);
         let (release, released) = oneshot::channel();
@@ -261,12 +261,12 @@ impl SimulatedReplica {
         let writer = issue_versions(
             observations.clone(),
             peer,
-            standing.clone(),
+            role.clone(),
             stopped,
             cluster.random.fork(),
         );
-        let mirror = copy_head(observations, head.clone(), standing.clone(), in_sync);
-        let run = election.run(standing_sender, released);
+        let mirror = copy_head(observations, head.clone(), role.clone(), in_sync);
+        let run = election.run(role_sender, released);
         let root = async move {
             tokio::join!(biased; run, writer, mirror);
         };
@@ -276,7 +276,7 @@ impl SimulatedReplica {
             process,
             client,
             head,
-            standing,
+            role,
             may_begin,
             metrics,
             wake,
@@ -287,16 +287,16 @@ impl SimulatedReplica {
 
     /// Returns true if this replica leads according to its own clock.
     pub fn leads(&self) -> bool {
-        let standing = self.standing.borrow();
-        matches!(&*standing, LeaderView::Leading(it) if self.process.within(|| it.is_valid()))
+        let role = self.role.borrow();
+        matches!(&*role, ReplicaRole::Leading(it) if self.process.within(|| it.is_valid()))
     }
 
     /// Returns the term in which this replica leads or follows.
     pub fn term(&self) -> Option<Term> {
-        match &*self.standing.borrow() {
-            LeaderView::Leading(leadership) => Some(leadership.term.clone()),
-            LeaderView::Following(leader) => Some(leader.term.clone()),
-            LeaderView::Unknown | LeaderView::Vacant { .. } => None,
+        match &*self.role.borrow() {
+            ReplicaRole::Leading(leadership) => Some(leadership.term.clone()),
+            ReplicaRole::Following(leader) => Some(leader.term.clone()),
+            ReplicaRole::Unknown | ReplicaRole::Vacant { .. } => None,
         }
     }
 
@@ -318,19 +318,19 @@ impl SimulatedReplica {
 async fn issue_versions(
     observations: Arc<Mutex<Observations>>,
     own: Peer,
-    mut standing: watch::Receiver<LeaderView>,
+    mut role: watch::Receiver<ReplicaRole>,
     stop: watch::Receiver<bool>,
     mut random: fastrand::Rng,
 ) {
     loop {
-        let now = standing.borrow_and_update().clone();
-        if let LeaderView::Leading(leadership) = now {
+        let now = role.borrow_and_update().clone();
+        if let ReplicaRole::Leading(leadership) = now {
             *own.last_own_term.lock().unwrap() = Some(leadership.term.clone());
             let known = (own.process.clone(), leadership.clone());
             observations.lock().unwrap().terms.push(known);
             issue_in_term(&observations, &own, &leadership, &stop, &mut random).await;
         }
-        if standing.changed().await.is_err() {
+        if role.changed().await.is_err() {
             return;
         }
     }
@@ -382,14 +382,14 @@ async fn issue_in_term(
 async fn copy_head(
     observations: Arc<Mutex<Observations>>,
     head: Arc<AtomicU64>,
-    standing: watch::Receiver<LeaderView>,
+    role: watch::Receiver<ReplicaRole>,
     in_sync: watch::Sender<Option<Term>>,
 ) {
     loop {
-        let source: Option<Leader> = match &*standing.borrow() {
-            LeaderView::Following(leader) => Some(leader.clone()),
-            LeaderView::Vacant { last, .. } => last.clone(),
-            LeaderView::Unknown | LeaderView::Leading(_) => None,
+        let source: Option<Leader> = match &*role.borrow() {
+            ReplicaRole::Following(leader) => Some(leader.clone()),
+            ReplicaRole::Vacant { last, .. } => last.clone(),
+            ReplicaRole::Unknown | ReplicaRole::Leading(_) => None,
         };
         if let Some(leader) = source {
             let peer = observations

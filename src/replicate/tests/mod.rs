@@ -3,8 +3,8 @@
 //! message.
 
 mod cluster;
+mod follower_reads;
 mod lease;
 mod random_elections;
 mod random_replicas;
 mod scenarios;
-mod view;

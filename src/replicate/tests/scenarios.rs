@@ -5,7 +5,7 @@ use super::cluster::Cluster;
 use crate::clock::simulated::Skew;
 use crate::index::Rv;
 use crate::replicate::simulation::Faults;
-use crate::replicate::{LeaderView, Leadership};
+use crate::replicate::{Leadership, ReplicaRole};
 use k8s_openapi::api::coordination::v1::Lease;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,8 +21,8 @@ fn milliseconds(milliseconds: u64) -> Duration {
 }
 
 fn leadership(cluster: &Cluster, index: usize) -> Leadership {
-    match &*cluster.replicas[index].standing.borrow() {
-        LeaderView::Leading(leadership) => leadership.clone(),
+    match &*cluster.replicas[index].role.borrow() {
+        ReplicaRole::Leading(leadership) => leadership.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -93,12 +93,12 @@ async fn first_leader_waits_for_permission_to_begin() {
             .await,
         None
     );
-    let standing = cluster.replicas[0].standing.borrow().clone();
-    let vacant = LeaderView::Vacant {
+    let role = cluster.replicas[0].role.borrow().clone();
+    let vacant = ReplicaRole::Vacant {
         last: None,
         final_version: None,
     };
-    assert_eq!(standing, vacant);
+    assert_eq!(role, vacant);
     cluster.replicas[0].may_begin.send_replace(true);
     cluster.wait_for_leader(milliseconds(300)).await;
 }
@@ -189,8 +189,8 @@ async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
 
     // The replica that has released the Lease only reads the Lease, and never leads again.
     assert!(matches!(
-        &*cluster.replicas[old].standing.borrow(),
-        LeaderView::Following(_)
+        &*cluster.replicas[old].role.borrow(),
+        ReplicaRole::Following(_)
     ));
     let others: Vec<usize> = (0..3).rev().filter(|&it| it != old).collect();
     for other in others {
@@ -223,13 +223,13 @@ async fn successor_waits_for_the_final_version_for_at_most_10_s() {
             .await,
         None
     );
-    let standing = cluster.replicas[0].standing.borrow().clone();
-    let LeaderView::Vacant {
+    let role = cluster.replicas[0].role.borrow().clone();
+    let ReplicaRole::Vacant {
         last,
         final_version,
-    } = standing
+    } = role
     else {
-        panic!("{standing:?}");
+        panic!("{role:?}");
     };
     assert_eq!(final_version, Some(version));
     assert_eq!(last.unwrap().address, format!("pod-{old}:8443"));

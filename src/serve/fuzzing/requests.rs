@@ -2,7 +2,7 @@
 
 use super::World;
 use super::answers::{self, Answer, send};
-use crate::serve::negotiate::accepts;
+use crate::serve::content_negotiation::accepts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 /// The path of all operations.

@@ -9,9 +9,9 @@ use crate::index::{
     Bounds, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv, VersionAssignment, Write,
     Writer, index_from,
 };
-use crate::replicate::View;
+use crate::replicate::ReplicaStatus;
 use crate::rules::IncompleteRuleSets;
-use crate::serve::resource::{Resource, inflight_operations, operation_rule_sets};
+use crate::serve::resource_definitions::{Resource, inflight_operations, operation_rule_sets};
 use crate::serve::{Health, Limits, Server, VersionInfo, router};
 use crate::telemetry::Metrics;
 use axum::Router;
@@ -184,7 +184,7 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
             inflight_operations(live.clone()),
             operation_rule_sets(rule_sets.clone()),
         ],
-        view: View::alone(live.clone()),
+        replica_status: ReplicaStatus::alone(live.clone()),
         coverage: Arc::new(IncompleteRuleSets::default),
         authenticate: Arc::new(Anybody),
         authorize: Arc::new(Always(decision)),

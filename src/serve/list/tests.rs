@@ -1,6 +1,6 @@
 //! Tests that a list with a selector lets other tasks run.
 
-use super::pause::ENTRIES_PER_TURN;
+use super::pause_long_requests::ENTRIES_PER_TURN;
 use crate::index::{Key, VersionAssignment, Write};
 use crate::serve::tests::{Fixture, operation, request};
 use http::StatusCode;

@@ -13,7 +13,7 @@ use crate::serve::quoted_client_text::{Quoted, clip};
 use crate::serve::request::{Query, Request as ResourceRequest, RequestTarget};
 use crate::serve::request_log::RequestLogLine;
 use crate::serve::response_syntax::{overload, plain};
-use crate::serve::select::Reviewed;
+use crate::serve::selectors::Reviewed;
 use axum::response::Response;
 use http::request::Parts;
 use http::{Method, StatusCode, header};

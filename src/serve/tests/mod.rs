@@ -15,14 +15,14 @@ mod tables;
 mod tls_listener;
 mod watches;
 
-use super::resource::{inflight_operations, operation_rule_sets};
+use super::resource_definitions::{inflight_operations, operation_rule_sets};
 use super::{Health, Limits, Server, VersionInfo, router};
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
     Unauthenticated, Undecided, User,
 };
 use crate::index::{Bounds, Key, Rv, VersionAssignment, Write, Writer, index_from};
-use crate::replicate::{LeaderQueries, LeaderView, Leadership, View, view};
+use crate::replicate::{LeaderQueries, Leadership, ReplicaRole, ReplicaStatus, replica_status};
 use crate::rules::IncompleteRuleSets;
 use crate::telemetry::Metrics;
 use axum::Router;
@@ -142,9 +142,9 @@ pub struct Fixture {
     pub completeness: Arc<RuleSets>,
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
-    pub view: View,
+    pub replica_status: ReplicaStatus,
     /// The role of the replica. At first, the replica is the leader.
-    pub standing: watch::Sender<LeaderView>,
+    pub role: watch::Sender<ReplicaRole>,
     /// Receives the queries to the leader. The queries are never answered.
     _contact: LeaderQueries,
 }
@@ -198,10 +198,10 @@ impl Fixture {
         let shutdown = CancellationToken::new();
         let metrics = Arc::new(Metrics::new());
         let alone = Leadership::alone(reader.head());
-        let standing = watch::Sender::new(LeaderView::Leading(alone));
-        let (view, contact) = view(reader.clone(), standing.subscribe());
+        let role = watch::Sender::new(ReplicaRole::Leading(alone));
+        let (replica_status, contact) = replica_status(reader.clone(), role.subscribe());
         let router = router(Server {
-            view: view.clone(),
+            replica_status: replica_status.clone(),
             coverage: Arc::new(IncompleteRuleSets::default),
             resources: vec![
                 inflight_operations(reader),
@@ -229,8 +229,8 @@ impl Fixture {
             completeness,
             shutdown,
             metrics,
-            view,
-            standing,
+            replica_status,
+            role,
             _contact: contact,
         }
     }

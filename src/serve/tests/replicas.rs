@@ -14,8 +14,8 @@ const WATCH: &str =
 /// the time for which one replica is the leader.
 const REPLICA: &[(&str, &str)] = &[("x-user", "replica"), ("ifo-term", "pod_1")];
 
-fn following() -> LeaderView {
-    LeaderView::Following(Leader {
+fn following() -> ReplicaRole {
+    ReplicaRole::Following(Leader {
         term: Term::new("pod_2"),
         address: "leader:1".to_owned(),
     })
@@ -28,7 +28,7 @@ async fn replicas_are_served_only_in_the_term_in_which_this_replica_leads() {
         let (code, _) = fixture.ask(path, REPLICA).await;
         assert_eq!(code, StatusCode::MISDIRECTED_REQUEST, "{path}");
     }
-    fixture.view.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::new("pod_1"));
     let answer = fixture.json("/peer", REPLICA).await;
     assert_eq!(answer["term"], "pod_1");
     assert_eq!(answer["leading"], true);
@@ -43,7 +43,7 @@ async fn replicas_are_served_only_in_the_term_in_which_this_replica_leads() {
 #[tokio::test]
 async fn requests_of_replicas_require_access_to_the_peer_path() {
     let fixture = Fixture::filled();
-    fixture.view.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::new("pod_1"));
     for path in ["/peer", LIST, WATCH] {
         let headers = [("x-user", "nobody"), ("ifo-term", "pod_1")];
         let (code, body) = fixture.ask(path, &headers).await;
@@ -55,7 +55,7 @@ async fn requests_of_replicas_require_access_to_the_peer_path() {
 #[tokio::test]
 async fn the_watch_of_a_replica_ends_with_the_term() {
     let mut fixture = Fixture::filled();
-    fixture.view.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::new("pod_1"));
     let of_replica = fixture.send(request("GET", WATCH, REPLICA)).await;
     let mut of_user = fixture
         .send(request("GET", WATCH, &[("x-user", "jane")]))
@@ -74,7 +74,7 @@ async fn the_watch_of_a_replica_ends_with_the_term() {
     );
     let event = next().await;
     assert!(event.contains(r#""resourceVersion":"106""#), "{event}");
-    fixture.view.end_streams(false);
+    fixture.replica_status.end_streams(false);
     assert!(of_replica.frame().await.is_none());
     assert!(
         of_user.frame().await.is_some(),
@@ -87,7 +87,7 @@ async fn the_watch_of_a_replica_ends_with_the_term() {
 #[tokio::test]
 async fn requests_of_replicas_do_not_count_in_the_limits_of_users() {
     let fixture = Fixture::limited(1, 1);
-    fixture.view.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::new("pod_1"));
     let user = [("x-user", "jane")];
     let _held = fixture.send(request("GET", WATCH, &user)).await;
     let (code, _) = fixture.ask(WATCH, &user).await;
@@ -102,7 +102,7 @@ async fn requests_of_replicas_do_not_count_in_the_limits_of_users() {
 #[tokio::test(start_paused = true)]
 async fn only_requests_for_the_newest_state_query_the_leader() {
     let fixture = Fixture::filled();
-    fixture.standing.send_replace(following());
+    fixture.role.send_replace(following());
     let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
     // In this test, the leader never answers. So a request that queries the leader takes one
     // second, which is the time limit of the query.
@@ -143,7 +143,7 @@ async fn a_stale_replica_warns_in_its_responses() {
     let path = format!("{LIST}?resourceVersion=0");
     let answer = async || fixture.send(request("GET", &path, &[])).await;
     assert_eq!(answer().await.headers()["ifo-complete"], "true");
-    fixture.standing.send_replace(following());
+    fixture.role.send_replace(following());
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(answer().await.headers().get(WARNING).is_none());
     tokio::time::sleep(Duration::from_secs(10)).await;

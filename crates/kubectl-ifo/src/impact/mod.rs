@@ -2,7 +2,7 @@
 //! interrupt, and what blocks a drain.
 //!
 //! ```text
-//! cluster (requests) ─▶ drain (decides, no I/O) ─▶ text, or JSON and YAML
+//! cluster_objects (requests) ─▶ drain (decides, no I/O) ─▶ text, or JSON and YAML
 //! ```
 //!
 //! A part that cannot be read is named as missing, and the other parts are still shown.

@@ -6,9 +6,9 @@
 //! needs a cluster, to read schemas. If a tool prints an error, its exit code is 1.
 //!
 //! ```text
-//! files ─▶ input ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check
-//!                              ├─▶ replay: stream
-//!                              └─▶ roles
+//! files ─▶ input_files ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check
+//!                                    ├─▶ replay: stream
+//!                                    └─▶ roles
 //! ```
 
 mod check;

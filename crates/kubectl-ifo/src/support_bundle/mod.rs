@@ -6,7 +6,7 @@
 //! Secret is read.
 //!
 //! ```text
-//! requests ─▶ collect ─▶ redact ─▶ output
+//! send_requests ─▶ collect ─▶ redact ─▶ output
 //! ```
 
 mod access;

@@ -5,7 +5,8 @@
 //! restored.
 //!
 //! ```text
-//! keys, changes, clock ─▶ model (row · related_objects) ─▶ view (layout · detail · theme) ─▶ screen
+//! keys, changes, clock ─▶ model (row · related_objects)
+//!                      ─▶ view (table_layout · detail · theme) ─▶ screen
 //! ```
 //!
 //! Only this file and `screen` do I/O.

@@ -14,7 +14,7 @@ pub use self::{
 
 use super::error_status::ErrorStatus;
 use super::request::Query;
-use super::resource::Resource;
+use super::resource_definitions::Resource;
 use crate::auth;
 use crate::index::{IndexEntry, ListScope};
 

@@ -1,7 +1,7 @@
 //! The feeds of a cluster. Each feed lists and watches one source: a resource, in all namespaces or
 //! in one. All feeds share one connection, and one budget for lists and large objects.
 
-use super::request::{self, Refusal};
+use super::requests_and_failures::{self, Refusal};
 use super::{
     Connection, Feed, GapReason, ObjectNames, Raw, inline, list_and_watch::WatchTask,
     shared_limits::ReadBudget,
@@ -46,7 +46,7 @@ impl Feed for ClusterFeed {
 
     fn is_there<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         async move {
-            match request::uid(&self.connection.client, target, object).await {
+            match requests_and_failures::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
                 // If the request fails, the object counts as existing. Its operations then complete
@@ -78,5 +78,5 @@ impl ClusterFeed {
 }
 
 #[cfg(test)]
-#[path = "cluster_tests.rs"]
+#[path = "cluster_feeds_tests.rs"]
 mod tests;

@@ -6,7 +6,7 @@
 //! The index has a single writer. [`ReplicaTask`] lends this writer either to the pipeline that
 //! detects operations, or to the mirror that copies the leader.
 
-use super::{Leader, LeaderView, Leadership, Mirror, Predecessor, View};
+use super::{Leader, Leadership, Mirror, Predecessor, ReplicaRole, ReplicaStatus};
 use crate::index::{IndexReader, Rv, Writer};
 use futures::future::BoxFuture;
 use std::time::Duration;
@@ -42,14 +42,14 @@ pub struct ReplicaTask<P> {
     /// The reader of the index.
     pub operations: IndexReader,
     /// The role of this replica, as the election publishes it.
-    pub standing: watch::Receiver<LeaderView>,
+    pub role: watch::Receiver<ReplicaRole>,
     /// Copies the index of the leader. None for a server without an election.
     pub mirror: Option<Mirror>,
     /// Copies the operations of a server of release 0.1.0, which uses no Lease. None if no such
     /// server can exist.
     pub predecessor: Option<Predecessor>,
     /// The role of this replica, and how current its index is. Request handlers read this state.
-    pub view: View,
+    pub replica_status: ReplicaStatus,
     /// The pipeline that detects operations while this replica leads.
     pub pipeline: P,
     /// Cancelled when this replica must stop leading and release the Lease.
@@ -67,16 +67,16 @@ impl<P: Pipeline> ReplicaTask<P> {
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
         loop {
-            let standing = self.standing.borrow_and_update().clone();
-            let ended = match standing {
-                LeaderView::Leading(leadership) => self.lead(leadership).await,
-                LeaderView::Following(leader) => {
+            let role = self.role.borrow_and_update().clone();
+            let ended = match role {
+                ReplicaRole::Leading(leadership) => self.lead(leadership).await,
+                ReplicaRole::Following(leader) => {
                     self.follow(&leader).await;
                     None
                 }
                 // This replica lacks the last changes of a leader that has released the Lease. That
                 // leader still serves these changes.
-                LeaderView::Vacant {
+                ReplicaRole::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
                 } if self.operations.head() < last => {
@@ -84,12 +84,12 @@ impl<P: Pipeline> ReplicaTask<P> {
                     None
                 }
                 // No replica has led yet, so a server of release 0.1.0 may be running.
-                LeaderView::Vacant { last: None, .. } => {
+                ReplicaRole::Vacant { last: None, .. } => {
                     self.follow_predecessor().await;
                     None
                 }
-                LeaderView::Vacant { .. } | LeaderView::Unknown => {
-                    self.wait_for_new_standing().await;
+                ReplicaRole::Vacant { .. } | ReplicaRole::Unknown => {
+                    self.wait_for_new_role().await;
                     None
                 }
             };
@@ -99,10 +99,10 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    async fn wait_for_new_standing(&mut self) {
+    async fn wait_for_new_role(&mut self) {
         tokio::select! {
             biased;
-            changed = self.standing.changed() => if changed.is_err() {
+            changed = self.role.changed() => if changed.is_err() {
                 self.shutdown.cancelled().await;
             },
             () = self.shutdown.cancelled() => {}
@@ -112,19 +112,19 @@ impl<P: Pipeline> ReplicaTask<P> {
     /// Copies the index of `leader` until the role of this replica changes.
     async fn follow(&mut self, leader: &Leader) {
         let Some(mirror) = &mut self.mirror else {
-            return self.wait_for_new_standing().await;
+            return self.wait_for_new_role().await;
         };
-        let has_changed = |standing: &LeaderView| match standing {
-            LeaderView::Following(other) => other != leader,
-            LeaderView::Vacant {
+        let has_changed = |role: &ReplicaRole| match role {
+            ReplicaRole::Following(other) => other != leader,
+            ReplicaRole::Vacant {
                 last,
                 final_version,
             } => last.as_ref() != Some(leader) || final_version.is_none(),
-            LeaderView::Leading(_) | LeaderView::Unknown => true,
+            ReplicaRole::Leading(_) | ReplicaRole::Unknown => true,
         };
         tokio::select! {
             biased;
-            _ = self.standing.wait_for(has_changed) => {}
+            _ = self.role.wait_for(has_changed) => {}
             () = self.shutdown.cancelled() => {}
             () = mirror.follow(&mut self.writer, leader) => {}
         }
@@ -133,13 +133,13 @@ impl<P: Pipeline> ReplicaTask<P> {
     /// Copies the operations of a server of release 0.1.0, until a replica leads.
     async fn follow_predecessor(&mut self) {
         let Some(predecessor) = &mut self.predecessor else {
-            return self.wait_for_new_standing().await;
+            return self.wait_for_new_role().await;
         };
         let has_changed =
-            |standing: &LeaderView| !matches!(standing, LeaderView::Vacant { last: None, .. });
+            |role: &ReplicaRole| !matches!(role, ReplicaRole::Vacant { last: None, .. });
         tokio::select! {
             biased;
-            _ = self.standing.wait_for(has_changed) => {}
+            _ = self.role.wait_for(has_changed) => {}
             () = self.shutdown.cancelled() => {}
             () = predecessor.follow(&mut self.writer) => {}
         }
@@ -150,12 +150,12 @@ impl<P: Pipeline> ReplicaTask<P> {
     async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
             tracing::error!(%error, "the term cannot begin");
-            self.wait_for_new_standing().await;
+            self.wait_for_new_role().await;
             return None;
         }
-        self.view.serve(&leadership.term);
-        let mut standing = self.standing.clone();
-        let lost = standing.wait_for(|standing| !leads_in_term(standing, &leadership));
+        self.replica_status.serve(&leadership.term);
+        let mut role = self.role.clone();
+        let lost = role.wait_for(|role| !leads_in_term(role, &leadership));
         let mut failed = None;
         let in_order = tokio::select! {
             biased;
@@ -174,7 +174,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         if in_order && let Some(release) = self.release.take() {
             self.hand_over(&leadership, release).await;
         } else {
-            self.view.end_streams(false);
+            self.replica_status.end_streams(false);
         }
         failed
     }
@@ -183,7 +183,7 @@ impl<P: Pipeline> ReplicaTask<P> {
     async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
         // The receiver is dropped only when the whole process ends.
         let _ = release.send(self.writer.head());
-        let released = self.standing.wait_for(|it| !leads_in_term(it, leadership));
+        let released = self.role.wait_for(|it| !leads_in_term(it, leadership));
         let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)
             .await
             .is_ok();
@@ -193,11 +193,11 @@ impl<P: Pipeline> ReplicaTask<P> {
                 it expires"
             );
         }
-        self.view.end_streams(is_released);
+        self.replica_status.end_streams(is_released);
     }
 }
 
 /// Returns true if this replica leads in the term of `leadership`.
-fn leads_in_term(standing: &LeaderView, leadership: &Leadership) -> bool {
-    matches!(standing, LeaderView::Leading(now) if now.term == leadership.term)
+fn leads_in_term(role: &ReplicaRole, leadership: &Leadership) -> bool {
+    matches!(role, ReplicaRole::Leading(now) if now.term == leadership.term)
 }

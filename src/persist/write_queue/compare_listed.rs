@@ -1,10 +1,10 @@
-//! Compares the listed custom resources with the records of the queue.
+//! Compares the listed custom resources with the entries of the write queue.
 //!
-//! The comparison updates the stored state of each record. It also creates a record for each orphan
-//! that must be completed or deleted. An orphan is a custom resource whose operation is not in the
-//! index.
+//! The comparison updates the stored state of each queue entry. It also creates a queue entry for
+//! each orphan that must be completed or deleted. An orphan is a custom resource whose operation is
+//! not in the index.
 
-use super::record::{Record, StoredState, WantedState};
+use super::queue_entry::{QueueEntry, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
 use crate::persist::custom_resource_client::Revision;
@@ -45,7 +45,7 @@ pub(in crate::persist) struct ListedResource {
 }
 
 impl Queue {
-    /// Compares a complete list of the custom resources with the records.
+    /// Compares a complete list of the custom resources with the queue entries.
     pub fn process_list(&mut self, found: Vec<ListedResource>, now: Instant) {
         self.pace.record_success();
         let second = self
@@ -56,16 +56,16 @@ impl Queue {
         self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
         let listed: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
         // If the custom resource of a completed operation is missing, the garbage collector or
-        // another client has deleted it. The custom resource is not created again, so the record
-        // does not change.
-        for name in self.names(|name, record| !listed.contains(name) && !record.is_history()) {
-            self.change(&name, now, |record| record.stored = StoredState::Absent);
+        // another client has deleted it. The custom resource is not created again, so the queue
+        // entry does not change.
+        for name in self.names(|name, queued| !listed.contains(name) && !queued.is_history()) {
+            self.change(&name, now, |queued| queued.stored = StoredState::Absent);
         }
         let retained = self.retained_orphans(&found);
         self.has_undecided_orphans = false;
         for found in found {
             let mut orphan = None;
-            if !self.records.contains_key(&found.name) {
+            if !self.entries.contains_key(&found.name) {
                 if retained.contains(&found.name) {
                     continue;
                 }
@@ -75,20 +75,20 @@ impl Queue {
                     continue;
                 }
             }
-            self.change(&found.name, now, |record| {
+            self.change(&found.name, now, |queued| {
                 if let Some(orphan) = orphan {
-                    record.wanted = orphan;
-                    record.not_before = Some(now + ORPHAN_DELAY);
+                    queued.wanted = orphan;
+                    queued.not_before = Some(now + ORPHAN_DELAY);
                 }
-                let at = match &record.stored {
+                let at = match &queued.stored {
                     // The custom resource has not changed since this server's last write, so the
-                    // stored state in the record is right. The summary in the list can differ from
-                    // the stored state, because it includes labels of other clients.
+                    // stored state in the queue entry is right. The summary in the list can differ
+                    // from the stored state, because it includes labels of other clients.
                     StoredState::Present(_, revision, _) if *revision == found.revision => return,
                     StoredState::Present(_, _, at) => *at,
                     _ => None,
                 };
-                record.stored = StoredState::Present(found.summary, found.revision, at);
+                queued.stored = StoredState::Present(found.summary, found.revision, at);
             });
         }
     }
@@ -118,7 +118,7 @@ impl Queue {
         if !self.settings.retain {
             return HashSet::new();
         }
-        let phases = self.records.values().filter_map(Record::live_phase);
+        let phases = self.entries.values().filter_map(QueueEntry::live_phase);
         let shown = phases.filter(|phase| *phase == Phase::Completed).count();
         let free_slots = self.settings.retain_max.saturating_sub(shown);
         let oldest = clock::now()

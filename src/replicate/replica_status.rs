@@ -1,4 +1,5 @@
-//! The view that request handlers have of this replica: its role, and how current its index is.
+//! The status of this replica (process of the server), which request handlers read: its role, and
+//! how current its index is.
 //!
 //! The index has the operations in memory. One replica, the leader, detects operations. Each other
 //! replica is a follower and copies the leader's index.
@@ -11,8 +12,8 @@
 //! This module sends the state queries of this replica, and answers the state queries of other
 //! replicas.
 
-use super::leader_link::{Link, LinkError, PeerAnswer};
-use super::{LeaderView, Leadership, Succession, Term};
+use super::leader_link_interface::{Link, LinkError, PeerAnswer};
+use super::{Leadership, ReplicaRole, Succession, Term};
 use crate::index::{IndexReader, Rv};
 use crate::rules::IncompleteRuleSets;
 use std::fmt;
@@ -79,11 +80,11 @@ pub struct ClusterContact {
 
 /// The role of this replica, and how current its index is. Clones share one state.
 #[derive(Clone)]
-pub struct View(Arc<ViewState>);
+pub struct ReplicaStatus(Arc<SharedReplicaStatus>);
 
-struct ViewState {
+struct SharedReplicaStatus {
     reader: IndexReader,
-    standing: watch::Receiver<LeaderView>,
+    role: watch::Receiver<ReplicaRole>,
     /// Each waiting read sends a channel here, and receives the leader's newest resourceVersion on
     /// that channel.
     query_requests: mpsc::Sender<oneshot::Sender<Rv>>,
@@ -114,19 +115,22 @@ struct ViewState {
     served: watch::Sender<Option<(Term, CancellationToken)>>,
 }
 
-impl fmt::Debug for View {
+impl fmt::Debug for ReplicaStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View").finish_non_exhaustive()
+        f.debug_struct("ReplicaStatus").finish_non_exhaustive()
     }
 }
 
-/// Creates the [`View`] that requests read. Also returns the [`LeaderQueries`] with which the
-/// mirror (the task that copies the leader's index) updates the view.
-pub fn view(reader: IndexReader, standing: watch::Receiver<LeaderView>) -> (View, LeaderQueries) {
+/// Creates the [`ReplicaStatus`] that request handlers read. Also returns the [`LeaderQueries`],
+/// with which the mirror (the task that copies the leader's index) updates this status.
+pub fn replica_status(
+    reader: IndexReader,
+    role: watch::Receiver<ReplicaRole>,
+) -> (ReplicaStatus, LeaderQueries) {
     let (query_requests, waiting_reads) = mpsc::channel(MAX_WAITING_READS);
-    let state = Arc::new(ViewState {
+    let state = Arc::new(SharedReplicaStatus {
         reader: reader.clone(),
-        standing,
+        role,
         query_requests,
         up_to_date_at: watch::Sender::new(Instant::now()),
         reached: watch::Sender::new(Instant::now()),
@@ -140,17 +144,17 @@ pub fn view(reader: IndexReader, standing: watch::Receiver<LeaderView>) -> (View
     let contact = LeaderQueries {
         reader,
         waiting_reads,
-        view: View(Arc::clone(&state)),
+        replica_status: ReplicaStatus(Arc::clone(&state)),
     };
-    (View(state), contact)
+    (ReplicaStatus(state), contact)
 }
 
-impl View {
-    /// Creates the view of a server that runs without an election. Such a server always leads.
+impl ReplicaStatus {
+    /// Creates the status of a server that runs without an election. Such a server always leads.
     pub fn alone(reader: IndexReader) -> Self {
         let start = reader.head();
-        let standing = watch::Sender::new(LeaderView::Leading(Leadership::alone(start)));
-        view(reader, standing.subscribe()).0
+        let role = watch::Sender::new(ReplicaRole::Leading(Leadership::alone(start)));
+        replica_status(reader, role.subscribe()).0
     }
 
     /// Waits until this replica has everything that the leader had when the read arrived.
@@ -158,7 +162,7 @@ impl View {
     /// The method also returns if the leader cannot be reached or does not answer in time. In each
     /// case, the caller answers the read from the local index.
     pub async fn confirm(&self) {
-        if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
+        if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return;
         }
         let (answer, head) = oneshot::channel();
@@ -173,8 +177,8 @@ impl View {
     /// Returns the time since this replica was last known to have all operations of the leader.
     /// Returns zero on the leader.
     pub fn lag(&self) -> Duration {
-        match &*self.0.standing.borrow() {
-            LeaderView::Leading(leadership) if leadership.is_valid() => {
+        match &*self.0.role.borrow() {
+            ReplicaRole::Leading(leadership) if leadership.is_valid() => {
                 self.0.up_to_date_at.send_replace(Instant::now());
                 Duration::ZERO
             }
@@ -192,7 +196,7 @@ impl View {
     /// leader or the kube-apiserver. Returns None if no other replica leads, because another
     /// replica would then not serve clients better.
     pub fn impairment(&self) -> Option<&'static str> {
-        if !matches!(&*self.0.standing.borrow(), LeaderView::Following(_)) {
+        if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return None;
         }
         if self.is_unregistered() {
@@ -223,7 +227,7 @@ impl View {
     /// Until this replica has copied the leader's index, it answers requests for operations with
     /// 429.
     pub fn is_unregistered(&self) -> bool {
-        matches!(&*self.0.standing.borrow(), LeaderView::Following(_))
+        matches!(&*self.0.role.borrow(), ReplicaRole::Following(_))
             && self.0.unregistered.load(Ordering::Relaxed)
     }
 
@@ -234,7 +238,7 @@ impl View {
 
     /// Returns true if this replica leads.
     pub fn leads(&self) -> bool {
-        matches!(&*self.0.standing.borrow(), LeaderView::Leading(leadership) if leadership.is_valid())
+        matches!(&*self.0.role.borrow(), ReplicaRole::Leading(leadership) if leadership.is_valid())
     }
 
     /// Returns true if this replica may be ready although no other replica leads.
@@ -245,11 +249,11 @@ impl View {
     ///   container that was just restarted has an empty index, but another replica may have the
     ///   operations.
     pub fn is_without_leader(&self, succession: Succession) -> bool {
-        match &*self.0.standing.borrow() {
-            LeaderView::Leading(_) => true,
-            LeaderView::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
-            LeaderView::Vacant { last: None, .. } => succession != Succession::Pending,
-            LeaderView::Following(_) | LeaderView::Unknown => false,
+        match &*self.0.role.borrow() {
+            ReplicaRole::Leading(_) => true,
+            ReplicaRole::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
+            ReplicaRole::Vacant { last: None, .. } => succession != Succession::Pending,
+            ReplicaRole::Following(_) | ReplicaRole::Unknown => false,
         }
     }
 
@@ -320,14 +324,14 @@ impl View {
 pub struct LeaderQueries {
     pub(super) reader: IndexReader,
     waiting_reads: mpsc::Receiver<oneshot::Sender<Rv>>,
-    view: View,
+    replica_status: ReplicaStatus,
 }
 
 impl LeaderQueries {
     /// Records whether this replica cannot connect to the leader because our `APIService` is not
     /// registered.
     pub fn set_unregistered(&self, unregistered: bool) {
-        let state = &self.view.0;
+        let state = &self.replica_status.0;
         state.unregistered.store(unregistered, Ordering::Relaxed);
         if unregistered {
             // The limit [`UNREADY_WITHOUT_LEADER`] starts when our `APIService` is registered.
@@ -337,7 +341,7 @@ impl LeaderQueries {
 
     /// Records that this replica now follows a leader.
     pub(super) fn begin(&self) {
-        self.view.0.reached.send_replace(Instant::now());
+        self.replica_status.0.reached.send_replace(Instant::now());
     }
 
     /// Waits until `work` is done, and sends no state queries in the meantime. Reads that arrive
@@ -369,7 +373,7 @@ impl LeaderQueries {
         if answer.term != term.as_str() {
             return Err(LinkError::AnotherTerm);
         }
-        self.view.record_answer(&answer, at);
+        self.replica_status.record_answer(&answer, at);
         Ok(answer)
     }
 
@@ -394,7 +398,7 @@ impl LeaderQueries {
                 biased;
                 () = reached => {
                     if let Some((at, _)) = unreached.take() {
-                        self.view.0.up_to_date_at.send_if_modified(|up_to_date_at| {
+                        self.replica_status.0.up_to_date_at.send_if_modified(|up_to_date_at| {
                             let is_later = at > *up_to_date_at;
                             *up_to_date_at = at.max(*up_to_date_at);
                             is_later
@@ -415,7 +419,7 @@ impl LeaderQueries {
             match tokio::time::timeout(QUERY_TIMEOUT, link.ask()).await {
                 Ok(Ok(answer)) if answer.is_of(term) => {
                     unanswered = 0;
-                    self.view.record_answer(&answer, at);
+                    self.replica_status.record_answer(&answer, at);
                     if unreached.is_none() {
                         unreached = Some((at, answer.head));
                     }
@@ -439,7 +443,7 @@ impl LeaderQueries {
     }
 }
 
-impl View {
+impl ReplicaStatus {
     /// Records the leader's answer to a state query that was sent at the time `sent`.
     fn record_answer(&self, answer: &PeerAnswer, sent: Instant) {
         self.0.reached.send_replace(Instant::now());

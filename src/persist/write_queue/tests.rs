@@ -1,6 +1,6 @@
 //! Tests of the queue of writes, on tokio's paused clock and without a kube-apiserver.
 
-use super::compare::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
+use super::compare_listed::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
 use crate::clock;
 use crate::index::{Bounds, Key, VersionAssignment, Write, index};
@@ -238,7 +238,7 @@ async fn an_operation_takes_two_writes_and_a_deletion() {
     assert_eq!(fixture.actions(), ["create", "change"]);
     fixture.set_gone(1);
     assert_eq!(fixture.run_for(seconds(1)), 1);
-    assert!(fixture.queue.records.is_empty());
+    assert!(fixture.queue.entries.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +254,7 @@ async fn without_retention_the_custom_resource_is_deleted_at_the_end() {
     fixture.set_gone(1);
     fixture.run_for(seconds(1));
     assert_eq!(fixture.actions(), ["create", "delete"]);
-    assert!(fixture.queue.records.is_empty());
+    assert!(fixture.queue.entries.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,7 +269,7 @@ async fn changes_of_an_active_operation_are_written_once_per_resync() {
     let writes = fixture.written.len() - 1;
     assert!((9..=10).contains(&writes), "{writes}");
     fixture.run_for(seconds(60));
-    let stored = &fixture.queue.records[&name(1)].stored;
+    let stored = &fixture.queue.entries[&name(1)].stored;
     assert!(matches!(stored, StoredState::Present(summary, ..) if *summary == active(290)));
 }
 
@@ -302,7 +302,7 @@ async fn an_operation_that_ends_before_its_turn_is_never_written() {
         fixture.set_gone(number);
     }
     assert!(
-        fixture.queue.records.is_empty() && fixture.queue.waiting.iter().all(BTreeSet::is_empty)
+        fixture.queue.entries.is_empty() && fixture.queue.waiting.iter().all(BTreeSet::is_empty)
     );
     fixture.now = until;
     assert_eq!(fixture.run_for(seconds(60)), 0);
@@ -315,7 +315,7 @@ async fn waiting_writes_are_sent_in_order_at_the_rate_limit() {
         fixture.set_live(number, active(1));
         fixture.now += Duration::from_millis(1);
     }
-    // A record that changes while it waits keeps its position.
+    // A queue entry that changes while it waits keeps its position.
     fixture.set_live(0, active(2));
     let backlog = fixture.queue.backlog(fixture.now);
     assert_eq!(backlog, (1_000, Some(fixture.now - seconds(1))));
@@ -904,7 +904,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
             ("delete", Some(&revision(8)))
         );
         fixture.succeed(&job);
-        assert!(fixture.queue.records.is_empty());
+        assert!(fixture.queue.entries.is_empty());
     }
 }
 

@@ -1,13 +1,14 @@
-//! Tests of the view and the mirror of a follower, a replica that copies the leader's index. They
-//! test the copy, the answers to reads, and the reports about how current the copy is. A scripted
-//! leader answers the follower.
+//! Tests of reads from a follower, a replica that copies the leader's index. They test the copy,
+//! the answers to reads, and the reports about how current the copy is. A scripted leader answers
+//! the follower.
 
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
-use crate::replicate::leader_link::{
+use crate::replicate::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{
-    ClusterContact, Leader, LeaderView, Leadership, Mirror, Succession, Term, View, view,
+    ClusterContact, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Succession, Term,
+    replica_status,
 };
 use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
@@ -147,9 +148,9 @@ struct LeaderAndFollower {
     leader: Arc<FakeLeader>,
     writer: Writer,
     reader: IndexReader,
-    view: View,
+    replica_status: ReplicaStatus,
     in_sync: watch::Receiver<Option<Term>>,
-    standing: watch::Sender<LeaderView>,
+    role: watch::Sender<ReplicaRole>,
 }
 
 fn put(name: &str, number: u64) -> Write {
@@ -194,8 +195,8 @@ impl LeaderAndFollower {
             term,
             address: "leader:1".to_owned(),
         };
-        let standing = watch::Sender::new(LeaderView::Following(named.clone()));
-        let (view, contact) = view(reader.clone(), standing.subscribe());
+        let role = watch::Sender::new(ReplicaRole::Following(named.clone()));
+        let (replica_status, contact) = replica_status(reader.clone(), role.subscribe());
         let (synced, in_sync) = watch::channel(None);
         let links = Arc::new(leader.clone());
         let mut mirror = Mirror::new(links, synced, Arc::new(Notify::new()), contact);
@@ -204,9 +205,9 @@ impl LeaderAndFollower {
             leader,
             writer,
             reader,
-            view,
+            replica_status,
             in_sync,
-            standing,
+            role,
         }
     }
 
@@ -266,8 +267,8 @@ async fn a_read_waits_for_the_version_that_the_leader_has_when_the_read_arrives(
     let mut pair = LeaderAndFollower::in_sync().await;
     pair.leader.event_permits.forget_permits(1_000);
     pair.commit(1_004);
-    let view = pair.view.clone();
-    let read = tokio::spawn(async move { view.confirm().await });
+    let replica_status = pair.replica_status.clone();
+    let read = tokio::spawn(async move { replica_status.confirm().await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(
         !read.is_finished(),
@@ -285,8 +286,8 @@ async fn concurrent_reads_share_one_state_query() {
     let before = pair.leader.queries.load(Ordering::Relaxed);
     let reads: Vec<_> = (0..100)
         .map(|_| {
-            let view = pair.view.clone();
-            tokio::spawn(async move { view.confirm().await })
+            let replica_status = pair.replica_status.clone();
+            tokio::spawn(async move { replica_status.confirm().await })
         })
         .collect();
     futures::future::join_all(reads).await;
@@ -299,10 +300,10 @@ async fn a_leader_that_does_not_answer_delays_only_one_read_by_a_second() {
     let pair = LeaderAndFollower::in_sync().await;
     pair.leader.set_latency(Duration::from_hours(1));
     let begun = tokio::time::Instant::now();
-    pair.view.confirm().await;
+    pair.replica_status.confirm().await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
     let begun = tokio::time::Instant::now();
-    pair.view.confirm().await;
+    pair.replica_status.confirm().await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
@@ -312,7 +313,7 @@ async fn reads_do_not_wait_for_a_leader_that_cannot_be_reached() {
     pair.leader.set_latency(Duration::from_hours(1));
     for _ in 0..100 {
         let begun = tokio::time::Instant::now();
-        pair.view.confirm().await;
+        pair.replica_status.confirm().await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
         tokio::time::sleep(Duration::from_millis(70)).await;
     }
@@ -323,55 +324,55 @@ async fn a_follower_reports_how_current_its_copy_is() {
     let pair = LeaderAndFollower::in_sync().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
-        pair.view.lag() <= Duration::from_secs(3),
+        pair.replica_status.lag() <= Duration::from_secs(3),
         "the follower must send state queries periodically"
     );
-    assert!(!pair.view.is_stale() && pair.view.impairment().is_none());
+    assert!(!pair.replica_status.is_stale() && pair.replica_status.impairment().is_none());
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(Duration::from_secs(13)).await;
-    assert!(pair.view.impairment().is_some() && !pair.view.is_stale());
+    assert!(pair.replica_status.impairment().is_some() && !pair.replica_status.is_stale());
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(pair.view.is_stale());
+    assert!(pair.replica_status.is_stale());
     pair.leader.set_latency(Duration::ZERO);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(!pair.view.is_stale() && pair.view.impairment().is_none());
+    assert!(!pair.replica_status.is_stale() && pair.replica_status.impairment().is_none());
     let alone = Leadership::alone(Rv(1));
-    pair.standing.send_replace(LeaderView::Leading(alone));
-    assert_eq!(pair.view.lag(), Duration::ZERO);
+    pair.role.send_replace(ReplicaRole::Leading(alone));
+    assert_eq!(pair.replica_status.lag(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_this_replica() {
     let pair = LeaderAndFollower::in_sync().await;
     let second = Duration::from_secs(1);
-    let answers = pair.view.answers();
+    let answers = pair.replica_status.answers();
     let lose = || {
         answers.send_modify(|it| it.unanswered_since = Some(tokio::time::Instant::now()));
     };
     lose();
     tokio::time::sleep(second).await;
     assert_eq!(
-        pair.view.impairment(),
+        pair.replica_status.impairment(),
         None,
         "a short interruption must not make the replica unready"
     );
     tokio::time::sleep(4 * second).await;
-    assert!(pair.view.impairment().is_some());
+    assert!(pair.replica_status.impairment().is_some());
     // No replica leads any more, so clients gain nothing from another replica.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
-    assert_eq!(pair.view.impairment(), None);
+    assert_eq!(pair.replica_status.impairment(), None);
     pair.leader.set_latency(Duration::ZERO);
     tokio::time::sleep(4 * second).await;
-    assert!(pair.view.impairment().is_some());
+    assert!(pair.replica_status.impairment().is_some());
     answers.send_replace(ClusterContact::default());
-    assert_eq!(pair.view.impairment(), None);
+    assert_eq!(pair.replica_status.impairment(), None);
     // The kube-apiserver does not answer the leader either.
     let now = tokio::time::Instant::now();
     *pair.leader.cluster_answered.lock().unwrap() = Some(now);
     lose();
     tokio::time::sleep(4 * second).await;
-    assert_eq!(pair.view.impairment(), None);
+    assert_eq!(pair.replica_status.impairment(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,35 +380,35 @@ async fn followers_are_served_only_in_the_term_of_this_replica() {
     let pair = LeaderAndFollower::in_sync().await;
     let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
     let answers = |term: &Term| {
-        pair.view
+        pair.replica_status
             .answer(term.as_str(), IncompleteRuleSets::default())
             .is_some()
     };
-    assert!(!answers(&first) && !pair.view.is_mirrored());
-    pair.view.serve(&first);
-    assert!(answers(&first) && !answers(&second) && pair.view.is_mirrored());
-    let stream = pair.view.mirrored(first.as_str()).unwrap();
-    pair.view.end_streams(true);
+    assert!(!answers(&first) && !pair.replica_status.is_mirrored());
+    pair.replica_status.serve(&first);
+    assert!(answers(&first) && !answers(&second) && pair.replica_status.is_mirrored());
+    let stream = pair.replica_status.mirrored(first.as_str()).unwrap();
+    pair.replica_status.end_streams(true);
     assert!(stream.is_cancelled());
     assert!(
         answers(&first),
         "followers must be able to read the last changes after a release"
     );
-    let stream = pair.view.mirrored(first.as_str()).unwrap();
-    pair.view.serve(&second);
+    let stream = pair.replica_status.mirrored(first.as_str()).unwrap();
+    pair.replica_status.serve(&second);
     assert!(stream.is_cancelled() && answers(&second) && !answers(&first));
-    pair.view.end_streams(false);
+    pair.replica_status.end_streams(false);
     assert!(!answers(&second));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(
-        !pair.view.is_mirrored(),
+        !pair.replica_status.is_mirrored(),
         "a replica must not count as copied without state queries"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations() {
-    let vacant = LeaderView::Vacant {
+    let vacant = ReplicaRole::Vacant {
         last: Some(Leader {
             term: Term::new("pod_1"),
             address: "leader:1".to_owned(),
@@ -416,28 +417,36 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
     };
     // This replica has not copied anything yet, like a container that was just restarted.
     let restarted = LeaderAndFollower::start(Rv(0));
-    restarted.standing.send_replace(vacant.clone());
-    assert!(!restarted.view.is_without_leader(Succession::Pending));
+    restarted.role.send_replace(vacant.clone());
+    assert!(
+        !restarted
+            .replica_status
+            .is_without_leader(Succession::Pending)
+    );
     let follower = LeaderAndFollower::in_sync().await;
-    follower.standing.send_replace(vacant);
-    assert!(follower.view.is_without_leader(Succession::Pending));
+    follower.role.send_replace(vacant);
+    assert!(
+        follower
+            .replica_status
+            .is_without_leader(Succession::Pending)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_registration_a_follower_is_not_impaired() {
     let pair = LeaderAndFollower::in_sync().await;
-    let (view, contact) = view(pair.reader.clone(), pair.standing.subscribe());
+    let (replica_status, contact) = replica_status(pair.reader.clone(), pair.role.subscribe());
     tokio::time::sleep(Duration::from_secs(11)).await;
-    assert!(view.impairment().is_some());
+    assert!(replica_status.impairment().is_some());
     contact.set_unregistered(true);
     tokio::time::sleep(Duration::from_secs(11)).await;
-    assert!(view.is_unregistered());
-    assert_eq!(view.impairment(), None);
+    assert!(replica_status.is_unregistered());
+    assert_eq!(replica_status.impairment(), None);
     // After the registration, the follower has the usual time to reach the leader.
     contact.set_unregistered(true);
     contact.set_unregistered(false);
     tokio::time::sleep(Duration::from_secs(9)).await;
-    assert_eq!(view.impairment(), None);
+    assert_eq!(replica_status.impairment(), None);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(view.impairment().is_some());
+    assert!(replica_status.impairment().is_some());
 }

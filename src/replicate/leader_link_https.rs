@@ -10,7 +10,7 @@
 //! address, and receive the token.
 
 use super::Leader;
-use super::leader_link::{
+use super::leader_link_interface::{
     self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::index::{Key, Rv};
@@ -62,8 +62,8 @@ const MAX_EVENT: usize = 1 << 20;
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
-    /// A file with a token for the audience [`leader_link::AUDIENCE`]. The client reads the file
-    /// repeatedly, because the kubelet renews the token.
+    /// A file with a token for the audience [`leader_link_interface::AUDIENCE`]. The client reads
+    /// the file repeatedly, because the kubelet renews the token.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
     ClientCertificate(Box<AuthInfo>),
@@ -158,7 +158,10 @@ impl HttpLinkFactory {
             .map_err(|_| LinkError::Failed("the term is no header value".to_owned()))?;
         let mut config = self.config(&leader.address).await?;
         config.auth_info = self.credentials.auth_info();
-        config.headers = vec![(HeaderName::from_static(leader_link::TERM_HEADER), term)];
+        config.headers = vec![(
+            HeaderName::from_static(leader_link_interface::TERM_HEADER),
+            term,
+        )];
         Ok(Box::new(Self::through(client(config)?)))
     }
 
@@ -226,7 +229,7 @@ impl HttpLink {
     }
 
     async fn answer(&self) -> Result<PeerAnswer, LinkError> {
-        let answer = read(self.get(leader_link::PEER_PATH).await?).await?;
+        let answer = read(self.get(leader_link_interface::PEER_PATH).await?).await?;
         serde_json::from_slice(&answer).map_err(|error| failed(&error))
     }
 

@@ -1,5 +1,5 @@
-//! One record of the queue: the wanted state of a custom resource, its stored state, and the due
-//! time of its next write.
+//! One entry of the write queue: the wanted state of a custom resource, its stored state, and the
+//! due time of its next write.
 
 use super::{AtStop, JobResult, PersistSettings};
 use crate::index::IndexEntry;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// One operation of the index, or one orphan: a custom resource whose operation is not in the
 /// index.
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(super) struct QueueEntry {
     pub wanted: WantedState,
     /// The state of the custom resource in the cluster, as far as it is known.
     pub stored: StoredState,
@@ -62,11 +62,11 @@ pub(in crate::persist) enum StoredState {
     Present(WrittenSummary, Revision, Option<Instant>),
 }
 
-impl Record {
-    /// Returns the position of the record in the waiting records of [`super::Queue`]. The position
-    /// is the index of the set and the time at which the next job may start. The index is 0 for a
-    /// record without failures and 1 for a record with failures. Returns None if the record does
-    /// not wait.
+impl QueueEntry {
+    /// Returns the position of the queue entry among the waiting entries of [`super::Queue`]. The
+    /// position is the index of the set and the time at which the next job may start. The index is
+    /// 0 for a queue entry without failures and 1 for a queue entry with failures. Returns None if
+    /// the queue entry does not wait.
     pub fn queue_position(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.is_writing)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));

@@ -7,7 +7,7 @@ mod fuzzing;
 use crate::auth;
 use crate::index::{Key, ObjectTexts};
 use crate::serve::error_status::ErrorStatus;
-use crate::serve::resource::{Resource, SelectableField};
+use crate::serve::resource_definitions::{Resource, SelectableField};
 use std::mem::discriminant;
 
 #[cfg(any(fuzzing, test))]
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn selectors_are_parsed_as_in_kubernetes() {
-        crate::serve::select::tests::compare("fields", |text| {
+        crate::serve::selectors::tests::compare("fields", |text| {
             let requirements = parse(text).map_err(|failure| failure.to_string())?;
             Ok(fuzzing::terms(&requirements, "="))
         });

@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn selectors_are_parsed_as_in_kubernetes() {
-        crate::serve::select::tests::compare("labels", |text| {
+        crate::serve::selectors::tests::compare("labels", |text| {
             let requirements = parse(text).map_err(|failure| failure.to_string())?;
             Ok(fuzzing::Spelling::Sets.terms(&requirements))
         });

@@ -3,8 +3,8 @@
 //! version: its JSON, and some decoded values. Output: the JSON of the answer. The JSON of the
 //! entries is not decoded again.
 
-use super::negotiate::{Include, ObjectForm};
-use super::resource::Resource;
+use super::content_negotiation::{Include, ObjectForm};
+use super::resource_definitions::Resource;
 use super::table;
 use crate::index::{IndexEntry, OpenEntry, Rv};
 use jiff::Timestamp;

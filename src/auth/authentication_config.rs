@@ -6,8 +6,8 @@
 //! An invalid `ConfigMap` never replaces a valid configuration.
 
 use super::certificate::{Authorities, CertificateSubject};
-use super::headers::UserHeaders;
-use super::review_cache::{Recent, digest};
+use super::front_proxy_headers::UserHeaders;
+use super::review_cache::{ExpiringCache, digest};
 use super::{PeerCertificates, User};
 use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
@@ -80,7 +80,7 @@ pub struct Trust {
     /// Names of the client CAs that the front proxy's configuration also accepts. Every holder of a
     /// certificate of these CAs can name users in headers, as the front proxy does.
     pub(super) shared: Vec<String>,
-    verdicts: Recent<Arc<TrustVerdict>>,
+    verdicts: ExpiringCache<Arc<TrustVerdict>>,
 }
 
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Trust {
             client,
             proxy,
             shared,
-            verdicts: Recent::new(VERDICT_CACHE_TTL, MAX_VERDICTS),
+            verdicts: ExpiringCache::new(VERDICT_CACHE_TTL, MAX_VERDICTS),
         }
     }
 

@@ -1,15 +1,16 @@
 //! Decides which custom resource is written next, and when.
 //!
-//! The queue has one small record for each operation in the index. A record contains the wanted
+//! The queue has one small entry for each operation in the index. An entry contains the wanted
 //! state and the stored state of the custom resource. If they differ, a write is due. If an
 //! operation changes several times before its write, only its newest state is written.
 //!
-//! Each failure of a record doubles the time until its next attempt. Records that have failed come
-//! after all other records, so they do not delay them.
+//! Each failure of a queue entry doubles the time until its next attempt. Entries that have failed
+//! come after all other queue entries, so they do not delay them.
 //!
 //! An orphan is a custom resource whose operation is not in the index. At regular times, the queue
-//! compares its records with a list of all custom resources. Each comparison decides if an orphan
-//! is kept, completed or deleted. An orphan has a record only while it waits for its write.
+//! compares its queue entries with a list of all custom resources. Each comparison decides if an
+//! orphan is kept, completed or deleted. An orphan has a queue entry only while it waits for its
+//! write.
 
 use super::custom_resource_client::Revision;
 use super::rate_limit::{self, WritePace};
@@ -24,14 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-mod compare;
-mod record;
+mod compare_listed;
+mod queue_entry;
 #[cfg(test)]
 mod tests;
 
-pub(super) use compare::ListedResource;
-use record::Record;
-pub(super) use record::{StoredState, WantedState};
+pub(super) use compare_listed::ListedResource;
+use queue_entry::QueueEntry;
+pub(super) use queue_entry::{StoredState, WantedState};
 
 /// The largest number of jobs that run at the same time. If a write takes 20 ms, one job is enough
 /// for 50 writes per second. Further jobs help if the kube-apiserver is slow.
@@ -126,15 +127,15 @@ pub(super) enum Next {
     Wait(Option<Instant>),
 }
 
-/// The records of all operations. The queue decides which operation is written next.
+/// The queue entries of all operations. The queue decides which operation is written next.
 #[derive(Debug)]
 pub(super) struct Queue {
     settings: PersistSettings,
     pace: WritePace,
-    records: BTreeMap<Arc<str>, Record>,
-    /// The records that wait for a job, in the order in which their jobs may start. The first set
-    /// has the records without failures. The second set has the records with failures, which come
-    /// later.
+    entries: BTreeMap<Arc<str>, QueueEntry>,
+    /// The queue entries that wait for a job, in the order in which their jobs may start. The first
+    /// set has the queue entries without failures. The second set has the queue entries with
+    /// failures, which come later.
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     /// The number of jobs that are running.
     running: usize,
@@ -159,7 +160,7 @@ impl Queue {
         Self {
             settings,
             pace: WritePace::new(now),
-            records: BTreeMap::new(),
+            entries: BTreeMap::new(),
             waiting: Default::default(),
             running: 0,
             compare_at: None,
@@ -178,38 +179,38 @@ impl Queue {
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // If this queue has seen the operation while it was in flight, the queue has a record. Then
-        // the operation does not count as old.
+        // If this queue has seen the operation while it was in flight, the queue has a queue entry.
+        // Then the operation does not count as old.
         let oldest = self
             .created
             .checked_sub(LONG_COMPLETED)
             .unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
             && self.settled.is_none()
-            && !self.records.contains_key(name)
+            && !self.entries.contains_key(name)
             && entry
                 .facts()
                 .completed
                 .is_some_and(|completed| completed < oldest);
-        self.change(name, now, |record| {
-            record.is_old |= is_old;
-            if record.live_phase().is_none() {
-                // Until now, the record was an orphan whose write is delayed. The operation is
+        self.change(name, now, |queued| {
+            queued.is_old |= is_old;
+            if queued.live_phase().is_none() {
+                // Until now, the queue entry was an orphan whose write is delayed. The operation is
                 // detected again, so the delay ends.
-                record.not_before = None;
+                queued.not_before = None;
             }
-            let since = match &record.wanted {
+            let since = match &queued.wanted {
                 WantedState::Live(_, known, since) if *known == summary => *since,
                 _ => now,
             };
-            record.wanted = WantedState::Live(entry.clone(), summary, since);
+            queued.wanted = WantedState::Live(entry.clone(), summary, since);
         });
     }
 
     /// Records that an operation was removed from the index.
     pub fn set_gone(&mut self, name: &Arc<str>, now: Instant) {
         if self.live_phase(name).is_some() {
-            self.change(name, now, |record| record.wanted = WantedState::Gone);
+            self.change(name, now, |queued| queued.wanted = WantedState::Gone);
         }
     }
 
@@ -243,7 +244,7 @@ impl Queue {
     /// failures.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
-        self.change_all(now, |record| record.not_before = None);
+        self.change_all(now, |queued| queued.not_before = None);
     }
 
     /// Returns true if the server can stop: no job is running, and no write that must be sent
@@ -259,12 +260,12 @@ impl Queue {
 
     /// Returns true if the last attempt of a waiting write was refused.
     pub fn is_refused(&self) -> bool {
-        self.records.values().any(|record| record.is_refused)
+        self.entries.values().any(|queued| queued.is_refused)
     }
 
     /// Returns true if the last attempt of a waiting write failed.
     pub fn is_failing(&self) -> bool {
-        self.records.values().any(|record| record.failures > 0)
+        self.entries.values().any(|queued| queued.failures > 0)
     }
 
     /// Returns the next step. If it is a job or a comparison, the caller must start it.
@@ -298,11 +299,11 @@ impl Queue {
             return Next::Wait(Some(until));
         }
         self.running += 1;
-        self.change(&name, now, |record| record.is_writing = true);
-        let record = &self.records[&name];
+        self.change(&name, now, |queued| queued.is_writing = true);
+        let queued = &self.entries[&name];
         Next::Write(Job {
-            wanted: record.wanted.clone(),
-            stored: record.stored.clone(),
+            wanted: queued.wanted.clone(),
+            stored: queued.stored.clone(),
             name,
         })
     }
@@ -326,11 +327,11 @@ impl Queue {
         } else {
             self.settings.requeue
         };
-        self.change(name, now, |record| {
-            record.is_writing = false;
+        self.change(name, now, |queued| {
+            queued.is_writing = false;
             match result {
-                Ok(done) => record.record_success(done, now),
-                Err(failure) => record.record_failure(failure, most, now),
+                Ok(done) => queued.record_success(done, now),
+                Err(failure) => queued.record_failure(failure, most, now),
             }
         });
     }
@@ -347,9 +348,9 @@ impl Queue {
             StoreFailure::Missing => {
                 // The CRD is missing, so all custom resources were deleted with it. The next step
                 // after the pause is a comparison.
-                for record in self.records.values_mut() {
-                    if matches!(record.stored, StoredState::Present(..)) {
-                        (record.stored, record.is_old) = (StoredState::Absent, false);
+                for queued in self.entries.values_mut() {
+                    if matches!(queued.stored, StoredState::Present(..)) {
+                        (queued.stored, queued.is_old) = (StoredState::Absent, false);
                     }
                 }
                 self.pace.record_failure(Some(self.settings.requeue), now);
@@ -364,18 +365,18 @@ impl Queue {
     /// Returns the number of operations whose write is due or running, and the earliest due time of
     /// these writes.
     pub fn backlog(&self, now: Instant) -> (usize, Option<Instant>) {
-        let due = self.records.values().filter_map(|record| record.due);
+        let due = self.entries.values().filter_map(|queued| queued.due);
         let due = due.filter(|due| *due <= now);
         (due.clone().count(), due.min())
     }
 
     fn live_phase(&self, name: &Arc<str>) -> Option<Phase> {
-        self.records.get(name)?.live_phase()
+        self.entries.get(name)?.live_phase()
     }
 
-    /// Returns the names of the records for which `which` returns true.
-    fn names(&self, which: impl Fn(&Arc<str>, &Record) -> bool) -> Vec<Arc<str>> {
-        let matching = self.records.iter().filter(|(name, of)| which(name, of));
+    /// Returns the names of the queue entries for which `which` returns true.
+    fn names(&self, which: impl Fn(&Arc<str>, &QueueEntry) -> bool) -> Vec<Arc<str>> {
+        let matching = self.entries.iter().filter(|(name, of)| which(name, of));
         matching.map(|(name, _)| name.clone()).collect()
     }
 
@@ -384,39 +385,40 @@ impl Queue {
         self.compare_at = self.compare_at.map(|at| at.min(time));
     }
 
-    fn change_all(&mut self, now: Instant, change: impl Fn(&mut Record)) {
+    fn change_all(&mut self, now: Instant, change: impl Fn(&mut QueueEntry)) {
         for name in self.names(|_, _| true) {
             self.change(&name, now, &change);
         }
     }
 
-    /// Changes a record with `change`, and plans its next job. Creates the record if it is missing.
-    fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut Record)) {
-        let record = self.records.entry(name.clone()).or_default();
-        if let Some((index, at)) = record.queue_position() {
+    /// Changes a queue entry with `change`, and plans its next job. Creates the queue entry if it
+    /// is missing.
+    fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut QueueEntry)) {
+        let queued = self.entries.entry(name.clone()).or_default();
+        if let Some((index, at)) = queued.queue_position() {
             self.waiting[index].remove(&(at, name.clone()));
         }
-        change(record);
-        if record.is_writing {
+        change(queued);
+        if queued.is_writing {
             // When the running job ends, its result plans the next job.
             return;
         }
         let is_settled = self.settled.is_some();
-        let due = record.plan(&self.settings, self.stopping, now);
-        // If the write of a record is due and the record changes again, the record keeps its due
-        // time. So frequent changes do not delay the write.
-        let waiting_since = record.due.filter(|since| *since <= now);
-        record.due = due
+        let due = queued.plan(&self.settings, self.stopping, now);
+        // If the write of a queue entry is due and the queue entry changes again, the queue entry
+        // keeps its due time. So frequent changes do not delay the write.
+        let waiting_since = queued.due.filter(|since| *since <= now);
+        queued.due = due
             .filter(|_| is_settled)
             .map(|due| waiting_since.unwrap_or(due));
-        if let Some((index, at)) = record.queue_position() {
+        if let Some((index, at)) = queued.queue_position() {
             self.waiting[index].insert((at, name.clone()));
             return;
         }
-        let has_failed = std::mem::take(&mut record.failures) > 0;
-        record.is_refused = false;
-        if record.live_phase().is_none() {
-            self.records.remove(name);
+        let has_failed = std::mem::take(&mut queued.failures) > 0;
+        queued.is_refused = false;
+        if queued.live_phase().is_none() {
+            self.entries.remove(name);
         }
         if has_failed {
             // The write that failed is no longer needed, and is not retried. So a comparison must
